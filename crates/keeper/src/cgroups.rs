@@ -1,8 +1,9 @@
-//! Control groups (version 2, cgroups(7)) of nodes. A process cannot leave its group by a new session or a double fork,
-//! and the kernel kills all processes of a group at once.
+//! Control groups (version 2, cgroups(7)) of nodes. A process cannot leave its group by a new
+//! session or a double fork, and the kernel kills all processes of a group at once.
 //!
-//! The groups are children of the keeper's own: `nervure-<keeper>-<start>/node-<id>`. That needs write access to it,
-//! which systemd grants with `Delegate=yes` and in a user's session, and containers if configured.
+//! The groups are children of the keeper's own: `nervure-<keeper>-<start>/node-<id>`. That needs
+//! write access to it, which systemd grants with `Delegate=yes` and in a user's session, and
+//! containers if configured.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -29,7 +30,8 @@ pub struct NodeGroups {
 }
 
 impl NodeGroups {
-    /// Creates the group of this keeper's dataflow, and removes the groups of keepers that were killed.
+    /// Creates the group of this keeper's dataflow, and removes the groups of keepers that were
+    /// killed.
     ///
     /// # Errors
     /// Why nodes cannot have groups here.
@@ -128,7 +130,8 @@ pub fn cpu_micros(group: &Path) -> Option<u64> {
         .find_map(|line| line.strip_prefix("usage_usec ")?.parse().ok())
 }
 
-/// The folder where a group is mounted. A line is `36 35 0:30 <root> <folder> <options> .. - cgroup2 <source> <options>`.
+/// The folder where a group is mounted. A line is `36 35 0:30 <root> <folder> <options> .. -
+/// cgroup2 <source> <options>`.
 fn folder_of(group: &str, mounts: &str) -> Option<PathBuf> {
     mounts.lines().find_map(|line| {
         let (mount, file_system) = line.split_once(" - ")?;
@@ -174,7 +177,8 @@ fn kill_each(group: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes the groups, with all processes, of keepers that were killed, in the group of this process.
+/// Removes the groups, with all processes, of keepers that were killed, in the group of this
+/// process.
 pub fn remove_orphans() {
     if let Some(own) = of_process("self") {
         remove_orphans_in(&own);
@@ -203,8 +207,8 @@ fn keeper_of(folder: &Path) -> Option<ProcessKey> {
     })
 }
 
-/// Kills the processes in the groups of a dataflow, and removes the groups. A process that does not end keeps its group,
-/// which the next keeper removes.
+/// Kills the processes in the groups of a dataflow, and removes the groups. A process that does not
+/// end keeps its group, which the next keeper removes.
 fn remove(folder: &Path, patience: Duration) {
     let deadline = Instant::now() + patience;
     loop {

@@ -1,6 +1,7 @@
 //! Descendants of this process: reaping those that have ended, and killing those that are left.
 //!
-//! A subreaper inherits the orphans among its descendants, so that its children are all the processes it has to reap.
+//! A subreaper inherits the orphans among its descendants, so that its children are all the
+//! processes it has to reap.
 
 #![expect(
     unsafe_code,
@@ -33,7 +34,8 @@ pub fn adopt_orphans() -> io::Result<()> {
     Ok(rustix::process::set_child_subreaper(Some(Pid::INIT))?)
 }
 
-/// A child that has ended. It stays a zombie, so that its process id and group are not used again before [`reap`].
+/// A child that has ended. It stays a zombie, so that its process id and group are not used again
+/// before [`reap`].
 pub fn next_ended() -> Option<Pid> {
     wait_for_zombie().unwrap_or_default()
 }
@@ -46,7 +48,8 @@ fn wait_for_zombie() -> io::Result<Option<Pid>> {
     if unsafe { libc::waitid(libc::P_ALL, 0, info.as_mut_ptr(), options) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: `info` is initialised, since all zeros is a valid `siginfo_t`; `waitid` fills in the variant with a process id.
+    // SAFETY: `info` is initialised, since all zeros is a valid `siginfo_t`; `waitid` fills in the
+    // variant with a process id.
     Ok(Pid::from_raw(unsafe { info.assume_init().si_pid() }))
 }
 
@@ -76,10 +79,12 @@ pub fn signal(child: Pid, signal: i32) -> Result<(), Errno> {
     }
 }
 
-/// Longest wait for processes to end after SIGKILL: only a system call in the kernel can delay that.
+/// Longest wait for processes to end after SIGKILL: only a system call in the kernel can delay
+/// that.
 pub const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Kills every descendant and reaps those that are children, until there is none. Returns the number of killed processes.
+/// Kills every descendant and reaps those that are children, until there is none. Returns the
+/// number of killed processes.
 ///
 /// # Errors
 /// Names the processes that do not end within [`KILL_TIMEOUT`].
@@ -104,8 +109,8 @@ pub fn kill_all() -> io::Result<usize> {
     }
 }
 
-/// Kills a process and all its descendants, also when it is stopped, and waits until they have ended. Reaps none. Returns
-/// the number of killed descendants.
+/// Kills a process and all its descendants, also when it is stopped, and waits until they have
+/// ended. Reaps none. Returns the number of killed descendants.
 ///
 /// # Errors
 /// Names the processes that do not end within [`KILL_TIMEOUT`].
@@ -207,7 +212,8 @@ fn kill_exactly(pid: Pid, seen: &Stat) {
     }
 }
 
-/// The environment variable that marks the processes of a node: `<keeper>-<start>/<node>`. Children inherit it.
+/// The environment variable that marks the processes of a node: `<keeper>-<start>/<node>`. Children
+/// inherit it.
 pub const MARK_VARIABLE: &str = "NERVURE_KEEPER";
 
 /// A process id and its start time, which identify a process even when the id is used again.
@@ -229,7 +235,8 @@ impl ProcessKey {
         })
     }
 
-    /// True until it has ended. A zombie has ended: the first process of some containers does not reap orphans.
+    /// True until it has ended. A zombie has ended: the first process of some containers does not
+    /// reap orphans.
     pub fn is_alive(self) -> bool {
         Stat::read(self.pid)
             .is_some_and(|stat| stat.started_ticks == self.started_ticks && !stat.has_ended())
@@ -249,8 +256,8 @@ impl ProcessKey {
     }
 }
 
-/// Kills the children of this process with that mark and their descendants: what a node that has ended has left behind.
-/// Returns the number of killed processes outside its process group.
+/// Kills the children of this process with that mark and their descendants: what a node that has
+/// ended has left behind. Returns the number of killed processes outside its process group.
 ///
 /// # Errors
 /// When /proc cannot be read.
@@ -269,7 +276,8 @@ pub fn kill_marked(mark: &str, group: Pid) -> io::Result<usize> {
             .map(|(pid, _)| *pid)
             .collect();
         let below = below(&table, &left);
-        // A killed process stays visible for a moment. Processes that it started before are found in the next round.
+        // A killed process stays visible for a moment. Processes that it started before are found
+        // in the next round.
         let is_new =
             |pid: &i32| !table[pid].has_ended() && killed.insert((*pid, table[pid].started_ticks));
         let new: Vec<_> = left.into_iter().chain(below).filter(is_new).collect();
@@ -284,8 +292,8 @@ pub fn kill_marked(mark: &str, group: Pid) -> io::Result<usize> {
     }
 }
 
-/// Kills processes of this user that belong to nodes of keepers which were killed together with their `run`. Spares this
-/// process and its ancestors. Returns the number of killed processes.
+/// Kills processes of this user that belong to nodes of keepers which were killed together with
+/// their `run`. Spares this process and its ancestors. Returns the number of killed processes.
 ///
 /// # Errors
 /// When /proc cannot be read.
@@ -353,7 +361,8 @@ pub struct Stat {
     parent: i32,
     /// Its process group.
     group: i32,
-    /// The start time in clock ticks since boot: distinguishes it from a later process with the same id.
+    /// The start time in clock ticks since boot: distinguishes it from a later process with the
+    /// same id.
     started_ticks: u64,
 }
 

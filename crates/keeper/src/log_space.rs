@@ -1,7 +1,8 @@
-//! The disk space of the logs of all runs: `<root>/<dataflow>/<start>-<pid>/`, a folder for each run.
+//! The disk space of the logs of all runs: `<root>/<dataflow>/<start>-<pid>/`, a folder for each
+//! run.
 //!
-//! A run holds a lock on its folder (flock(2)), which the kernel releases with the last process of the run. Process ids do
-//! not identify runs in containers, where every run may have the same.
+//! A run holds a lock on its folder (flock(2)), which the kernel releases with the last process of
+//! the run. Process ids do not identify runs in containers, where every run may have the same.
 
 use std::{
     fs::{self, File},
@@ -32,13 +33,15 @@ pub struct LogLimit {
 }
 
 impl LogLimit {
-    /// The size in bytes at which a log file is rotated: the current files of `logs` nodes share half of the limit.
+    /// The size in bytes at which a log file is rotated: the current files of `logs` nodes share
+    /// half of the limit.
     pub fn max_file_bytes(&self, logs: usize) -> u64 {
         (self.bytes / 2 / logs.max(1) as u64).clamp(MIN_FILE_BYTES, MAX_FILE_BYTES)
     }
 
-    /// Removes the logs of the oldest runs that have ended: of each dataflow all but the last 20, and more until the limit
-    /// is met. If that does not suffice, it removes the oldest rotated files of the run in `own`.
+    /// Removes the logs of the oldest runs that have ended: of each dataflow all but the last 20,
+    /// and more until the limit is met. If that does not suffice, it removes the oldest rotated
+    /// files of the run in `own`.
     ///
     /// # Errors
     /// When a folder cannot be read or removed.
@@ -137,12 +140,14 @@ pub fn begin(folder: &Path) -> io::Result<()> {
     fs::write(folder.join(RUNNING_FILE), "")
 }
 
-/// Marks the run of a folder as ended, with all its processes. If that fails, the next run looks for processes of it.
+/// Marks the run of a folder as ended, with all its processes. If that fails, the next run looks
+/// for processes of it.
 pub fn end(folder: &Path) {
     let _ = fs::remove_file(folder.join(RUNNING_FILE));
 }
 
-/// Returns true if a run is marked as active and is not: its keeper and `run` were killed. Marks such runs as ended.
+/// Returns true if a run is marked as active and is not: its keeper and `run` were killed. Marks
+/// such runs as ended.
 ///
 /// # Errors
 /// When a folder cannot be read.
@@ -162,10 +167,12 @@ pub fn take_killed_runs(root: &Path) -> io::Result<bool> {
     Ok(found)
 }
 
-/// Locks the folder of a run. The lock lasts while the returned file, or a copy of it, is open in any process.
+/// Locks the folder of a run. The lock lasts while the returned file, or a copy of it, is open in
+/// any process.
 ///
 /// # Errors
-/// When it cannot be opened. A file system without locks is not an error: logs are never removed there.
+/// When it cannot be opened. A file system without locks is not an error: logs are never removed
+/// there.
 pub fn lock(folder: &Path) -> io::Result<File> {
     let file = File::open(folder)?;
     match rustix::fs::flock(&file, FlockOperation::LockShared) {

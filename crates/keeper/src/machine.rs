@@ -1,11 +1,13 @@
-//! What a keeper does, as a state machine: [`Machine::handle`] takes an event and the time and returns actions.
+//! What a keeper does, as a state machine: [`Machine::handle`] takes an event and the time and
+//! returns actions.
 //!
-//! There is no clock, process or socket in here; `crate::shell` has those. Time is a [`Duration`] since the keeper
-//! started. Descriptors are named, not held: see [`Descriptor`].
+//! There is no clock, process or socket in here; `crate::shell` has those. Time is a [`Duration`]
+//! since the keeper started. Descriptors are named, not held: see [`Descriptor`].
 //!
-//! Each part owns its state: the network the nodes and their edges (`graph`, `node`, `wiring`), [`Supervisor`] when
-//! processes are started, stopped and killed (`phase`), [`Requests`] what clients have asked for (`clients`, `claims`,
-//! `params`, `replacements`). What one event leads to is collected in a [`Turn`].
+//! Each part owns its state: the network the nodes and their edges (`graph`, `node`, `wiring`),
+//! [`Supervisor`] when processes are started, stopped and killed (`phase`), [`Requests`] what
+//! clients have asked for (`clients`, `claims`, `params`, `replacements`). What one event leads to
+//! is collected in a [`Turn`].
 
 mod action;
 mod claims;
@@ -126,7 +128,7 @@ impl Machine {
                 supervisor.kill_for_misbehaviour(node, &what, turn);
             }
             Event::Undeliverable { node, why } => {
-                let why = format!("it cannot be told its edges: {why}");
+                let why = format!("its edges cannot be sent to it: {why}");
                 supervisor.kill_node(node, &why, turn);
             }
             Event::Pulse { node, pulse } => supervisor.pulse(node, pulse, turn),

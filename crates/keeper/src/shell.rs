@@ -95,8 +95,8 @@ fn receive_plan(control: &Seqpacket) -> Result<Plan, KeeperError> {
     Ok(serde_json::from_slice(&text)?)
 }
 
-/// Raises the soft limit on open files to the hard one. Returns the original, which nodes get: programs that use `select`
-/// fail with a high one.
+/// Raises the soft limit on open files to the hard one. Returns the original, which nodes get:
+/// programs that use `select` fail with a high one.
 fn raise_file_limit(plan: &Plan) -> Result<Rlimit, KeeperError> {
     let original = rustix::process::getrlimit(Resource::Nofile);
     let (needed, terms) = Descriptors::needed(plan);

@@ -1,7 +1,8 @@
 //! The address of a keeper's public socket.
 //!
-//! It is in the abstract namespace, so that a keeper that is killed leaves no file behind, and /proc/net/unix lists it.
-//! The name is not authenticated: both ends check the user of the other (`SO_PEERCRED`).
+//! It is in the abstract namespace, so that a keeper that is killed leaves no file behind, and
+//! /proc/net/unix lists it. The name is not authenticated: both ends check the user of the other
+//! (`SO_PEERCRED`).
 
 use std::fmt;
 
@@ -17,7 +18,8 @@ pub struct KeeperAddress {
 }
 
 impl KeeperAddress {
-    /// Parses a name of the abstract namespace, without its leading zero byte. `None` when it is not a keeper's.
+    /// Parses a name of the abstract namespace, without its leading zero byte. `None` when it is
+    /// not a keeper's.
     pub fn parse(name: &str) -> Option<Self> {
         let mut parts = name.split('/');
         let (protocol, uid, dataflow, keeper) =

@@ -1,8 +1,10 @@
-//! Requests of the `nervure` command, or of any other program of the same user, to a keeper on its public socket.
+//! Requests of the `nervure` command, or of any other program of the same user, to a keeper on its
+//! public socket.
 //!
-//! The first message is `Hello`; the keeper answers with `Welcome` or `Refused`. Every later message is answered by
-//! `Done`, `Refused`, or what it documents. After `Observe` and `Join` the connection is that of a node:
-//! `node_to_keeper` and `keeper_to_node`. To add a command: a variant here, and an arm in the keeper's `machine/requests.rs`.
+//! The first message is `Hello`; the keeper answers with `Welcome` or `Refused`. Every later
+//! message is answered by `Done`, `Refused`, or what it documents. After `Observe` and `Join` the
+//! connection is that of a node: `node_to_keeper` and `keeper_to_node`. To add a command: a variant
+//! here, and an arm in the keeper's `machine/requests.rs`.
 
 use crate::{VersionRange, graph::Program};
 use serde::{Deserialize, Serialize};
@@ -13,15 +15,18 @@ use serde::{Deserialize, Serialize};
 pub enum Message {
     /// The first message.
     Hello(Hello),
-    /// Answered by the state of the dataflow (`NodeDeclared` and `Report`), `SnapshotComplete`, and from then on every
-    /// report that `run` gets.
+    /// Answered by the state of the dataflow (`NodeDeclared` and `Report`), `SnapshotComplete`, and
+    /// from then on every report that `run` gets.
     Watch(Watch),
-    /// Makes this connection a guest of the dataflow: a node that only receives. Answered by `Observing`.
+    /// Makes this connection a guest of the dataflow: a node that only receives. Answered by
+    /// `Observing`.
     Observe(Observe),
-    /// Makes this connection that of a node of the file, whose process the keeper has not started. Answered by `Joined`.
+    /// Makes this connection that of a node of the file, whose process the keeper has not started.
+    /// Answered by `Joined`.
     Join(Join),
-    /// Keeps a node's place for a program of the client's, as long as this connection lasts. The process that the keeper
-    /// started is stopped in order; a process with the token can join. Answered by `Attached`.
+    /// Keeps a node's place for a program of the client's, as long as this connection lasts. The
+    /// process that the keeper started is stopped in order; a process with the token can join.
+    /// Answered by `Attached`.
     Attach(Attach),
     /// Stop every node in order.
     Stop {
@@ -37,10 +42,11 @@ pub enum Message {
         /// The order.
         order: NodeOrder,
     },
-    /// Give a node another program. Answered by `Done` once the new program is ready, or by `Refused` if it is not ready
-    /// within the startup timeout and the program before comes back.
+    /// Give a node another program. Answered by `Done` once the new program is ready, or by
+    /// `Refused` if it is not ready within the startup timeout and the program before comes back.
     Replace(Replace),
-    /// List parameters. Answered by `Params` for each node that has some, or for the one named, and `Done`.
+    /// List parameters. Answered by `Params` for each node that has some, or for the one named, and
+    /// `Done`.
     Params {
         /// The node's id; all nodes if `None`.
         node: Option<String>,

@@ -30,7 +30,8 @@ pub enum Message {
     Attached(Attached),
     /// A node of the dataflow: the beginning of a snapshot.
     NodeDeclared(NodeDeclared),
-    /// In a snapshot, a report of the present state; after it, a new report. Descriptor: as that of the report.
+    /// In a snapshot, a report of the present state; after it, a new report. Descriptor: as that of
+    /// the report.
     Report {
         /// The report, as `run` gets it.
         report: keeper_to_run::Message,

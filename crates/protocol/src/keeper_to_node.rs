@@ -1,7 +1,7 @@
 //! Messages of a keeper to a node.
 //!
-//! Order: `Welcome`, an `AttachOutput` or `AttachInput` for each declared edge, `Wired`, and `Start` once the
-//! dataflow is ready. After that edges come and go at run time.
+//! Order: `Welcome`, an `AttachOutput` or `AttachInput` for each declared edge, `Wired`, and
+//! `Start` once the dataflow is ready. After that edges come and go at run time.
 
 use crate::graph::DeadlineSpec;
 use crate::wiring::{ClientSpec, InputSpec, OutputSpec, Queue, ServiceSpec};
@@ -11,19 +11,20 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "message", rename_all = "snake_case")]
 pub enum Message {
-    /// The answer to `Hello`. Descriptors: control page (mapped read-only), the node's own wake page, its own
-    /// eventfd, its own counters page.
+    /// The answer to `Hello`. Descriptors: control page (mapped read-only), the node's own wake
+    /// page, its own eventfd, its own counters page.
     Welcome(Welcome),
     /// `Hello` was refused; the node reports the reason to its user and ends.
     Refused {
         /// Why, for people.
         reason: String,
     },
-    /// A consumer joins an output. Descriptors: edge region, the consumer's wake page, the consumer's eventfd,
-    /// and, when `peer` was not named before, this node's end of the pair socket.
+    /// A consumer joins an output. Descriptors: edge region, the consumer's wake page, the
+    /// consumer's eventfd, and, when `peer` was not named before, this node's end of the pair
+    /// socket.
     AttachOutput(AttachOutput),
-    /// An input gets a producer. Descriptors: edge region, the producer's wake page, and, when `peer` was not
-    /// named before, this node's end of the pair socket.
+    /// An input gets a producer. Descriptors: edge region, the producer's wake page, and, when
+    /// `peer` was not named before, this node's end of the pair socket.
     AttachInput(AttachInput),
     /// Every declared edge has been sent.
     Wired,
@@ -33,8 +34,9 @@ pub enum Message {
     DetachOutput {
         /// The edge.
         edge: u32,
-        /// True when the consumer will be restarted and inherits what is queued (`block` edges): the edge stays,
-        /// waits for an `AttachOutput` with the same id, and its popped but unreleased blocks count as lost.
+        /// True when the consumer will be restarted and inherits what is queued (`block` edges):
+        /// the edge stays, waits for an `AttachOutput` with the same id, and its popped but
+        /// unreleased blocks count as lost.
         suspended: bool,
     },
     /// The producer of an edge is gone. What is queued is still delivered.
@@ -44,7 +46,8 @@ pub enum Message {
         /// True when no other producer will take its place: INPUT_CLOSED follows the last sample.
         last: bool,
     },
-    /// A value for an input whose producer failed, to be delivered behind every sample of that producer.
+    /// A value for an input whose producer failed, to be delivered behind every sample of that
+    /// producer.
     LastValue(LastValue),
     /// A parameter has another value.
     Param(crate::params::Param),

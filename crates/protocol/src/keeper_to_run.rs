@@ -35,7 +35,8 @@ pub struct NodeStarted {
     pub id: String,
     /// Its process id.
     pub pid: u32,
-    /// 0 for the first start; every process that is the node counts, those that are attached to it too.
+    /// 0 for the first start; every process that is the node counts, those that are attached to it
+    /// too.
     pub incarnation: u32,
     /// Restarts of the node's own program so far: by its policy, or by hand.
     #[serde(default)]

@@ -1,13 +1,14 @@
 //! Control messages between Nervure's processes, one file per arrow, and what they are made of:
 //! [`graph`] has the declarations of a dataflow file, [`wiring`] a node's view of its edges.
 //!
-//! A message is one JSON object in one packet of a `SOCK_SEQPACKET` socket, with its file descriptors as
-//! `SCM_RIGHTS` of the same packet, in the order that the message documents. The format is JSON because control
-//! messages are rare, people read them when debugging, and an older peer can ignore fields that it does not know.
-//! Payloads never travel here.
+//! A message is one JSON object in one packet of a `SOCK_SEQPACKET` socket, with its file
+//! descriptors as `SCM_RIGHTS` of the same packet, in the order that the message documents. The
+//! format is JSON because control messages are rare, people read them when debugging, and an older
+//! peer can ignore fields that it does not know. Payloads never travel here.
 //!
-//! Versions: the first message of a node carries the range that it speaks, [`VERSIONS`]; the keeper answers with
-//! the highest that both speak, or refuses with both ranges named. This build speaks N and N-1, where N-1 exists.
+//! Versions: the first message of a node carries the range that it speaks, [`VERSIONS`]; the keeper
+//! answers with the highest that both speak, or refuses with both ranges named. This build speaks N
+//! and N-1, where N-1 exists.
 
 pub mod address;
 pub mod cli_to_keeper;
@@ -26,7 +27,8 @@ pub use nearest::{did_you_mean, nearest};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-/// The environment variable with the number of the control socket's descriptor, for nodes that the keeper starts.
+/// The environment variable with the number of the control socket's descriptor, for nodes that the
+/// keeper starts.
 pub const CONTROL_FD_VARIABLE: &str = "NERVURE_CONTROL_FD";
 
 /// The environment variable with the name of a dataflow, used where the command line has no `-d`.
@@ -38,11 +40,13 @@ pub const NODE_VARIABLE: &str = "NERVURE_NODE";
 /// The environment variable with the token for joining as a node.
 pub const TOKEN_VARIABLE: &str = "NERVURE_TOKEN";
 
-/// The file in the log folder of a run, readable by its user only, with the token for nodes with `path: dynamic`.
+/// The file in the log folder of a run, readable by its user only, with the token for nodes with
+/// `path: dynamic`.
 pub const TOKEN_FILE: &str = "join.token";
 
-/// The signal on which a node with a handler for it writes the stacks of its threads to stderr. It is a real-time
-/// signal from the middle of their range: libraries that use some take them from the ends.
+/// The signal on which a node with a handler for it writes the stacks of its threads to stderr. It
+/// is a real-time signal from the middle of their range: libraries that use some take them from the
+/// ends.
 pub const STACKS_SIGNAL: i32 = 50;
 
 /// Control protocol versions that this build speaks.

@@ -2,8 +2,8 @@
 
 /// The candidate that is most similar to `word`, if one is similar enough.
 ///
-/// Case is ignored, and so is the difference of `-` and `_`. A candidate may differ by one edit per three characters,
-/// where a transposition is one edit; or one of both is a prefix of the other.
+/// Case is ignored, and so is the difference of `-` and `_`. A candidate may differ by one edit per
+/// three characters, where a transposition is one edit; or one of both is a prefix of the other.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // The cost of the distance is the product of both lengths.
     const MAX_WORD_BYTES: usize = 100;
@@ -27,8 +27,8 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|(_, candidate)| candidate)
 }
 
-/// The hint for a `word` that is none of `names`: the most similar name, or else a list of them after `they_are`, as in
-/// `its nodes are`.
+/// The hint for a `word` that is none of `names`: the most similar name, or else a list of them
+/// after `they_are`, as in `its nodes are`.
 pub fn did_you_mean<'a>(
     word: &str,
     they_are: &str,

@@ -13,13 +13,13 @@ pub enum Message {
     Ready,
     /// The node leaves in order: its inputs need no more samples, its outputs will send none.
     Goodbye {
-        /// True when a call of the node's program failed because the dataflow stops. The program may end with that
-        /// error, which is then no failure.
+        /// True when a call of the node's program failed because the dataflow stops. The program
+        /// may end with that error, which is then no failure.
         #[serde(default)]
         cut_short: bool,
     },
-    /// A peer broke the rules of the data plane on this edge, for example by an invalid descriptor; the node has cut
-    /// the edge.
+    /// A peer broke the rules of the data plane on this edge, for example by an invalid descriptor;
+    /// the node has cut the edge.
     Misbehaviour {
         /// The edge.
         edge: u32,
@@ -28,7 +28,8 @@ pub enum Message {
     },
     /// An edge cannot be attached, or memory of its producer cannot be mapped; or this works again.
     EdgeStatus(EdgeStatus),
-    /// A peer has overwritten the page on which the node sleeps. The node continues, and reports it once.
+    /// A peer has overwritten the page on which the node sleeps. The node continues, and reports it
+    /// once.
     WakePageOverwritten {
         /// The evidence, for the log.
         what: String,

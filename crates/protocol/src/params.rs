@@ -1,6 +1,7 @@
 //! Parameters of nodes: their declarations and values.
 //!
-//! The dataflow file declares them. The keeper holds their values and checks each change before it reaches a node.
+//! The dataflow file declares them. The keeper holds their values and checks each change before it
+//! reaches a node.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Number, Value};
@@ -250,7 +251,8 @@ fn numbers(value: &Value) -> impl Iterator<Item = &Number> {
     items.iter().filter_map(Value::as_number)
 }
 
-/// Returns true if `a < b`. Two integers are compared exactly: a float cannot represent every integer.
+/// Returns true if `a < b`. Two integers are compared exactly: a float cannot represent every
+/// integer.
 pub fn is_less(a: &Number, b: &Number) -> bool {
     match (a.as_i64(), b.as_i64()) {
         (Some(a), Some(b)) => a < b,

@@ -1,4 +1,5 @@
-//! Messages of `nervure run` to the keeper that it started. End of file on this socket means: stop in order.
+//! Messages of `nervure run` to the keeper that it started. End of file on this socket means: stop
+//! in order.
 
 use serde::{Deserialize, Serialize};
 

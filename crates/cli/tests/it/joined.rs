@@ -132,7 +132,7 @@ fn a_dynamic_node_joins_dies_and_joins_again() {
     plot.process().signal(Signal::KILL);
     run.line(
         "lamp",
-        "NODE_FAILED plot [\"in\"] it is gone without a word",
+        "NODE_FAILED plot [\"in\"] it ended without closing its node",
     );
     assert_eq!(state_of(&run, "plot"), "failed");
     let mut again = Outside::join(&run, "plot");

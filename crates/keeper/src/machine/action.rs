@@ -74,7 +74,8 @@ pub enum Action {
     },
     /// Send every further report to a client, with log records or without.
     Follow { client: usize, logs: bool },
-    /// Create the pages of a guest, or of a node that joins; the client's connection becomes its control socket.
+    /// Create the pages of a guest, or of a node that joins; the client's connection becomes its
+    /// control socket.
     Admit { client: usize, node: usize },
     /// Close the connection of a client.
     CloseClient { client: usize },
@@ -132,7 +133,8 @@ pub enum Descriptor {
     CountersReadOnly(usize),
     /// An edge's region.
     Region(u32),
-    /// One end, 0 or 1, of a pair's socket. It is created when first named, and moved into the message.
+    /// One end, 0 or 1, of a pair's socket. It is created when first named, and moved into the
+    /// message.
     PairEnd { pair: u32, end: u32 },
 }
 

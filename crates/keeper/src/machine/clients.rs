@@ -11,7 +11,8 @@ impl Clients {
         self.0.contains_key(&client)
     }
 
-    /// Adds a client. Its name is `echo@4711`, or `echo@4711.2` for another one of the same process.
+    /// Adds a client. Its name is `echo@4711`, or `echo@4711.2` for another one of the same
+    /// process.
     pub fn add(&mut self, client: usize, program: &str, pid: u32) {
         const MAX_PROGRAM_CHARS: usize = 32;
         let is_plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');

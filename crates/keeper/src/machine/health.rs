@@ -1,23 +1,26 @@
-//! Nodes that hang: that do not start in time, or give no sign of life for too long.
+//! Health checks: nodes that do not start in time, or give no sign of life for too long, are
+//! killed.
 //!
-//! A node's signs of life are a count in its counters page. Whether it sleeps is there, too, and not in its wake page, to
-//! which its peers can write. Neither costs the node a system call. The keeper looks there several times within the node's timeout. What hangs is
-//! looked at once more, for the log, and killed: what follows is what follows from any failure.
+//! A node's signs of life are a count in its counters page. Whether it sleeps is there, too, and
+//! not in its wake page, to which its peers can write. Neither costs the node a system call. The
+//! keeper reads both several times within the node's timeout. The threads of a node that hangs are
+//! logged before it is killed; its end is then a failure like any other.
 
 use std::time::Duration;
 
-/// Looks within a timeout: a node that hangs is noticed within its timeout and two looks more.
-const LOOKS: u32 = 4;
+/// Checks per timeout: a node that hangs is noticed within its timeout and two more check
+/// intervals.
+const CHECKS_PER_TIMEOUT: u32 = 4;
 
-/// How long a process that is asked for its stacks may take to write them.
+/// Longest time that a process has to write its stacks before it is killed.
 pub(super) const STACKS_GRACE: Duration = Duration::from_millis(300);
 
-/// What is seen of a living process.
+/// The signs of life of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pulse {
-    /// Signs of life so far.
+    /// The number of its signs of life so far.
     pub beats: u64,
-    /// It waits for something that has not come: news, room, or the time of its next timer.
+    /// It waits for samples, for room in a queue, or for its next timer.
     pub is_waiting: bool,
 }
 
@@ -27,7 +30,7 @@ pub(super) struct Health {
     /// The timeout of its start, and when it ends, until it is connected and ready.
     start: Option<(Duration, Duration)>,
     check_at: Option<Duration>,
-    /// Beats when it was last seen neither to wait nor to have given a sign of life, and since when that is so.
+    /// The beats while it has neither waited nor given a sign of life, and since when.
     still: Option<(u64, Duration)>,
 }
 
@@ -43,7 +46,7 @@ impl Health {
     /// It is connected and ready.
     pub fn ready(&mut self, timeout: Option<Duration>, now: Duration) {
         self.start = None;
-        self.check_at = timeout.map(|timeout| now + timeout / LOOKS);
+        self.check_at = timeout.map(|timeout| now + timeout / CHECKS_PER_TIMEOUT);
     }
 
     /// When a check is due.
@@ -62,7 +65,7 @@ impl Health {
     pub fn take_due_check(&mut self, timeout: Option<Duration>, now: Duration) -> bool {
         let is_due = self.check_at.is_some_and(|at| at <= now);
         if is_due {
-            self.check_at = timeout.map(|timeout| now + timeout / LOOKS);
+            self.check_at = timeout.map(|timeout| now + timeout / CHECKS_PER_TIMEOUT);
         }
         is_due
     }
@@ -93,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn only_stillness_counts_and_from_when_it_was_first_seen() {
+    fn only_time_without_a_sign_of_life_counts() {
         let mut health = Health::default();
         let works = |beats| Pulse {
             beats,
@@ -110,7 +113,7 @@ mod tests {
         assert_eq!(
             health.see(waits(2), at(400)),
             at(0),
-            "whoever waits is well"
+            "a node that waits does not hang"
         );
         assert_eq!(health.see(waits(2), at(9000)), at(0));
         assert_eq!(

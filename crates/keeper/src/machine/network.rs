@@ -1,4 +1,5 @@
-//! The nodes and the edges between their processes: the graph, the life of each node, and the wiring, kept in step.
+//! The nodes and the edges between their processes: the graph, the life of each node, and the
+//! wiring, kept in step.
 
 use std::time::Duration;
 
@@ -114,7 +115,8 @@ impl Network {
         self.wiring.has_lossless_input(&self.graph, node)
     }
 
-    /// True when a node ends by itself once it has received what is queued. A Stop would overtake that.
+    /// True when a node ends by itself once it has received what is queued. A Stop would overtake
+    /// that.
     pub fn ends_with_its_inputs(&self, node: usize) -> bool {
         let has_joined = self.nodes[node].client().is_some();
         has_joined && !self.graph.has_timer(node) && self.inputs_are_over(node)
@@ -157,7 +159,8 @@ impl Network {
         self.started(node, pid, None, turn);
     }
 
-    /// A node's process was started, or has joined. `startup_timeout` is the longest time until it is ready.
+    /// A node's process was started, or has joined. `startup_timeout` is the longest time until it
+    /// is ready.
     pub fn started(
         &mut self,
         node: usize,
@@ -168,7 +171,8 @@ impl Network {
         let plan = self.graph.node(node);
         let state = &mut self.nodes[node];
         state.restarts.started(turn.now);
-        // A program without inputs and outputs never connects; one that joined may stand still in a debugger.
+        // A program without inputs and outputs never connects; one that joined may stand still in a
+        // debugger.
         let timeout = startup_timeout.filter(|_| plan.connects() && state.client().is_none());
         state.health = Health::started(timeout, turn.now);
         let started = NodeStarted {
@@ -220,7 +224,8 @@ impl Network {
         turn.send(node, keeper_to_node::Message::Wired);
     }
 
-    /// A node's process is gone: undoes its edges. With `notify` its neighbours learn that it has failed.
+    /// A node's process is gone: undoes its edges. With `notify` its neighbours learn that it has
+    /// failed.
     pub fn process_gone(
         &mut self,
         node: usize,
@@ -290,7 +295,8 @@ impl Network {
         turn.report(keeper_to_run::Message::NodeEnded(ended), None);
     }
 
-    /// A client becomes a guest with one input for each of `outputs` (node and output). Returns its node.
+    /// A client becomes a guest with one input for each of `outputs` (node and output). Returns its
+    /// node.
     pub fn add_guest(
         &mut self,
         client: usize,
@@ -365,8 +371,8 @@ impl Network {
         turn.push(Action::CloseGuest { node });
     }
 
-    /// A node that had ended will have a process again. Its consumers were notified that it will not, and are notified
-    /// again when it ends.
+    /// A node that had ended will have a process again. Its consumers were notified that it will
+    /// not, and are notified again when it ends.
     fn expect_again(&mut self, node: usize) {
         self.nodes[node].next_incarnation();
         self.wiring.expect_again(&self.graph, node);

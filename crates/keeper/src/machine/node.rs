@@ -20,7 +20,8 @@ pub(super) struct Node {
     left: bool,
     /// A call of its program failed because the dataflow stops.
     cut_short: bool,
-    /// The client whose connection is its control socket, while its process is not one that the keeper started.
+    /// The client whose connection is its control socket, while its process is not one that the
+    /// keeper started.
     client: Option<usize>,
     /// Why the keeper kills its process.
     kill_reason: Option<String>,
@@ -44,7 +45,8 @@ pub(super) enum State {
     Connected,
     /// The next one is started at that time.
     Waiting { until: Duration },
-    /// The next one is started by hand, or joins: neighbours keep their inputs open, and the dataflow goes on.
+    /// The next one is started by hand, or joins: neighbours keep their inputs open, and the
+    /// dataflow goes on.
     Held,
     /// There will be no other.
     Ended,
@@ -247,7 +249,8 @@ impl Node {
         self.overdue = true;
     }
 
-    /// Sets what follows a stop by hand. Returns what was to follow, if it was being stopped already.
+    /// Sets what follows a stop by hand. Returns what was to follow, if it was being stopped
+    /// already.
     pub fn set_after_stop(&mut self, after: AfterStop) -> Option<AfterStop> {
         self.after_stop.replace(after)
     }
@@ -282,7 +285,8 @@ impl Node {
     }
 }
 
-/// SIGTERM and SIGKILL of the keeper to a process: when it gets them unless it has ended before, and whether it got one.
+/// SIGTERM and SIGKILL of the keeper to a process: when it gets them unless it has ended before,
+/// and whether it got one.
 #[derive(Debug, Default)]
 pub(super) struct Signals {
     was_sent: bool,

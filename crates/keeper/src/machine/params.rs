@@ -1,4 +1,5 @@
-//! The values of parameters. The keeper holds them, so that they outlive the processes that read them.
+//! The values of parameters. The keeper holds them, so that they outlive the processes that read
+//! them.
 
 use nervure_protocol::{
     cli_to_keeper::SetParam,

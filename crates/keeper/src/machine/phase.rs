@@ -1,4 +1,5 @@
-//! The phases of a dataflow: starting, running, and stopping in order: Stop, grace period, SIGTERM, SIGKILL.
+//! The phases of a dataflow: starting, running, and stopping in order: Stop, grace period, SIGTERM,
+//! SIGKILL.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Other programs for nodes (`nervure node replace`), while their edges stay.
 //!
-//! The old process is stopped in order and the new program started, as by a restart. Until that is ready, what ran
-//! before is remembered: when the new one fails, the old one comes back.
+//! The old process is stopped in order and the new program started, as by a restart. Until that is
+//! ready, what ran before is remembered: when the new one fails, the old one comes back.
 
 use std::{collections::BTreeMap, fmt};
 

@@ -1,6 +1,7 @@
 //! The requests of clients of the public socket.
 //!
-//! To add one: a variant of `cli_to_keeper::Message`, and an arm of [`Requests::message`] or [`Requests::execute`].
+//! To add one: a variant of `cli_to_keeper::Message`, and an arm of [`Requests::message`] or
+//! [`Requests::execute`].
 
 mod attach;
 mod observe;
@@ -156,7 +157,8 @@ impl Requests {
         }
     }
 
-    /// The terminal of `nervure run` has to show why the dataflow ends when its user did not ask for it.
+    /// The terminal of `nervure run` has to show why the dataflow ends when its user did not ask
+    /// for it.
     fn log_end(&self, client: usize, verb: &str, turn: &mut Turn) {
         let name = self.clients.name(client);
         turn.log(Level::Info, format!("the dataflow is {verb} by `{name}`"));

@@ -1,18 +1,18 @@
-//! When a node is started again.
+//! Restarts of a node: whether, and after which pause.
 
 use std::{collections::VecDeque, time::Duration};
 
 use crate::plan::{Restart, RestartPolicy};
 
-/// A run of at least this length, or of the restart window, shows that the node works: the back-off begins anew.
-const PROOF: Duration = Duration::from_secs(60);
+/// A run of at least this length, or of the restart window, resets the back-off.
+const BACKOFF_RESET_AFTER: Duration = Duration::from_secs(60);
 
-/// What is to happen with a node that ended.
+/// What follows the end of a node's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It is started again after a pause, for the n-th time within the window.
+    /// It is started again after a pause; `number` counts the restarts within the window.
     Restart { after: Duration, number: u32 },
-    /// Its restarts are spent.
+    /// All restarts that `max_restarts` allows have been used.
     Exhausted { number: u32 },
     /// Its policy would start it again, but it exited with an error after all its inputs had ended.
     NothingLeft,
@@ -46,9 +46,9 @@ impl Verdict {
 /// The restarts of a node.
 #[derive(Debug, Default)]
 pub(super) struct Restarts {
-    /// The times of those within the window.
+    /// The times of restarts within the window.
     recent: VecDeque<Duration>,
-    /// Ends in a row without a run that lasted.
+    /// Number of ends in a row since the back-off was reset.
     doublings: u32,
     started_at: Duration,
 }
@@ -76,7 +76,7 @@ impl Restarts {
         if plan.max_restarts.is_some_and(|max| number >= max) {
             return Verdict::Exhausted { number };
         }
-        if now.saturating_sub(self.started_at) >= plan.window.unwrap_or(PROOF) {
+        if now.saturating_sub(self.started_at) >= plan.window.unwrap_or(BACKOFF_RESET_AFTER) {
             self.doublings = 0;
         }
         let factor = 1u32.checked_shl(self.doublings).unwrap_or(u32::MAX);
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_lasted_begins_the_back_off_anew() {
+    fn a_long_run_resets_the_back_off() {
         let mut restarts = Restarts::default();
         assert_eq!(
             pauses(&mut restarts, &PLAN, [0, 1, 2]),
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_look_at_the_end() {
+    fn policies_distinguish_success_and_failure() {
         let verdict = |policy, success| {
             Restarts::default().ended(&Restart { policy, ..PLAN }, success, Duration::ZERO)
                 != Verdict::NotWanted

@@ -73,7 +73,7 @@ impl Supervisor {
                 match self.network.rewiring(turn).edge_status(node, status) {
                     Ok(()) => {}
                     Err(EdgeFault::NotItsEdge) => {
-                        let what = "it spoke of an edge that is not its own";
+                        let what = "it reported on an edge that is not its own";
                         self.kill_for_misbehaviour(node, what, turn);
                     }
                     Err(EdgeFault::CannotAttach { node, why }) => self.kill_node(node, &why, turn),

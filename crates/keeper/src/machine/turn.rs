@@ -101,7 +101,8 @@ impl Turn {
         });
     }
 
-    /// Writes a line to the log of a node. A guest has none: its lines go to the keeper's, with its name.
+    /// Writes a line to the log of a node. A guest has none: its lines go to the keeper's, with its
+    /// name.
     pub fn log_node(&mut self, graph: &Graph, node: usize, level: Level, text: String) {
         if graph.is_guest(node) {
             return self.log(level, format!("`{}`: {text}", graph.node(node).id));

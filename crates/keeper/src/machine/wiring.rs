@@ -1,14 +1,16 @@
-//! Which edges exist between which processes.
+//! The edges between processes.
 //!
-//! An edge of the plan has at most one live instance at a time. It is made when one end says Hello while the other
-//! end's process is alive, and each end is attached once it is connected. When an end dies:
+//! An edge of the plan has at most one live instance at a time. It is made when one end says Hello
+//! while the other end's process is alive, and each end is attached once it is connected. When an
+//! end dies:
 //!
-//! - the consumer, to be restarted, on a `block` edge: the instance is *suspended*: the producer waits, and the next
-//!   process of the consumer inherits the region with what is queued in it;
+//! - the consumer, to be restarted, on a `block` edge: the instance is *suspended*: the producer
+//!   waits, and the next process of the consumer inherits the region with what is queued in it;
 //! - the consumer, otherwise: the producer is detached, and the next process gets a new instance;
-//! - the producer: a connected consumer is told, drains the region and gets a new instance with the next process;
-//!   one that is itself away finds what a `block` edge held for it, and so does the next process of one that fails
-//!   before it has drained what the producer's last process left there.
+//! - the producer: a connected consumer is notified, drains the region and gets a new instance with
+//!   the next process. A consumer without a process inherits what a `block` edge holds for it. So
+//!   does the next process of one that fails before it has drained what the producer's last process
+//!   left there.
 
 mod pairs;
 mod reports;

@@ -194,7 +194,8 @@ impl Shell {
         }
     }
 
-    /// A client's process has ended. Its last messages are received first: a node may have sent Goodbye.
+    /// A client's process has ended. Its last messages are received first: a node may have sent
+    /// Goodbye.
     pub(super) fn client_ended(&mut self, client: usize) {
         if let Some(node) = self.clients.client(client).and_then(|client| client.node) {
             self.receive_from_node(node);
@@ -210,7 +211,8 @@ impl Shell {
         }
     }
 
-    /// Makes a client a guest, or a node that joins: its connection becomes the control socket of a node.
+    /// Makes a client a guest, or a node that joins: its connection becomes the control socket of a
+    /// node.
     pub(super) fn admit(&mut self, client: usize, node: usize) {
         let pid = self
             .clients

@@ -259,7 +259,8 @@ impl Shell {
         }
     }
 
-    /// Kills the processes that the process `pid` of a node has left behind, also outside its process group.
+    /// Kills the processes that the process `pid` of a node has left behind, also outside its
+    /// process group.
     pub(super) fn kill_leftovers(&mut self, node: usize, pid: Pid) {
         let id = &self.machine.plan().nodes[node].id;
         let outside = match &self.groups {

@@ -9,9 +9,9 @@ use rustix::fd::OwnedFd;
 use super::report_link::ReportLink;
 use crate::machine::Machine;
 
-/// A client that has sent nothing for this long may be disconnected in favour of another when all places are taken.
-/// Commands send their next message at once. The time is long enough for the first message of one of many clients that
-/// connect at the same moment.
+/// A client that has sent nothing for this long may be disconnected in favour of another when all
+/// places are taken. Commands send their next message at once. The time is long enough for the
+/// first message of one of many clients that connect at the same moment.
 const CLIENT_IDLE_AFTER: Duration = Duration::from_secs(1);
 
 /// The public socket and its connections.
@@ -19,7 +19,8 @@ const CLIENT_IDLE_AFTER: Duration = Duration::from_secs(1);
 pub struct Clients {
     pub max: usize,
     pub listener: Option<Listener>,
-    /// By number. Numbers are not used again: epoll may still report an event of a connection that was just closed.
+    /// By number. Numbers are not used again: epoll may still report an event of a connection that
+    /// was just closed.
     pub connected: BTreeMap<usize, Client>,
     pub next: usize,
 }
@@ -98,8 +99,8 @@ impl Clients {
         self.connected.remove(&client);
     }
 
-    /// The client that has been idle longest, of those that may be disconnected: it does not follow, and is neither a node
-    /// nor keeps the place of one.
+    /// The client that has been idle longest, of those that may be disconnected: it does not
+    /// follow, and is neither a node nor keeps the place of one.
     pub fn idlest(&self, machine: &Machine, now: Duration) -> Option<(usize, Duration)> {
         let may_give_way = |number: usize, client: &Client| {
             client.follows.is_none() && client.node.is_none() && !machine.keeps_place(number)

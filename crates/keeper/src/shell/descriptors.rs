@@ -24,7 +24,8 @@ const OWN_DESCRIPTORS: u64 = 64;
 /// Per client: socket, pidfd, and the pages of a guest.
 const CLIENT_DESCRIPTORS: u64 = 6;
 
-/// Per node: wake page, eventfd, counters page and its copy for `run`, control socket, stdout, stderr, log file.
+/// Per node: wake page, eventfd, counters page and its copy for `run`, control socket, stdout,
+/// stderr, log file.
 const NODE_DESCRIPTORS: u64 = 8;
 
 /// Per edge: its region, and both ends of a pair's socket until they are sent.
@@ -60,7 +61,8 @@ struct NodePages {
 }
 
 impl Descriptors {
-    /// The most descriptors that the keeper of a plan has open, and the terms of that sum, for people.
+    /// The most descriptors that the keeper of a plan has open, and the terms of that sum, for
+    /// people.
     pub fn needed(plan: &Plan) -> (u64, String) {
         let (nodes, edges) = (plan.nodes.len() as u64, plan.edges.len() as u64);
         let needed = NODE_DESCRIPTORS * nodes + EDGE_DESCRIPTORS * edges + OWN_DESCRIPTORS;
@@ -70,7 +72,8 @@ impl Descriptors {
         (needed, terms)
     }
 
-    /// The numbers of clients and of edges of guests for which descriptors are left besides those of the plan.
+    /// The numbers of clients and of edges of guests for which descriptors are left besides those
+    /// of the plan.
     pub fn left_for_clients(plan: &Plan, limit: Option<u64>) -> (usize, usize) {
         let left = limit
             .unwrap_or(u64::MAX)
@@ -103,8 +106,8 @@ impl Descriptors {
         })
     }
 
-    /// Sets the clock. It never goes back: if it has advanced further while the message was in flight, it continues from
-    /// there.
+    /// Sets the clock. It never goes back: if it has advanced further while the message was in
+    /// flight, it continues from there.
     pub fn set_clock(&self, clock: Clock) {
         let now = monotonic_nanos();
         let rate = clock.rate_millionths as f64 / 1e6;
@@ -123,7 +126,8 @@ impl Descriptors {
         self.control_page.set(state, wanted.max(reads), now, rate);
     }
 
-    /// Creates the pages of a node's next process, or of a guest. The counters continue from those of the last process.
+    /// Creates the pages of a node's next process, or of a guest. The counters continue from those
+    /// of the last process.
     ///
     /// # Errors
     /// When memory or descriptors run out.
@@ -191,8 +195,8 @@ impl Descriptors {
             .as_ref()
             .ok_or_else(|| io::Error::other("the node was never started"))?;
         let page = &pages.counters_page;
-        // From the counters page alone, which no other node can write to. First whether it sleeps: a node that wakes in
-        // between has one beat more.
+        // From the counters page alone, which no other node can write to. First whether it sleeps:
+        // a node that wakes in between has one beat more.
         let is_asleep = page
             .sleeps_until()
             .is_some_and(|until| until >= monotonic_nanos());

@@ -60,8 +60,8 @@ pub fn system<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> Keepe
     }
 }
 
-/// As [`system`], for an operation that has changed nothing when it fails, so that it can be retried when a resource
-/// is short.
+/// As [`system`], for an operation that has changed nothing when it fails, so that it can be
+/// retried when a resource is short.
 pub fn retryable(what: &'static str) -> impl FnOnce(io::Error) -> KeeperError {
     move |cause| match Shortage::of(&cause) {
         Some(shortage) => KeeperError::Shortage { what, shortage },

@@ -193,8 +193,8 @@ impl Shell {
         }
     }
 
-    /// Carries out actions in order. One that lacks a resource is retried later, and all that follow wait for it.
-    /// Meanwhile the keeper continues to receive, log and reap.
+    /// Carries out actions in order. One that lacks a resource is retried later, and all that
+    /// follow wait for it. Meanwhile the keeper continues to receive, log and reap.
     fn apply_actions(&mut self) -> Result<(), KeeperError> {
         if self.retry_at.is_some_and(|at| at > self.now()) {
             return Ok(());
@@ -328,8 +328,8 @@ impl Shell {
         }
     }
 
-    /// Waits until `run` has received the last messages, as long as it lives: its terminal may be blocked for a while.
-    /// Clients have a second.
+    /// Waits until `run` has received the last messages, as long as it lives: its terminal may be
+    /// blocked for a while. Clients have a second.
     fn finish_sending(&mut self) -> Result<(), KeeperError> {
         const CLIENTS_TIMEOUT: Duration = Duration::from_secs(1);
         let clients_deadline = self.now() + CLIENTS_TIMEOUT;

@@ -2,7 +2,8 @@
 
 use nervure_protocol::keeper_to_run::Level;
 
-/// Longer lines are split: a log record has to fit into a control message, even when every byte is escaped.
+/// Longer lines are split: a log record has to fit into a control message, even when every byte is
+/// escaped.
 const MAX_LINE_BYTES: usize = 16 * 1024;
 
 /// The beginning of a stream's last line.
@@ -49,7 +50,8 @@ impl Lines {
     }
 }
 
-/// The level that a line names, in the formats of Python's logging, `env_logger`, `tracing` and the like; else Info.
+/// The level that a line names, in the formats of Python's logging, `env_logger`, `tracing` and the
+/// like; else Info.
 pub fn guess_level(line: &str) -> Level {
     const MAX_WORDS: usize = 10;
     if line.starts_with("Traceback (most recent call last)")

@@ -16,7 +16,8 @@ const MAX_ROTATED_FILES: u32 = 3;
 /// Pause after a failed write.
 pub const RETRY_PERIOD: Duration = Duration::from_secs(5);
 
-/// The log of one node: `<node>.jsonl`, and older parts as `<node>~1.jsonl`, `<node>~2.jsonl` .. `~` is in no node's name.
+/// The log of one node: `<node>.jsonl`, and older parts as `<node>~1.jsonl`, `<node>~2.jsonl` ..
+/// `~` is in no node's name.
 #[derive(Debug)]
 pub struct LogFile {
     folder: PathBuf,
@@ -56,8 +57,8 @@ impl LogFile {
         }
     }
 
-    /// Appends records, each a line with its newline. After a failure, records are counted as lost until a retry succeeds,
-    /// every [`RETRY_PERIOD`].
+    /// Appends records, each a line with its newline. After a failure, records are counted as lost
+    /// until a retry succeeds, every [`RETRY_PERIOD`].
     pub fn write(&mut self, lines: &[Vec<u8>], now: Instant) -> Option<Notice> {
         if self.losses.retry_at.is_some_and(|at| now < at) {
             self.losses.lines += lines.len() as u64;
@@ -165,7 +166,8 @@ impl LogFile {
             .map_or(0, |end| end + 1);
         self.bytes += whole as u64;
         self.has_torn_line = written > whole && file.set_len(self.bytes).is_err();
-        // It is opened again for the retry: its folder may have been moved, or its disk mounted again.
+        // It is opened again for the retry: its folder may have been moved, or its disk mounted
+        // again.
         self.file = None;
         Err((error, whole))
     }

@@ -143,7 +143,8 @@ impl Logs {
         is_waiting.then(|| self.progress.1 + STALL_TIMEOUT)
     }
 
-    /// Waits until everything is written, as long as the disk makes progress. Returns the last notices.
+    /// Waits until everything is written, as long as the disk makes progress. Returns the last
+    /// notices.
     pub fn finish(&mut self) -> Vec<Notice> {
         let mut queue = self.shared.queue();
         queue.is_closed = true;
@@ -211,7 +212,8 @@ impl Writer {
         self.shared.news.notify_all();
     }
 
-    /// Waits for lines, or until dropped lines are to be reported. Returns the lines, and true when no others follow.
+    /// Waits for lines, or until dropped lines are to be reported. Returns the lines, and true when
+    /// no others follow.
     fn next(&self, sum_up_at: Instant) -> (Vec<(usize, Vec<u8>)>, bool) {
         let mut queue = self.shared.queue();
         loop {

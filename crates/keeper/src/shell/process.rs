@@ -51,7 +51,8 @@ impl From<String> for NotStarted {
     }
 }
 
-/// Starts a node in its own process group, with `control` as the only descriptor beside its standard streams.
+/// Starts a node in its own process group, with `control` as the only descriptor beside its
+/// standard streams.
 ///
 /// # Errors
 /// What failed, for people.
@@ -105,7 +106,8 @@ pub fn start(
         scheduling: node.settings.scheduling,
         files,
     };
-    // SAFETY: between fork and exec, `apply` only makes system calls: it does not allocate, lock or drop anything.
+    // SAFETY: between fork and exec, `apply` only makes system calls: it does not allocate, lock or
+    // drop anything.
     unsafe { command.pre_exec(move || setup.apply()) };
     let child = command.spawn().map_err(|error| match Step::of(&error) {
         Some((Step::Group, cause)) => NotStarted::Group(cause),
@@ -131,7 +133,8 @@ pub fn hang_up_with_parent(command: &mut Command) {
             false => Err(io::Error::from_raw_os_error(libc::ESRCH)),
         }
     };
-    // SAFETY: between fork and exec, it only makes system calls: it does not allocate, lock or drop anything.
+    // SAFETY: between fork and exec, it only makes system calls: it does not allocate, lock or drop
+    // anything.
     unsafe { command.pre_exec(setup) };
 }
 
@@ -221,7 +224,8 @@ impl Step {
     }
 }
 
-/// Closes inherited descriptors at exec. Linux 5.10 does not support this, and nothing depends on it.
+/// Closes inherited descriptors at exec. Linux 5.10 does not support this, and nothing depends on
+/// it.
 fn close_foreign_descriptors() {
     const FIRST: libc::c_uint = 3;
     // SAFETY: it only sets close-on-exec; no descriptor that is in use before exec is closed.
@@ -288,9 +292,9 @@ fn affinity(node: &NodePlan) -> Result<Option<libc::cpu_set_t>, String> {
     Ok(Some(set))
 }
 
-/// The Python of a node with the environment variables `own` of the file. In this order: that of `VIRTUAL_ENV`; that of
-/// the environment in which `nervure` itself is installed, so that `.venv/bin/nervure run` needs no activation; the
-/// first `python3` on the PATH.
+/// The Python of a node with the environment variables `own` of the file. In this order: that of
+/// `VIRTUAL_ENV`; that of the environment in which `nervure` itself is installed, so that
+/// `.venv/bin/nervure run` needs no activation; the first `python3` on the PATH.
 ///
 /// # Errors
 /// Why there is none, for people.

@@ -1,5 +1,5 @@
-//! The keeper's side of a socket over which it reports: to `run`, or to a client. The queue never blocks, and its length
-//! is bounded.
+//! The keeper's side of a socket over which it reports: to `run`, or to a client. The queue never
+//! blocks, and its length is bounded.
 
 use std::{collections::BTreeMap, rc::Rc, time::Duration};
 

@@ -10,8 +10,8 @@ const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// A pause that doubles while a peer receives nothing.
 ///
-/// Room in a socket does not mean that a packet can be sent: too many descriptors may be in flight, which epoll does not
-/// report.
+/// Room in a socket does not mean that a packet can be sent: too many descriptors may be in flight,
+/// which epoll does not report.
 #[derive(Debug, Default)]
 pub struct Retry {
     pause: Duration,

@@ -24,7 +24,8 @@ const TAIL_LINES: usize = 12;
 /// Bytes of one stream that are read in a turn.
 const READ_BYTES: usize = 64 * 1024;
 
-/// Limit of the bytes read from a stream whose node has ended: another process may still write to it.
+/// Limit of the bytes read from a stream whose node has ended: another process may still write to
+/// it.
 const DRAIN_BYTES: usize = 4 << 20;
 
 /// Messages of one node that are received in a turn.
@@ -163,7 +164,8 @@ impl Slot {
         self.process.as_mut()?.outbox.notice(now)
     }
 
-    /// Receives messages of the node; an error is what is wrong with one. `buffer` has room for the longest.
+    /// Receives messages of the node; an error is what is wrong with one. `buffer` has room for the
+    /// longest.
     pub fn receive(
         &mut self,
         buffer: &mut Vec<u8>,
@@ -252,8 +254,9 @@ impl Slot {
     }
 }
 
-/// True if Python's last line reports that an import or `python -m` found no module. Text of a program's own under the same
-/// exception, or an exception that was caught and logged before, is another failure.
+/// True if Python's last line reports that an import or `python -m` found no module. Text of a
+/// program's own under the same exception, or an exception that was caught and logged before, is
+/// another failure.
 fn is_missing_module(line: impl AsRef<str>) -> bool {
     let line = line.as_ref();
     let from_import = line.strip_prefix("ModuleNotFoundError: No module named ");

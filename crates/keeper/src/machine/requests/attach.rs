@@ -20,7 +20,7 @@ impl Requests {
         let id = &request.node;
         let node = supervisor.network().graph().find_node(id)?;
         if self.keeps_place(client) {
-            let reason = "who keeps a node's place joins on a connection of its own";
+            let reason = "a client that keeps a node's place cannot join on the same connection";
             return Err(Refused::new(reason, None));
         }
         check_not_stopping(supervisor)?;
@@ -43,7 +43,8 @@ impl Requests {
         Ok(())
     }
 
-    /// Refuses a process that has neither the token of the claim on a node, nor that of the dataflow where it suffices.
+    /// Refuses a process that has neither the token of the claim on a node, nor that of the
+    /// dataflow where it suffices.
     fn check_token(
         &self,
         node: usize,

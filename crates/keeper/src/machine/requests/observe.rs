@@ -1,7 +1,7 @@
 //! Guests: processes of clients that receive what they ask for.
 //!
-//! A guest can harm no node: its queues drop the oldest sample, it holds few blocks, and neither the start nor the end
-//! of the dataflow waits for it.
+//! A guest can harm no node: its queues drop the oldest sample, it holds few blocks, and neither
+//! the start nor the end of the dataflow waits for it.
 
 use nervure_protocol::{
     cli_to_keeper::Observe,

@@ -83,8 +83,8 @@ impl Requests {
         }
     }
 
-    /// A node's process has ended, or could not be started. If it was that of a new program, what ran before comes back:
-    /// returns that, for people.
+    /// A node's process has ended, or could not be started. If it was that of a new program, what
+    /// ran before comes back: returns that, for people.
     pub fn roll_back(
         &mut self,
         node: usize,

@@ -1,12 +1,14 @@
 //! Processes that the keeper did not start: nodes of the file that join, and guests.
 //!
-//! A process joins as a node with `path: dynamic`, or in the place of a node that a client is attached to. It is wired,
-//! counted and reported as any other. The keeper does not start, signal or check it: it can only close its connection.
-//! Before it joins, and after it is gone, its node is held: its neighbours keep their inputs open. Neither the start of
-//! the dataflow nor its end waits for a dynamic node, nor does a producer.
+//! A process joins as a node with `path: dynamic`, or in place of a node that a client is attached
+//! to. It is wired, counted and reported as any other. The keeper does not start, signal or check
+//! it: it can only close its connection. Before it joins, and after it is gone, its node is held:
+//! its neighbours keep their inputs open. Neither the start of the dataflow nor its end waits for a
+//! dynamic node, nor does a producer.
 //!
-//! A guest is a node with inputs only, behind those of the plan. Its edges are added to the plan when it connects and
-//! removed when it is gone; its place, with a new incarnation, is the next guest's.
+//! A guest is a node with inputs only, behind those of the plan. Its edges are added to the plan
+//! when it connects and removed when it is gone; its place, with a new incarnation, is the next
+//! guest's.
 
 use nervure_protocol::keeper_to_run;
 
@@ -50,7 +52,9 @@ impl Supervisor {
         let starts = after == Some(AfterStop::Start) && !is_stopping;
         let what = kill_reason.unwrap_or_else(|| match (has_left, failed) {
             (true, _) => "it left".to_owned(),
-            (false, true) => "it is gone without a word: it was killed, or crashed".to_owned(),
+            (false, true) => {
+                "it ended without closing its node: it was killed, or crashed".to_owned()
+            }
             (false, false) => "it is gone".to_owned(),
         });
         let ended = keeper_to_run::NodeEnded {

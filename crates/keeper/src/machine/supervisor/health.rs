@@ -11,7 +11,8 @@ use crate::machine::{
 };
 
 impl Supervisor {
-    /// Does what is due: a node that has not started in time is killed, and one that has is checked.
+    /// Does what is due: a node that has not started in time is killed, and one that has is
+    /// checked.
     pub(super) fn check_health(&mut self, node: usize, turn: &mut Turn) {
         let timeout = self
             .network

@@ -24,7 +24,8 @@ impl Supervisor {
         turn.log(Level::Debug, format!("stopping: {reason}"));
         let terminate_at = turn.now + self.grace();
         self.phase = Phase::Stopping { terminate_at };
-        // Guests learn of the end by that of their inputs, so that they miss nothing that is sent meanwhile.
+        // Guests learn of the end by that of their inputs, so that they miss nothing that is sent
+        // meanwhile.
         for node in 0..self.network.graph().own_nodes() {
             let has_joined = self.network.node(node).client().is_some();
             match self.network.node(node).state() {

@@ -1,4 +1,4 @@
-//! Whatever happens in whatever order, every node is told a consistent story, and the end comes.
+//! For any order of events, the messages to every node are consistent, and the dataflow ends.
 
 use std::time::Duration;
 
@@ -29,21 +29,21 @@ enum Step {
     Exit(usize, End),
     Wait(u64),
     Stop,
-    /// A client comes, and observes the first topic that there is.
+    /// A client connects, and observes the first topic.
     Observe(usize),
     /// A client's connection is closed.
     Leave(usize),
-    /// Somebody stops, starts or restarts a node.
+    /// A client stops, starts or restarts a node.
     Order(usize, NodeOrder),
-    /// A client joins as a node, where it may.
+    /// A client joins as a node, where that is allowed.
     Join(usize, usize),
-    /// Another client attaches to a node, and leaves it stopped or not.
+    /// Another client attaches to a node, with `leave_stopped` or without.
     Attach(usize, usize, bool),
-    /// Somebody gives a node another program.
+    /// A client gives a node another program.
     Replace(usize),
-    /// A node says how an edge does, its own or not.
+    /// A node reports the state of an edge, its own or another's.
     EdgeStatus(usize, usize, EdgeState),
-    /// A node cuts an edge of its own off.
+    /// A node cuts one of its edges.
     Cut(usize, usize),
 }
 
@@ -202,7 +202,7 @@ fn take(world: &mut World, step: Step) {
     }
 }
 
-/// A client that only gives orders, behind two that attach.
+/// The number of the client that only gives orders; the two before it attach.
 const ORDERING: usize = CLIENTS + 2;
 
 /// The token of a client that attaches.
@@ -215,7 +215,7 @@ fn is_own(world: &World, node: usize) -> bool {
     world.processes[node].runs && world.processes[node].guest.is_none()
 }
 
-/// Tries every token that there is.
+/// Tries every token.
 fn join(world: &mut World, client: usize, node: usize) {
     if world
         .processes
@@ -275,8 +275,8 @@ fn leave(world: &mut World, client: usize) {
     }
 }
 
-/// Between two nodes that are connected and have not left, each edge of the plan is attached at both ends; where edges
-/// were cut off, at both ends or at none.
+/// Between two nodes that are connected and have not left, each edge of the plan is attached at
+/// both ends; where edges were cut off, at both ends or at none.
 fn check_agreement(world: &World, left: &[bool], has_cut: bool) {
     let has_left = |node: usize| left.get(node).copied().unwrap_or(false);
     for edge in &world.machine.plan().edges {
@@ -319,7 +319,7 @@ proptest! {
     })]
 
     #[test]
-    fn the_story_is_consistent_and_has_an_end(mut world in worlds(), steps in steps()) {
+    fn messages_are_consistent_and_the_dataflow_ends(mut world in worlds(), steps in steps()) {
         world.give(Event::Launch);
         let mut left = [false; NODES];
         let mut has_cut = false;

@@ -1,4 +1,4 @@
-//! Edges that cannot be attached, or were cut off.
+//! Edges that cannot be attached, or were cut.
 
 use nervure_protocol::{
     VERSIONS, cli_to_keeper, keeper_to_cli, keeper_to_run,
@@ -14,7 +14,7 @@ use crate::{
 
 const CAUSE: &str = "out of file descriptors (limit 36)";
 
-fn say(world: &mut World, node: usize, edge: u32, state: EdgeState) {
+fn report(world: &mut World, node: usize, edge: u32, state: EdgeState) {
     let cause = if state == EdgeState::Working {
         String::new()
     } else {
@@ -34,8 +34,8 @@ fn source_and_sink() -> World {
 fn an_edge_that_waits_is_reported_until_it_works() {
     let mut world = source_and_sink();
     let edge = world.input(1).unwrap();
-    say(&mut world, 1, edge, EdgeState::Waiting);
-    say(&mut world, 1, edge, EdgeState::Working);
+    report(&mut world, 1, edge, EdgeState::Waiting);
+    report(&mut world, 1, edge, EdgeState::Working);
     let reported: Vec<_> = world
         .edge_reports
         .iter()
@@ -60,7 +60,7 @@ fn an_edge_that_waits_is_reported_until_it_works() {
 fn a_node_that_cannot_attach_its_edge_fails_and_the_edge_and_cause_are_named() {
     let mut world = source_and_sink();
     let edge = world.input(1).unwrap();
-    say(&mut world, 0, edge, EdgeState::Failed);
+    report(&mut world, 0, edge, EdgeState::Failed);
     assert_eq!(world.signals, [(0, Signal::Kill)]);
     world.exit(0, End::Signal(9));
     let ended = &world.ended[0];
@@ -78,7 +78,7 @@ fn its_restart_policy_decides() {
         &[drop_oldest(0, 1)],
     );
     let edge = world.input(1).unwrap();
-    say(&mut world, 0, edge, EdgeState::Failed);
+    report(&mut world, 0, edge, EdgeState::Failed);
     world.exit(0, End::Signal(9));
     assert!(world.ended[0].restarts);
     world.advance(std::time::Duration::from_secs(1));
@@ -87,16 +87,16 @@ fn its_restart_policy_decides() {
 }
 
 #[test]
-fn an_edge_that_is_gone_meanwhile_is_missed_by_nobody() {
+fn the_status_of_an_edge_that_is_gone_is_ignored() {
     let mut world = source_and_sink();
     let edge = world.input(1).unwrap();
     world.exit(1, End::Code(0));
-    say(&mut world, 0, edge, EdgeState::Failed);
+    report(&mut world, 0, edge, EdgeState::Failed);
     assert!(world.signals.is_empty() && world.edge_reports.is_empty());
 }
 
 #[test]
-fn who_speaks_of_the_edges_of_others_is_killed() {
+fn a_node_that_reports_on_an_edge_of_others_is_killed() {
     let nodes = vec![
         node("source", Never),
         node("sink", Never),
@@ -104,17 +104,17 @@ fn who_speaks_of_the_edges_of_others_is_killed() {
     ];
     let mut world = World::running(nodes, &[block(0, 1), drop_oldest(0, 2)]);
     let edge = world.input(1).unwrap();
-    say(&mut world, 2, edge, EdgeState::Waiting);
+    report(&mut world, 2, edge, EdgeState::Waiting);
     assert_eq!(world.signals, [(2, Signal::Kill)]);
 }
 
 #[test]
-fn an_observer_that_a_node_cannot_attach_is_cut_off_and_the_node_lives() {
+fn an_observer_that_a_node_cannot_attach_is_disconnected_and_the_node_lives() {
     let mut world = source_and_sink();
     let guest = world.guest(1, &["source/out0"]);
     let edge = *world.processes[guest].inputs.keys().next().unwrap();
-    say(&mut world, 0, edge, EdgeState::Waiting);
-    say(&mut world, 0, edge, EdgeState::Failed);
+    report(&mut world, 0, edge, EdgeState::Waiting);
+    report(&mut world, 0, edge, EdgeState::Failed);
     assert!(world.signals.is_empty() && !world.processes[guest].runs);
     assert!(
         world.edge_reports.is_empty(),
@@ -132,7 +132,7 @@ fn an_observer_that_a_node_cannot_attach_is_cut_off_and_the_node_lives() {
 }
 
 #[test]
-fn an_edge_that_its_consumer_cut_is_reported_and_holds_no_producer_up() {
+fn an_edge_that_its_consumer_cut_is_reported_and_does_not_block_the_producer() {
     let mut world = source_and_sink();
     let edge = world.input(1).unwrap();
     world.message(
@@ -155,7 +155,7 @@ fn an_edge_that_its_consumer_cut_is_reported_and_holds_no_producer_up() {
     world.exit(0, End::Code(0));
     assert!(
         world.processes[1].over.contains(&0),
-        "the consumer is told that the producer has ended"
+        "the consumer is notified that the producer has ended"
     );
 }
 
@@ -196,13 +196,13 @@ fn snapshot(world: &mut World, client: usize) -> Vec<EdgeState> {
 }
 
 #[test]
-fn who_looks_later_is_told_what_is_wrong() {
+fn a_later_snapshot_shows_the_state_of_edges() {
     let mut world = source_and_sink();
     let edge = world.input(1).unwrap();
     assert_eq!(snapshot(&mut world, 1), []);
-    say(&mut world, 1, edge, EdgeState::Waiting);
+    report(&mut world, 1, edge, EdgeState::Waiting);
     assert_eq!(snapshot(&mut world, 2), [EdgeState::Waiting]);
-    say(&mut world, 1, edge, EdgeState::Working);
+    report(&mut world, 1, edge, EdgeState::Working);
     assert_eq!(snapshot(&mut world, 3), []);
     world.message(
         1,
@@ -215,13 +215,13 @@ fn who_looks_later_is_told_what_is_wrong() {
 }
 
 #[test]
-fn what_a_process_lacked_the_next_one_may_have() {
+fn the_status_of_an_edge_is_cleared_with_the_next_process() {
     let mut world = World::running(
         vec![node("source", OnFailure), node("sink", Never)],
         &[drop_oldest(0, 1)],
     );
     let edge = world.input(1).unwrap();
-    say(&mut world, 0, edge, EdgeState::Waiting);
+    report(&mut world, 0, edge, EdgeState::Waiting);
     world.exit(0, End::Signal(9));
     world.advance(std::time::Duration::from_secs(1));
     world.hello(0);

@@ -46,7 +46,7 @@ fn camera() -> World {
 }
 
 #[test]
-fn a_guest_is_wired_as_a_node_is_and_leaves_nothing() {
+fn a_guest_is_wired_as_a_node_and_leaves_nothing_behind() {
     let mut world = camera();
     let guest = world.guest(7, &["camera/out0"]);
     let (edge, attach) = world.processes[guest].inputs.first_key_value().unwrap();
@@ -123,7 +123,7 @@ fn places_rows_and_names_are_used_again() {
 }
 
 #[test]
-fn a_producer_that_is_restarted_goes_on_being_observed() {
+fn a_producer_is_still_observed_after_its_restart() {
     let mut world = camera();
     let guest = world.guest(1, &["camera/out0"]);
     let before = *world.processes[guest].inputs.keys().next().unwrap();
@@ -147,7 +147,7 @@ fn a_producer_that_is_restarted_goes_on_being_observed() {
 }
 
 #[test]
-fn a_guest_hears_of_an_end_and_neither_start_nor_end_waits_for_it() {
+fn a_guest_is_notified_of_an_end_and_neither_start_nor_end_waits_for_it() {
     let mut manual = node("manual", Never);
     manual.settings.ready = Ready::Manual;
     let mut world = World::new(vec![node("camera", Never), manual], &[drop_oldest(0, 1)]);
@@ -163,14 +163,14 @@ fn a_guest_hears_of_an_end_and_neither_start_nor_end_waits_for_it() {
     let late = world.guest(2, &["camera/out0"]);
     assert!(
         world.processes[late].over.contains(&0),
-        "it is told at once"
+        "it is notified at once"
     );
     world.exit(1, End::Code(0));
     assert!(world.is_finished && world.processes[guest].stop.is_none());
 }
 
 #[test]
-fn a_guest_that_says_goodbye_or_breaks_the_protocol_is_dismissed() {
+fn a_guest_that_says_goodbye_or_breaks_the_protocol_is_disconnected() {
     let mut world = camera();
     let guest = world.guest(1, &["camera/out0"]);
     world.message(guest, node_to_keeper::Message::Goodbye { cut_short: false });
@@ -222,7 +222,7 @@ fn what_cannot_be_observed_is_refused_with_a_reason() {
 }
 
 #[test]
-fn limits_are_those_of_the_keeper() {
+fn the_number_of_observers_is_limited() {
     let edges = [drop_oldest(0, 1), drop_oldest(0, 1), drop_oldest(0, 1)];
     let mut world = World::running(vec![node("camera", Always), node("sink", Never)], &edges);
     world.machine.limit_guest_edges(2);
@@ -242,7 +242,7 @@ fn limits_are_those_of_the_keeper() {
 }
 
 #[test]
-fn who_comes_late_is_told_the_whole_state() {
+fn a_late_client_gets_a_snapshot_of_the_whole_state() {
     let mut world = World::running(
         vec![
             node("camera", OnFailure),
@@ -268,8 +268,9 @@ fn who_comes_late_is_told_the_whole_state() {
             follow: true,
         }),
     );
-    let told = &world.replies[&2][1..];
-    let count = |test: &dyn Fn(&Answer) -> bool| told.iter().filter(|answer| test(answer)).count();
+    let received = &world.replies[&2][1..];
+    let count =
+        |test: &dyn Fn(&Answer) -> bool| received.iter().filter(|answer| test(answer)).count();
     use keeper_to_run::Message as Report;
     let reports = |test: fn(&Report) -> bool| {
         count(&|answer| matches!(answer, Answer::Report { report } if test(report)))
@@ -294,6 +295,6 @@ fn who_comes_late_is_told_the_whole_state() {
         reports(|report| matches!(report, Report::NodeEnded(ended) if ended.id == "tool")),
         1
     );
-    assert_eq!(told.last(), Some(&Answer::SnapshotComplete));
+    assert_eq!(received.last(), Some(&Answer::SnapshotComplete));
     assert!(world.followers.contains(&2));
 }

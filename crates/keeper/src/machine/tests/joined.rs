@@ -1,4 +1,4 @@
-//! Nodes whose processes the keeper does not start.
+//! Processes that the keeper does not start, and that join as nodes.
 
 use std::time::Duration;
 
@@ -74,11 +74,11 @@ fn its_death_is_a_failure_and_another_process_may_join() {
     world.give(Event::ClientGone { client: 1 });
     let ended = world.ended.last().unwrap();
     assert!(
-        ended.failed && !ended.restarts && ended.reason.contains("gone without a word"),
+        ended.failed && !ended.restarts && ended.reason.contains("ended without closing its node"),
         "{ended:?}"
     );
     assert_eq!(world.processes[2].events.last().unwrap().0, "NODE_FAILED");
-    assert!(world.output(0).is_none(), "the camera waits for nobody");
+    assert!(world.output(0).is_none(), "the camera does not wait");
     assert!(
         world.processes[2].over.is_empty() && world.input(2).is_none(),
         "the light goes on waiting"
@@ -256,9 +256,10 @@ fn an_attached_program_takes_the_place_of_the_node_and_gives_it_back() {
     );
 }
 
-/// Two processes would take from one edge, and the second count on from what the first has not yet counted.
+/// Otherwise two processes would take from one edge, and the second would start from counters that
+/// the first still changes.
 #[test]
-fn a_node_that_is_given_back_starts_when_its_guest_has_left_or_is_cut_off() {
+fn a_node_that_is_given_back_starts_when_the_joined_process_has_left_or_is_disconnected() {
     let mut world = two();
     attach(&mut world, 1, "sink", false).unwrap();
     world.exit(1, End::Code(0));
@@ -290,7 +291,7 @@ fn an_attachment_keeps_others_away_and_may_leave_the_node_stopped() {
 }
 
 #[test]
-fn who_attaches_and_dies_before_the_node_has_ended_lets_it_start_again() {
+fn a_node_is_started_again_when_its_client_dies_before_the_node_has_ended() {
     let mut world = two();
     attach(&mut world, 1, "sink", false).unwrap();
     world.give(Event::ClientGone { client: 1 });
@@ -325,7 +326,7 @@ fn a_node_that_had_ended_or_was_stopped_can_be_attached_to() {
 }
 
 #[test]
-fn who_is_attached_when_the_dataflow_stops_is_told_and_then_cut_off() {
+fn a_joined_process_gets_stop_and_is_disconnected_after_the_grace_period() {
     let mut world = two();
     attach(&mut world, 1, "sink", false).unwrap();
     world.exit(1, End::Code(0));
@@ -347,7 +348,7 @@ fn who_is_attached_when_the_dataflow_stops_is_told_and_then_cut_off() {
 }
 
 #[test]
-fn who_joined_is_not_watched() {
+fn a_joined_process_has_no_health_checks() {
     let mut watched = node("sink", OnFailure);
     watched.settings.startup_timeout = Some(Duration::from_secs(1));
     watched.settings.health_check_timeout = Some(Duration::from_secs(1));

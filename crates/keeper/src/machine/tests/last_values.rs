@@ -1,4 +1,4 @@
-//! What consumers get in the place of a node that failed.
+//! Last values, which consumers get when a node fails.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ fn at(incarnation: u32) -> (u32, u32, serde_json::Value) {
 }
 
 #[test]
-fn each_failure_sends_it_once_to_those_who_read_that_output() {
+fn each_failure_sends_it_once_to_the_consumers_of_that_output() {
     let mut world = running(OnFailure);
     for incarnation in 0..3 {
         world.exit(0, KILLED);
@@ -87,7 +87,7 @@ fn a_goodbye_before_a_failure_does_not_lose_it() {
 }
 
 #[test]
-fn whoever_connects_while_the_node_is_down_gets_it() {
+fn a_consumer_that_connects_while_the_node_is_down_gets_it() {
     let mut world = planner_and_sinks(OnFailure);
     world.give(Event::Launch);
     world.hello(0);
@@ -101,7 +101,7 @@ fn whoever_connects_while_the_node_is_down_gets_it() {
 }
 
 #[test]
-fn it_comes_behind_what_waits_for_a_consumer_that_restarts() {
+fn it_follows_the_samples_that_wait_for_a_consumer_that_restarts() {
     let mut planner = node("planner", Never);
     planner.settings.on_failure = vec![LastValueSpec {
         output: 0,

@@ -23,7 +23,7 @@ fn stop(world: &mut World) {
 }
 
 #[test]
-fn everybody_starts_when_the_last_is_ready() {
+fn all_nodes_start_when_the_last_is_ready() {
     let mut slow = node("slow", Never);
     slow.settings.ready = Ready::Manual;
     let mut world = World::new(
@@ -42,7 +42,7 @@ fn everybody_starts_when_the_last_is_ready() {
 }
 
 #[test]
-fn who_holds_the_start_up_is_named_every_five_seconds() {
+fn nodes_that_delay_the_start_are_named_every_five_seconds() {
     let mut manual = node("manual", Never);
     manual.settings.ready = Ready::Manual;
     let mut world = World::new(vec![node("source", Never), manual], &[drop_oldest(0, 1)]);
@@ -80,7 +80,7 @@ fn a_node_that_dies_before_it_connects_does_not_hold_the_others_up() {
     assert!(world.is_ready);
     assert!(
         world.processes[1].over.contains(&0),
-        "the sink knows that nothing will come"
+        "the sink knows that no sample will follow"
     );
     world.exit(1, EXIT_0);
     assert!(world.is_finished);
@@ -88,7 +88,7 @@ fn a_node_that_dies_before_it_connects_does_not_hold_the_others_up() {
 }
 
 #[test]
-fn a_node_that_ends_without_having_connected_is_told_of() {
+fn a_node_that_ends_without_having_connected_is_reported() {
     // The tool has no inputs and outputs: it need not connect.
     let mut world = World::new(
         vec![
@@ -185,7 +185,7 @@ fn a_failing_node_is_started_again_until_its_restarts_are_spent() {
 }
 
 #[test]
-fn a_neighbour_upstream_hears_of_a_failure_too() {
+fn a_neighbour_upstream_is_notified_of_a_failure_too() {
     let mut world = World::running(
         vec![node("source", Never), node("sink", Never)],
         &[drop_oldest(0, 1)],
@@ -296,7 +296,7 @@ fn a_node_that_hangs_is_examined_and_killed_and_one_that_works_or_waits_is_not()
 }
 
 #[test]
-fn whoever_stops_or_has_left_is_not_watched() {
+fn a_node_that_stops_or_has_left_has_no_health_checks() {
     let leave: [fn(&mut World); 2] = [stop, |world| {
         world.message(0, node_to_keeper::Message::Goodbye { cut_short: false })
     }];
@@ -310,7 +310,7 @@ fn whoever_stops_or_has_left_is_not_watched() {
 }
 
 #[test]
-fn stop_is_asked_for_then_demanded_then_enforced() {
+fn stop_is_followed_by_sigterm_and_sigkill() {
     let mut world = World::running(
         vec![node("good", Never), node("deaf", Never)],
         &[drop_oldest(0, 1)],
@@ -441,7 +441,7 @@ fn a_node_is_started_again_when_its_inputs_have_ended_where_there_may_be_somethi
 }
 
 #[test]
-fn whoever_never_connected_is_terminated_at_once() {
+fn a_node_that_never_connected_gets_sigterm_at_once() {
     let mut world = World::new(
         vec![node("source", Never), node("sink", Never)],
         &[drop_oldest(0, 1)],
@@ -496,7 +496,7 @@ fn kill_does_not_wait() {
 }
 
 #[test]
-fn a_node_of_another_version_is_told_so_and_may_not_stay() {
+fn a_node_of_another_version_is_refused_with_the_reason() {
     let mut world = World::new(
         vec![node("old", Never), node("sink", Never)],
         &[drop_oldest(0, 1)],
@@ -523,7 +523,7 @@ fn a_node_of_another_version_is_told_so_and_may_not_stay() {
 }
 
 #[test]
-fn whoever_breaks_the_control_protocol_is_killed_and_named() {
+fn a_node_that_breaks_the_control_protocol_is_killed_and_named() {
     let strange: [fn(&mut World); 3] = [
         |world| {
             world.give(Event::Misbehaved {
@@ -553,7 +553,7 @@ fn whoever_breaks_the_control_protocol_is_killed_and_named() {
 }
 
 #[test]
-fn a_node_that_cannot_be_told_its_edges_is_killed_and_named() {
+fn a_node_whose_edges_cannot_be_sent_is_killed_and_named() {
     let mut world = World::running(
         vec![node("huge", Never), node("sink", Never)],
         &[drop_oldest(0, 1)],
@@ -593,7 +593,7 @@ fn a_report_of_misbehaviour_names_the_peer() {
 }
 
 #[test]
-fn a_report_of_an_overwritten_wake_page_names_who_can_write_to_it() {
+fn a_report_of_an_overwritten_wake_page_names_the_nodes_that_can_write_to_it() {
     let nodes = ["source", "stranger", "sink", "helper"].map(|id| node(id, Never));
     let mut world = World::running(nodes.into(), &[drop_oldest(0, 2), drop_oldest(2, 3)]);
     let overwritten = || node_to_keeper::Message::WakePageOverwritten {
@@ -615,14 +615,11 @@ fn a_report_of_an_overwritten_wake_page_names_who_can_write_to_it() {
         line.contains("only `sink` and the node itself can write to it"),
         "{line}"
     );
-    assert!(
-        world.signals.is_empty(),
-        "nobody is convicted without proof"
-    );
+    assert!(world.signals.is_empty(), "no node is killed without proof");
 }
 
 #[test]
-fn the_clock_is_set_by_who_drives_it_and_by_nobody_else() {
+fn only_the_node_that_drives_the_clock_sets_it() {
     let clock = node_to_keeper::Clock {
         runs: true,
         origin_utc_nanos: 7,

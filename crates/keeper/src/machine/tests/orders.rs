@@ -113,7 +113,7 @@ fn a_node_that_exits_with_an_error_when_it_is_stopped_by_hand_has_failed() {
 }
 
 #[test]
-fn a_node_that_takes_its_leave_when_it_is_restarted_by_hand_loses_nothing() {
+fn a_node_that_says_goodbye_when_it_is_restarted_by_hand_loses_nothing() {
     let nodes = vec![
         node("camera", Never),
         node("relay", Never),
@@ -182,12 +182,12 @@ fn a_node_that_had_ended_for_good_is_wired_again() {
     world.exit(0, End::Code(0));
     assert!(
         world.processes[1].over.contains(&0),
-        "it hears of this end, too"
+        "it is notified of this end, too"
     );
 }
 
 #[test]
-fn a_dataflow_that_stops_takes_no_orders_and_ends_with_held_nodes() {
+fn a_dataflow_that_stops_refuses_orders_and_does_not_wait_for_held_nodes() {
     let mut world = two();
     order(&mut world, "camera", NodeOrder::Stop).unwrap();
     world.exit(0, End::Code(0));

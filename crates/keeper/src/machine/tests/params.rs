@@ -97,7 +97,7 @@ fn a_change_reaches_the_node_once_and_outlives_its_process() {
 }
 
 #[test]
-fn what_a_parameter_does_not_take_is_refused_and_nobody_hears_of_it() {
+fn a_value_that_is_not_allowed_is_refused_and_not_sent() {
     let mut world = world();
     let reason = |result: Result<(), (String, Option<String>)>| result.unwrap_err();
     assert_eq!(
@@ -129,7 +129,7 @@ fn what_a_parameter_does_not_take_is_refused_and_nobody_hears_of_it() {
 }
 
 #[test]
-fn parameters_are_listed_with_their_present_values() {
+fn parameters_are_listed_with_their_current_values() {
     let mut world = world();
     set(&mut world, "camera", "fps", json!(60)).unwrap();
     let before = world.replies[&1].len();

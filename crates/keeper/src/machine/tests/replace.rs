@@ -15,7 +15,7 @@ use crate::{
     plan::RestartPolicy::{Never, OnFailure},
 };
 
-fn tell(world: &mut World, message: Message) -> Option<Answer> {
+fn send(world: &mut World, message: Message) -> Option<Answer> {
     if !world.replies.contains_key(&1) {
         let hello = Hello {
             versions: VERSIONS,
@@ -34,7 +34,7 @@ fn tell(world: &mut World, message: Message) -> Option<Answer> {
 
 fn replace(world: &mut World, id: &str, command: &str) -> Option<Answer> {
     let program = Program::Command(command.to_owned());
-    tell(
+    send(
         world,
         Message::Replace(Replace {
             node: id.to_owned(),
@@ -149,7 +149,7 @@ fn the_old_program_comes_back_when_the_new_one_ends_or_cannot_be_started() {
 fn a_node_that_does_not_run_starts_with_the_new_program() {
     let mut world = two();
     assert_eq!(
-        tell(
+        send(
             &mut world,
             Message::Node {
                 node: "sink".to_owned(),
@@ -173,13 +173,13 @@ fn one_at_a_time_and_not_while_the_dataflow_stops() {
         node: "sink".to_owned(),
         order: NodeOrder::Restart,
     };
-    for answer in [tell(&mut world, order), replace(&mut world, "sink", "best")] {
+    for answer in [send(&mut world, order), replace(&mut world, "sink", "best")] {
         assert_eq!(
             refusal(&answer.unwrap()),
             "node `sink` gets another program, which is not ready yet"
         );
     }
-    tell(
+    send(
         &mut world,
         Message::Stop {
             reason: "by hand".to_owned(),

@@ -1,4 +1,4 @@
-//! Which edges exist after which death.
+//! The edges after the end of a process.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -89,7 +89,7 @@ fn a_block_edge_waits_for_its_consumer() {
 }
 
 #[test]
-fn other_edges_begin_anew_with_their_consumer() {
+fn other_edges_are_replaced_with_their_consumer() {
     let mut world = World::running(
         vec![node("source", Never), node("sink", OnFailure)],
         &[drop_oldest(0, 1)],
@@ -158,7 +158,7 @@ fn restarts_that_are_spent_close_the_input_though_it_had_no_edge_left() {
 }
 
 #[test]
-fn what_dead_producers_left_in_a_block_edge_waits_for_the_consumer() {
+fn samples_of_ended_producers_wait_in_a_block_edge_for_the_consumer() {
     let mut world = World::new(
         vec![node("source", OnFailure), node("sink", Never)],
         &[block(0, 1)],
@@ -177,7 +177,7 @@ fn what_dead_producers_left_in_a_block_edge_waits_for_the_consumer() {
 }
 
 #[test]
-fn what_an_ended_producer_left_in_a_block_edge_outlives_the_process_that_drained_it() {
+fn samples_of_an_ended_producer_in_a_block_edge_outlive_the_process_that_drains_it() {
     let mut world = World::running(
         vec![node("source", Never), node("sink", OnFailure)],
         &[block(0, 1)],
@@ -233,7 +233,7 @@ fn a_producer_that_starts_while_the_consumer_of_its_block_edge_waits_to_be_start
     let peer = world.processes[0].outputs[&outputs[0]].0.peer;
     assert!(
         world.processes[0].outputs[&outputs[0]].1,
-        "suspended: nobody's bell can be rung yet"
+        "suspended: the consumer has no doorbell yet"
     );
     world.advance(Duration::from_secs(2));
     world.hello(1);
@@ -266,7 +266,7 @@ fn a_producer_that_starts_while_the_consumer_of_its_block_edge_waits_to_be_start
 }
 
 #[test]
-fn whoever_says_goodbye_has_no_edges_while_its_process_goes_on() {
+fn a_node_has_no_edges_after_goodbye_while_its_process_continues() {
     let mut world = World::running(
         vec![
             node("source", Never),
@@ -299,7 +299,7 @@ fn a_goodbye_before_a_restart_does_not_close_inputs_for_good() {
 }
 
 #[test]
-fn what_waits_in_a_block_edge_outlives_a_goodbye_before_a_restart() {
+fn samples_in_a_block_edge_outlive_a_goodbye_before_a_restart() {
     let nodes = || vec![node("source", Never), node("sink", OnFailure)];
     let mut world = World::running(nodes(), &[block(0, 1)]);
     let edge = world.input(1).unwrap();
@@ -317,6 +317,6 @@ fn what_waits_in_a_block_edge_outlives_a_goodbye_before_a_restart() {
     assert_eq!(
         world.output(0),
         None,
-        "the source waits no more: nobody comes"
+        "the source does not wait: no process follows"
     );
 }

@@ -1,4 +1,4 @@
-//! A world of nodes that do what they are told to, and believe nothing.
+//! A simulated shell and simulated nodes, which check every action of the machine.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -42,10 +42,10 @@ pub fn node(id: &str, policy: RestartPolicy) -> NodePlan {
     }
 }
 
-/// What opens a node with `path: dynamic`.
+/// The token for nodes with `path: dynamic`.
 pub const TOKEN: &str = "open sesame";
 
-/// A node of a test that no keeper starts.
+/// A node of a test with `path: dynamic`.
 pub fn dynamic(id: &str) -> NodePlan {
     NodePlan {
         program: Program::Dynamic,
@@ -61,14 +61,14 @@ pub fn drop_oldest(from: usize, to: usize) -> (usize, usize, Policy) {
     (from, to, Policy::DropOldest)
 }
 
-/// A dataflow, the processes of its nodes, and what they know.
+/// A dataflow, the processes of its nodes, and the messages that they got.
 #[derive(Debug)]
 pub struct World {
     pub machine: Machine,
     pub now: Duration,
     pub processes: Vec<Process>,
     pub ended: Vec<NodeEnded>,
-    /// What `run` was told of edges.
+    /// Reports to `run` about edges.
     pub edge_reports: Vec<keeper_to_run::EdgeStatus>,
     /// Level, node and text of every log line.
     pub log: Vec<String>,
@@ -77,7 +77,7 @@ pub struct World {
     pub clocks: Vec<Clock>,
     pub is_ready: bool,
     pub is_finished: bool,
-    /// What each client was told.
+    /// The messages to each client.
     pub replies: BTreeMap<usize, Vec<keeper_to_cli::Message>>,
     /// Clients that follow.
     pub followers: BTreeSet<usize>,
@@ -88,11 +88,11 @@ pub struct World {
     pair_ends_given: BTreeSet<(u32, u32)>,
 }
 
-/// What a node has been told.
+/// A process, and the messages that it got.
 #[derive(Debug, Default)]
 pub struct Process {
     pub runs: bool,
-    /// The client that it is.
+    /// The client whose connection it has.
     pub guest: Option<usize>,
     pub said_hello: bool,
     pub pulse: Pulse,
@@ -105,11 +105,11 @@ pub struct Process {
     pub inputs: BTreeMap<u32, AttachInput>,
     /// A producer that had ended was started again by hand.
     pub may_reopen: bool,
-    /// Inputs to which no producer will come.
+    /// Inputs that no producer will feed again.
     pub over: BTreeSet<u32>,
     /// Kind, node, inputs.
     pub events: Vec<(String, String, Vec<String>)>,
-    /// Those of its Welcome, and then each that was changed.
+    /// The parameters of its Welcome, followed by each change.
     pub params: Vec<Param>,
     /// Input, incarnation of the producer, and value.
     pub last_values: Vec<(u32, u32, serde_json::Value)>,
@@ -118,7 +118,8 @@ pub struct Process {
 }
 
 impl World {
-    /// Nodes, and edges between them as (producer, consumer, policy): each is an output and an input of its own.
+    /// Nodes, and edges between them as (producer, consumer, policy): each is an output and an
+    /// input of its own.
     pub fn new(nodes: Vec<NodePlan>, edges: &[(usize, usize, Policy)]) -> Self {
         Self::of(nodes, edges, |_| {})
     }
@@ -261,7 +262,7 @@ impl World {
         self.give(Event::Message { node, message });
     }
 
-    /// A message of a client, and what it is answered.
+    /// Sends a message of a client, and returns the answer.
     pub fn ask(
         &mut self,
         client: usize,
@@ -279,7 +280,7 @@ impl World {
             .clone()
     }
 
-    /// The node that a client is, which has said Hello.
+    /// Makes a client a guest that has said Hello, and returns its node.
     pub fn guest(&mut self, client: usize, topics: &[&str]) -> usize {
         let hello = cli_to_keeper::Hello {
             versions: VERSIONS,
@@ -443,7 +444,7 @@ impl World {
                 );
                 assert!(
                     self.processes[node].guest.is_none(),
-                    "who came by itself is nobody's to signal"
+                    "a process that joined cannot be signalled"
                 );
                 self.signals.push((node, signal));
             }
@@ -493,7 +494,7 @@ impl World {
         let process = &mut self.processes[node];
         assert!(
             process.runs && process.said_hello,
-            "node {node} cannot hear {message:?}"
+            "node {node} cannot receive {message:?}"
         );
         assert!(process.refused.is_none());
         match message {

@@ -9,8 +9,8 @@ pub(super) struct Pairs {
     next: u32,
 }
 
-/// A producing and a consuming process, which share a socket for all edges between them. Two nodes that feed each
-/// other are two pairs.
+/// A producing and a consuming process, which share a socket for all edges between them. Two nodes
+/// that feed each other are two pairs.
 #[derive(Clone, Copy, Debug)]
 struct Pair {
     id: u32,
@@ -27,7 +27,8 @@ pub(super) enum Role {
     Consumer,
 }
 
-/// One end of a pair's socket. Numbers name ends, so that they differ also where a node reads its own output.
+/// One end of a pair's socket. Numbers name ends, so that they differ also where a node reads its
+/// own output.
 pub(super) struct PairEnd {
     pub number: u32,
     /// The end itself, the first time.
@@ -57,7 +58,7 @@ impl Pairs {
         }
     }
 
-    /// The consumer's end of a pair of its own whose other end nobody gets, and the pair's id.
+    /// The consumer's end of a new pair whose other end is not sent, and the pair's id.
     pub fn single_consumer_end(&mut self) -> (PairEnd, u32) {
         let (pair, end) = (self.next_id(), Role::Consumer as u32);
         let consumer_end = PairEnd {

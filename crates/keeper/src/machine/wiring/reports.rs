@@ -1,5 +1,5 @@
-//! What neighbours, consumers and `run` learn of an edge besides its wiring: failures of its ends, last values, and
-//! edges that do not work as the file says.
+//! Notices about edges besides their wiring: failures of neighbours, last values, and edges that do
+//! not work.
 
 use nervure_protocol::{
     keeper_to_node::{self, LastValue},
@@ -21,7 +21,8 @@ pub(crate) enum EdgeFault {
 }
 
 impl Rewiring<'_> {
-    /// Sends an event about `node` to every connected neighbour, with the inputs that it feeds there.
+    /// Sends an event about `node` to every connected neighbour, with the inputs that it feeds
+    /// there.
     pub fn notify_neighbours(&mut self, node: usize, kind: &str, reason: &str) {
         for neighbour in self.connected_neighbours(node) {
             let is_fed =
@@ -39,9 +40,10 @@ impl Rewiring<'_> {
         }
     }
 
-    /// Sends the last values of a node that has failed (`on_failure` in the dataflow file) to its consumers, before its
-    /// edges are closed. The keeper has no data plane, so a value goes over the control socket of each consumer, whose
-    /// library delivers it behind every sample of the failed process.
+    /// Sends the last values of a node that has failed (`on_failure` in the dataflow file) to its
+    /// consumers, before its edges are closed. The keeper has no data plane, so a value goes over
+    /// the control socket of each consumer, whose library delivers it behind every sample of the
+    /// failed process.
     pub fn send_last_values(&mut self, node: usize, reason: &str) {
         for spec in 0..self.graph.edges().len() {
             if self.graph.edge(spec).producer == node {
@@ -50,7 +52,8 @@ impl Rewiring<'_> {
         }
     }
 
-    /// Sends the last value of an edge to a consumer that has connected after its producer had failed.
+    /// Sends the last value of an edge to a consumer that has connected after its producer had
+    /// failed.
     pub(super) fn catch_up_on_last_value(&mut self, spec: usize) {
         let producer = &self.nodes[self.graph.edge(spec).producer];
         if let Some(ended) = producer

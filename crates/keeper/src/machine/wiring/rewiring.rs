@@ -43,8 +43,9 @@ impl Rewiring<'_> {
         }
     }
 
-    /// Whether samples wait in the edge for a consumer that will be started again. A producer that is started meanwhile
-    /// gets the edge, too: it would send to nobody, and nobody would count that.
+    /// True when a `block` edge is kept for a consumer that will be started again. A producer that
+    /// starts meanwhile gets the edge, too: otherwise its samples would be lost without being
+    /// counted.
     fn is_awaited(&self, spec: usize) -> bool {
         let edge = self.graph.edge(spec);
         edge.is_lossless()
@@ -54,7 +55,7 @@ impl Rewiring<'_> {
 
     /// Undoes the edges of a node whose process is gone.
     pub fn unwire(&mut self, node: usize, restarts: bool) {
-        // A dynamic node may never come back: nobody waits for it.
+        // A dynamic node may never come back: its producers do not wait.
         let is_awaited = restarts && !self.graph.is_dynamic(node);
         for peer in self.connected_neighbours(node) {
             self.turn.push(Action::Ring { node: peer });
@@ -82,14 +83,17 @@ impl Rewiring<'_> {
         }
     }
 
-    /// A node has sent Goodbye, while its process goes on. `may_restart`: another process may follow.
+    /// A node has sent Goodbye, while its process goes on. `may_restart`: another process may
+    /// follow.
     pub fn goodbye(&mut self, node: usize, may_restart: bool) {
-        // Something may follow on its outputs: its next process, or a last value if it goes on to fail.
+        // Something may follow on its outputs: its next process, or a last value if it goes on to
+        // fail.
         let may_follow = may_restart || !self.graph.node(node).settings.on_failure.is_empty();
         for at in (0..self.wiring.instances.len()).rev() {
             let edge = self.graph.edge(self.wiring.instances[at].spec);
             if edge.consumer == node {
-                // What waits in a `block` edge is for its next process, if there is one: known once this one has ended.
+                // A `block` edge is kept for its next process. Whether there is one is known when
+                // this one has ended.
                 if !(may_restart && edge.is_lossless()) {
                     self.consumer_gone(at, false);
                 }
@@ -154,7 +158,7 @@ impl Rewiring<'_> {
             queue: edge.queue,
             observer: is_guests,
         };
-        // What one of its processes lacked, the next one may have.
+        // The next process may have the resources that the last one lacked.
         let spec = &mut self.wiring.specs[spec];
         spec.status = spec
             .status
@@ -186,7 +190,7 @@ impl Rewiring<'_> {
             self.wiring.instances[at].between = self.incarnations(spec);
             self.report_wired(at);
         }
-        // A suspended edge is given back to its producer only with a consumer that is there.
+        // A suspended edge is resumed only once its consumer is connected.
         let consumer_in_sight = self.nodes[consumer].is_connected() || !was_offered;
         if self.wiring.instances[at].producer == EndState::Away
             && self.nodes[producer].is_connected()
@@ -196,7 +200,8 @@ impl Rewiring<'_> {
             self.wiring.instances[at].was_offered = true;
             self.send_attach_output(id, spec);
             if self.is_awaited(spec) {
-                // What rings for the consumer's next process, and its socket, come with that process.
+                // Wake page, eventfd and socket of the consumer's next process follow with that
+                // process.
                 self.wiring.instances[at].producer = EndState::Away;
                 let message = keeper_to_node::Message::DetachOutput {
                     edge: id,
@@ -217,12 +222,13 @@ impl Rewiring<'_> {
             producer, consumer, ..
         } = self.wiring.instances[at];
         if (producer, consumer) == (EndState::Attached, EndState::Attached) && !is_lossless {
-            // Nobody will inherit it: descriptors are scarce in a large dataflow.
+            // No later process inherits it, and descriptors are scarce in a large dataflow.
             self.turn.push(Action::ReleaseRegion { edge: id });
         }
     }
 
-    /// Gives a consumer what producers that are gone have left for it, the oldest first.
+    /// Attaches a consumer to the regions that producers which are gone have left for it, the
+    /// oldest first.
     fn inherit(&mut self, spec: usize) {
         let producer_has_ended = self.nodes[self.graph.edge(spec).producer].has_ended();
         let ids = self.wiring.left_behind(spec);
@@ -235,7 +241,7 @@ impl Rewiring<'_> {
         }
     }
 
-    /// Tells a connected consumer that no producer will come any more.
+    /// Notifies a connected consumer that no producer will follow.
     fn close_for_good(&mut self, spec: usize) {
         if !self.wiring.specs[spec].closed_for_good {
             let at = self.create(spec);
@@ -243,7 +249,8 @@ impl Rewiring<'_> {
         }
     }
 
-    /// Attaches an input whose producer is gone, and closes it at once: what is queued is still delivered.
+    /// Attaches an input whose producer is gone, and closes it at once: queued samples are still
+    /// delivered.
     fn attach_closed(&mut self, at: usize, last: bool) {
         let Instance { id, spec, .. } = self.wiring.instances[at];
         let (end, pair) = self.wiring.pairs.single_consumer_end();
@@ -302,7 +309,8 @@ impl Rewiring<'_> {
         }
     }
 
-    /// A consumer has cut an edge off: its producer shall not wait for it. Both get a new one when either starts again.
+    /// A consumer has cut an edge: detaches its producer, which would otherwise wait. Both get a
+    /// new edge when either is started again.
     pub fn detach_cut(&mut self, edge: u32, node: usize) {
         let Some(at) = self.wiring.position(edge) else {
             return;
@@ -316,7 +324,7 @@ impl Rewiring<'_> {
         if self.graph.edge(spec).consumer != node || consumer != EndState::Attached {
             return;
         }
-        // One whose producer is gone was closed then, and is kept for what is queued in it.
+        // One whose producer is gone is closed already, and kept for its queued samples.
         if producer != EndState::Gone {
             self.close_input(edge, spec, false);
         }

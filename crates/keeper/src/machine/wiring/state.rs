@@ -53,7 +53,7 @@ pub(super) struct Instance {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EndState {
-    /// To be attached when both, or at first this end, are connected.
+    /// To be attached when both ends, or at first this end, are connected.
     Away,
     /// Attached.
     Attached,
@@ -149,7 +149,8 @@ impl Wiring {
             .position(|instance| instance.id == edge)
     }
 
-    /// The instances of an edge that producers which are gone have left for its consumer, the oldest first.
+    /// The instances of an edge that producers which are gone have left for its consumer, the
+    /// oldest first.
     pub(super) fn left_behind(&self, spec: usize) -> Vec<u32> {
         let is_left =
             |instance: &&Instance| instance.spec == spec && instance.producer == EndState::Gone;
