@@ -122,7 +122,7 @@ impl Supervisor {
         if success && inputs_are_over {
             return Verdict::NotWanted;
         }
-        let plan = self.network.graph().node(node).restart;
+        let plan = self.network.graph().node(node).settings.restart;
         let verdict = self
             .network
             .node_mut(node)

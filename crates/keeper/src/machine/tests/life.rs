@@ -398,7 +398,7 @@ fn a_node_that_has_not_connected_when_the_dataflow_stops_may_exit_with_any_code(
 #[test]
 fn a_node_that_exits_with_an_error_when_its_inputs_have_ended_stays_down() {
     let mut recorder = node("recorder", OnFailure);
-    recorder.restart.max_restarts = None;
+    recorder.settings.restart.max_restarts = None;
     let mut world = World::running(vec![node("camera", Never), recorder], &[drop_oldest(0, 1)]);
     world.exit(0, EXIT_0);
     world.exit(1, EXIT_1);
