@@ -462,7 +462,7 @@ mod tests {
                     let session = self.ends[1]
                         .1
                         .session_mut(&peer)
-                        .expect("it has just told something");
+                        .expect("it just emitted an event");
                     self.received += u64::from(session.take(self.now, stream).is_some());
                 }
             }
@@ -532,12 +532,12 @@ mod tests {
             .status()
             .sent;
         assert_eq!((counters.delivered, counters.unconfirmed), (2, 0));
-        let told: Vec<_> = std::iter::from_fn(|| pair.ends[0].1.poll_event()).collect();
+        let events: Vec<_> = std::iter::from_fn(|| pair.ends[0].1.poll_event()).collect();
         assert!(
-            !told
+            !events
                 .iter()
                 .any(|event| matches!(event, EndpointEvent::Disconnected { .. })),
-            "{told:?}"
+            "{events:?}"
         );
     }
 }

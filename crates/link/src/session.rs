@@ -509,8 +509,8 @@ mod tests {
     /// Taking a sample late makes room, and the producer learns of it although nothing else is in
     /// flight.
     #[test]
-    fn room_that_an_application_makes_is_told() {
-        (2..9).for_each(room_is_told);
+    fn room_that_an_application_makes_is_reported() {
+        (2..9).for_each(room_is_reported);
     }
 
     #[test]
@@ -552,11 +552,11 @@ mod tests {
             sender.sender().streams().is_opened(streams[1]),
             Err(SendError::Refused(_))
         ));
-        let told: Vec<_> = std::iter::from_fn(|| sender.poll_event()).collect();
+        let events: Vec<_> = std::iter::from_fn(|| sender.poll_event()).collect();
         let opened = |stream| SessionEvent::Sender(SenderEvent::Opened(stream));
         assert!(
-            told.contains(&opened(streams[0])) && !told.contains(&opened(streams[1])),
-            "{told:?}"
+            events.contains(&opened(streams[0])) && !events.contains(&opened(streams[1])),
+            "{events:?}"
         );
     }
 
@@ -623,7 +623,7 @@ mod tests {
     }
 
     /// Only every `lost`-th feedback arrives.
-    fn room_is_told(lost: u64) {
+    fn room_is_reported(lost: u64) {
         let mut feedbacks = 0;
         let mut now = Instant::now();
         let [mut sender, mut receiver] =

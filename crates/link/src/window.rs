@@ -1,7 +1,7 @@
 //! A window of received packet numbers, in which duplicates count once.
 
 /// How far behind the highest number a packet may arrive and still count.
-const PACKETS: u64 = 4096;
+const WINDOW_PACKETS: u64 = 4096;
 
 #[derive(Debug)]
 pub(crate) struct PacketWindow {
@@ -14,7 +14,7 @@ impl PacketWindow {
     pub(crate) fn new() -> Self {
         Self {
             highest: 0,
-            seen: vec![0; (PACKETS / 64) as usize].into(),
+            seen: vec![0; (WINDOW_PACKETS / 64) as usize].into(),
         }
     }
 
@@ -23,7 +23,7 @@ impl PacketWindow {
     pub(crate) fn is_new(&self, number: u64) -> bool {
         let (word, bit) = Self::place(number);
         number > self.highest
-            || number > 0 && number + PACKETS > self.highest && self.seen[word] & bit == 0
+            || number > 0 && number + WINDOW_PACKETS > self.highest && self.seen[word] & bit == 0
     }
 
     /// Notes a packet. Returns false if it is not [new](Self::is_new).
@@ -32,7 +32,7 @@ impl PacketWindow {
             return false;
         }
         if number > self.highest {
-            let passed = (number - self.highest).min(PACKETS);
+            let passed = (number - self.highest).min(WINDOW_PACKETS);
             for skipped in number - passed + 1..=number {
                 let (word, bit) = Self::place(skipped);
                 self.seen[word] &= !bit;
@@ -45,7 +45,7 @@ impl PacketWindow {
     }
 
     fn place(number: u64) -> (usize, u64) {
-        let place = number % PACKETS;
+        let place = number % WINDOW_PACKETS;
         ((place / 64) as usize, 1 << (place % 64))
     }
 }
@@ -61,7 +61,7 @@ mod tests {
         fn each_counts_once(numbers in prop::collection::vec(0u64..20_000, 1..300)) {
             let (mut window, mut seen) = (PacketWindow::new(), BTreeSet::new());
             for number in numbers {
-                let recent = number > 0 && number + PACKETS > window.highest;
+                let recent = number > 0 && number + WINDOW_PACKETS > window.highest;
                 prop_assert_eq!(window.is_new(number), recent && !seen.contains(&number));
                 prop_assert_eq!(window.insert(number), recent && seen.insert(number));
             }

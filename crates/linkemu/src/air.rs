@@ -1,4 +1,4 @@
-//! The model: hosts, what each may send when, and what becomes of it.
+//! The model: hosts, when each may send, and the fate of each packet.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
@@ -13,12 +13,13 @@ use crate::{LossPlace, Outage, Queue, Settings, nanos};
 
 /// Hosts that send to each other, each with its own settings for what it sends.
 ///
-/// The way of a packet: dropped if too big; with [`LossPlace::BeforeSerialiser`] perhaps lost; the sender's queue, or
-/// dropped there; the transmission at the sender's rate; with [`LossPlace::AfterSerialiser`] perhaps lost; delay and
-/// jitter; delivered. The settings that count are those at the moment: of the offer for the queue, of the end of the
-/// transmission for loss and delay. A transmission during which the rate changes goes on at the new rate.
+/// The path of a packet: dropped if too big; with [`LossPlace::BeforeSerialiser`] perhaps lost; the
+/// sender's queue, or dropped there; the transmission at the sender's rate; with
+/// [`LossPlace::AfterSerialiser`] perhaps lost; delay and jitter; delivered. The settings at the
+/// time of the offer apply to the queue, those at the end of the transmission to loss and delay. A
+/// transmission during which the rate changes continues at the new rate.
 ///
-/// Who receives a packet is the caller's affair: with two hosts it is the other one.
+/// The caller decides on the receiver of a packet: with two hosts it is the other one.
 ///
 /// Time never runs backwards: a `now` before an earlier one counts as that one.
 pub struct Air<P> {
@@ -29,22 +30,22 @@ pub struct Air<P> {
     now: u64,
 }
 
-/// Who waits for whom.
+/// Whether hosts share the air.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Duplex {
-    /// Every host sends whenever it likes. Bursts hit each direction by itself.
+    /// Every host sends at any time. Bursts hit each direction independently.
     Full,
-    /// One air: a host sends when no other does, and those who wait take turns, packet by packet. Bursts with the same
-    /// settings hit all hosts at the same time.
+    /// One air: a host sends while no other does, and waiting hosts take turns, packet by packet.
+    /// Bursts with the same settings hit all hosts at the same time.
     Half,
 }
 
-/// What became of an offered packet at once. A queued one may still be lost.
+/// The immediate fate of an offered packet. A queued one may still be lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It waits, or is being sent.
     Queued,
-    /// It is gone.
+    /// It is lost.
     Lost(Cause),
 }
 
@@ -69,7 +70,7 @@ struct Sender<P> {
     bursts: BurstWalk,
     queue: VecDeque<Waiting<P>>,
     queued_bytes: u64,
-    /// No packet that keeps its place arrives before this.
+    /// Lower bound for the arrival of packets that are not reordered.
     latest_arrival: u64,
     counters: Counters,
 }
@@ -82,7 +83,7 @@ struct Waiting<P> {
 }
 
 impl<P> Air<P> {
-    /// Hosts 0, 1, .. with the schedule (or plain [`Settings`]) of what each sends.
+    /// Hosts 0, 1, .. with the schedule (or plain [`Settings`]) for the packets of each.
     pub fn new<S: Into<Schedule>>(
         duplex: Duplex,
         seed: u64,
@@ -122,10 +123,9 @@ impl<P> Air<P> {
         }
     }
 
-    /// Gives a packet of a host to the link. `bytes` is what counts on the air, headers included.
+    /// Offers a packet of a host to the link. `bytes` is its length on the air, headers included.
     ///
     /// # Panics
-    ///
     /// When there is no such host.
     pub fn offer(&mut self, now: Duration, host: usize, bytes: u32, packet: P) -> Verdict {
         self.advance(nanos(now));
@@ -149,7 +149,8 @@ impl<P> Air<P> {
         Verdict::Queued
     }
 
-    /// The next packet that has arrived by `now`, earliest first. Call it until it returns `None`.
+    /// Returns the next packet that has arrived by `now`, earliest first. Call it until it returns
+    /// `None`.
     pub fn deliver(&mut self, now: Duration) -> Option<Delivery<P>> {
         self.advance(nanos(now));
         if self.in_flight.peek()?.at > self.now {
@@ -168,7 +169,8 @@ impl<P> Air<P> {
         })
     }
 
-    /// When to call [`Air::deliver`] next; there may be nothing to deliver yet. `None`: not before the next offer.
+    /// When to call [`Air::deliver`] next, although there may be nothing to deliver yet. `None`:
+    /// not before the next offer.
     pub fn next_event(&self) -> Option<Duration> {
         let sends = self.serialisers.iter().filter(|serialiser| {
             serialiser.free_at < u64::MAX
@@ -194,19 +196,17 @@ impl<P> Air<P> {
         self.senders.len()
     }
 
-    /// What became of the packets that a host sent.
+    /// The fates of the packets that a host sent.
     ///
     /// # Panics
-    ///
     /// When there is no such host.
     pub fn counters(&self, host: usize) -> &Counters {
         &self.senders[host].counters
     }
 
-    /// The settings over time of what a host sends.
+    /// The settings, over time, for the packets of a host.
     ///
     /// # Panics
-    ///
     /// When there is no such host.
     pub fn schedule(&self, host: usize) -> &Schedule {
         &self.senders[host].schedule
@@ -244,7 +244,7 @@ impl<P> Air<P> {
     }
 }
 
-/// The host whose turn it is among those with packets; the turn then passes on.
+/// Returns the host whose turn it is among those with packets; the turn then passes on.
 fn next_in_turn<P>(serialiser: &mut Serialiser, senders: &[Sender<P>]) -> Option<usize> {
     let count = serialiser.hosts.len();
     let slot = (0..count)
@@ -255,7 +255,7 @@ fn next_in_turn<P>(serialiser: &mut Serialiser, senders: &[Sender<P>]) -> Option
 }
 
 impl<P> Sender<P> {
-    /// Why an offered packet does not get into the queue.
+    /// Why an offered packet does not enter the queue, if it does not.
     fn refuses(
         &mut self,
         serialiser: &Serialiser,
@@ -328,7 +328,7 @@ impl<P> Sender<P> {
         }
         counters.airtime += Duration::from_nanos(end - start);
 
-        // What begins to hold as the transmission ends does not concern it any more.
+        // Settings that begin as the transmission ends do not apply to it.
         let last = start.max(end.saturating_sub(1));
         let piece = self.schedule.piece(last);
         let interrupted = |settings: &Settings| settings.outage == Some(Outage::Lose);
@@ -400,7 +400,8 @@ fn loses(
     }
 }
 
-/// A packet on its way. The greatest of a heap is the first to arrive; equal times keep the order of sending.
+/// A packet in flight. The greatest of a heap is the first to arrive; equal times keep the order of
+/// sending.
 struct InFlight<P> {
     at: u64,
     sequence: u64,

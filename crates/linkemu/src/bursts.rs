@@ -1,4 +1,4 @@
-//! Where in its good and bad times a direction is.
+//! The good and bad times of a direction.
 
 use crate::random::{Purpose, exponential, unit};
 use crate::{Bursts, nanos};
@@ -13,14 +13,15 @@ pub(crate) struct BurstWalk {
 }
 
 impl BurstWalk {
-    /// Whether `time` lies in a burst. `since` is when `bursts` came into force; earlier times than those asked
-    /// before read as the latest.
+    /// Whether `time` lies in a burst. `since` is when `bursts` came into force. Time does not run
+    /// backwards: earlier times count as the latest one.
     pub(crate) fn is_bad(&mut self, bursts: &Bursts, since: u64, time: u64, key: u64) -> bool {
         if bursts.good_mean.is_zero() || bursts.bad_mean.is_zero() {
             return bursts.good_mean.is_zero() && !bursts.bad_mean.is_zero();
         }
         if self.of.as_ref() != Some(bursts) {
-            // The chain starts in its steady state, so that a short run loses as much as a long one.
+            // The chain starts in its steady state, so that a short run loses as much as a long
+            // one.
             let (good, bad) = (
                 nanos(bursts.good_mean) as f64,
                 nanos(bursts.bad_mean) as f64,
@@ -31,7 +32,7 @@ impl BurstWalk {
         }
         while self.until <= time {
             self.bad = !self.bad;
-            // Even a draw of nothing moves on.
+            // Even a draw of zero moves on.
             self.until = self.until.saturating_add(self.draw(bursts, key).max(1));
         }
         self.bad

@@ -1,4 +1,4 @@
-//! What a direction did, exactly.
+//! Exact counters of a direction.
 
 use std::ops::AddAssign;
 use std::time::Duration;
@@ -41,24 +41,24 @@ impl AddAssign for Count {
     }
 }
 
-/// What became of the packets of one direction.
+/// The fates of the packets of one direction.
 ///
 /// `offered` is always `delivered` plus [`Counters::lost`] plus [`Counters::in_flight`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Given to the link.
     pub offered: Count,
-    /// Handed out at the other end.
+    /// Delivered at the other end.
     pub delivered: Count,
-    /// Lost each by itself.
+    /// Lost at random, independently.
     pub lost_random: Count,
     /// Lost in a burst.
     pub lost_burst: Count,
     /// Lost in an interruption.
     pub lost_outage: Count,
-    /// Found the queue full.
+    /// Dropped because the queue was full.
     pub dropped_queue: Count,
-    /// Above the MTU.
+    /// Dropped because they were above the MTU.
     pub dropped_too_big: Count,
     /// Time spent sending, interruptions that hold packets included.
     pub airtime: Duration,
@@ -67,7 +67,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// All that will never arrive.
+    /// All packets that will never arrive.
     pub fn lost(&self) -> Count {
         let mut lost = self.lost_random;
         lost += self.lost_burst;
@@ -77,7 +77,7 @@ impl Counters {
         lost
     }
 
-    /// All that waits or is on its way.
+    /// All packets that wait or are in flight.
     pub fn in_flight(&self) -> Count {
         let lost = self.lost();
         Count {

@@ -1,5 +1,6 @@
-//! A TCP sender with Cubic (RFC 9438), as far as congestion control goes: selective acknowledgement of every packet,
-//! one reduction per window, no data to repeat. What shares a simulated network with whatever is tested there.
+//! A TCP sender with Cubic (RFC 9438), reduced to congestion control: selective acknowledgement of
+//! every packet, one reduction per window, no data to retransmit. It competes in a simulated
+//! network with the protocol under test.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +11,7 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 /// RFC 6675: a packet is lost when a packet this much later was acknowledged.
 const REORDERING: u64 = 3;
 
-/// See the module. It always has something to send.
+/// A Cubic sender that always has data to send.
 #[derive(Debug)]
 pub struct CubicSender {
     window: f64,
@@ -20,7 +21,7 @@ pub struct CubicSender {
     reno: f64,
     next: u64,
     in_flight: BTreeMap<u64, Duration>,
-    /// Losses of packets before this one belong to a reduction already made.
+    /// Losses of packets below this number belong to an earlier reduction.
     recovered: u64,
     rtt: Option<f64>,
     last_ack: Duration,
@@ -46,13 +47,13 @@ impl Default for CubicSender {
 }
 
 impl CubicSender {
-    /// Sends nothing any more.
+    /// Stops sending.
     pub fn stop(&mut self) {
         self.stopped = true;
         self.in_flight.clear();
     }
 
-    /// The number of the packet to send now, if there is room in the window.
+    /// Returns the number of the packet to send now, if the window has room.
     pub fn next(&mut self, now: Duration) -> Option<u64> {
         if self.stopped {
             return None;
@@ -73,12 +74,12 @@ impl CubicSender {
         Some(self.next - 1)
     }
 
-    /// When to call [`CubicSender::next`] at the latest.
+    /// The latest time at which to call [`CubicSender::next`].
     pub fn timeout(&self) -> Option<Duration> {
         (!self.in_flight.is_empty()).then_some(self.last_ack + TIMEOUT)
     }
 
-    /// A packet was acknowledged.
+    /// Processes the acknowledgement of a packet.
     pub fn on_ack(&mut self, now: Duration, number: u64) {
         let Some(sent) = self.in_flight.remove(&number) else {
             return;

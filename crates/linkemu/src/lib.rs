@@ -1,10 +1,10 @@
 //! A bad wireless link on one machine.
 //!
-//! [`Air`] is the model: what becomes of a packet that is offered at a time. It is pure (no clock, no I/O), its
-//! arithmetic is exact, and every draw is a hash of the seed, the direction and the packet's number, so a run repeats
-//! exactly and the same packets are lost whatever the timing.
+//! [`Air`] is the model: it decides the fate of a packet that is offered at a time. It is pure (no
+//! clock, no I/O), its arithmetic is exact, and every draw is a hash of the seed, the direction and
+//! the packet's number, so a run repeats exactly and the same packets are lost whatever the timing.
 //!
-//! Two things carry packets through the same model:
+//! Two programs carry packets through the same model:
 //!
 //! - [`network::Network`], endpoints on a virtual clock, for tests over thousands of seeds;
 //! - the command `nervure-linkemu`, TUN devices between network namespaces, for whole programs.
@@ -49,7 +49,7 @@ pub use trace::replay_trace;
 
 use std::time::Duration;
 
-/// Nanoseconds since the start; times beyond 584 years are one.
+/// Nanoseconds since the start; saturates after 584 years.
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

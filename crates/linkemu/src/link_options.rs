@@ -1,4 +1,4 @@
-//! Settings as they are written, on the command line and in files: what is not said stays as it is.
+//! Settings as written on the command line and in files: those left out keep their value.
 
 use std::time::Duration;
 
@@ -8,47 +8,49 @@ use serde::Deserialize;
 use crate::units::{Rate, Reorder, Share, Written};
 use crate::{Bursts, LossPlace, Outage, Queue, Settings};
 
-/// What a direction does to packets, as far as it is said.
+/// The settings of a direction that are given.
 #[derive(Args, Clone, Copy, Debug, Default, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct LinkOptions {
-    /// Bits a second, such as `54mbit`, or `unlimited`.
+    /// Send at this rate in bits a second, such as `54mbit`, or `unlimited`.
     #[arg(long, value_name = "RATE")]
     rate: Option<Written<Rate>>,
-    /// What waits while others are sent, as a time (`100ms`) or a size (`64kib`); what comes on top is dropped.
+    /// Limit the queue by time (`100ms`) or size (`64kib`); packets beyond it are dropped.
     #[arg(long, value_name = "TIME|SIZE")]
     queue: Option<Written<Queue>>,
-    /// Share of packets that is lost, such as `20%`, each by itself.
+    /// Lose this share of packets, such as `20%`, independently.
     #[arg(long, value_name = "SHARE")]
     loss: Option<Written<Share>>,
-    /// Whether a lost packet has cost airtime: `air`, or `ingress` (lost before the queue, as in Mininet).
+    /// Lose packets on the `air`, where they have cost airtime, or at the `ingress` (before the
+    /// queue, as in Mininet).
     #[arg(long, value_name = "PLACE")]
     loss_at: Option<Written<LossPlace>>,
-    /// Time from the end of the transmission to the arrival.
+    /// Delay packets by this time from the end of the transmission to the arrival.
     #[arg(long, value_name = "TIME")]
     delay: Option<Written<Duration>>,
-    /// Up to so much more delay; the order is kept.
+    /// Delay packets by up to this time more; the order is kept.
     #[arg(long, value_name = "TIME")]
     jitter: Option<Written<Duration>>,
-    /// Share of packets that is held back, and how long: `1%:5ms`.
+    /// Hold back a share of packets for a time: `1%:5ms`.
     #[arg(long, value_name = "SHARE:TIME")]
     reorder: Option<Written<Reorder>>,
-    /// Fades (Gilbert-Elliott in time): mean good time, mean bad time and the loss in it: `270ms:30ms:100%`.
+    /// Lose packets in fades (Gilbert-Elliott in time): mean good time, mean bad time and the loss
+    /// in it: `270ms:30ms:100%`.
     #[arg(long, value_name = "GOOD:BAD[:SHARE]")]
     bursts: Option<Written<Option<Bursts>>>,
     /// Interruption: `lose`, `hold` or `none`.
     #[arg(skip)]
     outage: Option<Written<Option<Outage>>>,
-    /// Drop IP packets above so many bytes without a word, as a path with broken MTU discovery does.
+    /// Drop IP packets above this size silently, as a path with broken MTU discovery does.
     #[arg(long, value_name = "BYTES")]
     mtu: Option<u32>,
-    /// Bytes that each packet costs on the air beside its own.
+    /// Count this many bytes on the air for each packet beside its own.
     #[arg(long, value_name = "BYTES")]
     overhead: Option<u32>,
 }
 
 impl LinkOptions {
-    /// Sets what is said.
+    /// Applies the settings that are given.
     pub fn apply(&self, settings: &mut Settings) {
         fn set<T: Copy>(place: &mut T, value: Option<T>) {
             *place = value.unwrap_or(*place);

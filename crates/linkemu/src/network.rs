@@ -1,7 +1,7 @@
 //! A simulated network: endpoints that exchange packets over an [`Air`] on a virtual clock.
 //!
-//! In the spirit of the simulator of neqo (`test-fixture/src/sim`): a test reads like a drawing, takes no time but the
-//! computation, and repeats exactly.
+//! In the spirit of the simulator of neqo (`test-fixture/src/sim`): a test reads like a drawing,
+//! takes no time but the computation, and repeats exactly.
 //!
 //! ```
 //! use std::time::Duration;
@@ -45,35 +45,35 @@ use std::time::Duration;
 
 use crate::Air;
 
-/// What IPv4 and UDP add to a payload. The air counts whole IP packets.
+/// Bytes that IPv4 and UDP add to a payload. The air counts whole IP packets.
 pub const IPV4_AND_UDP_HEADER_BYTES: u32 = 20 + 8;
 
-/// So many steps without any time passing are a fault of an endpoint, not patience.
+/// More steps than this without any progress of time are a fault of an endpoint.
 const STEPS_AT_ONE_INSTANT: u32 = 1_000_000;
 
 /// The payload of a datagram, with the hosts that send and receive it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// The host that sends it. The network does not trust an endpoint here: it writes the true one.
+    /// The host that sends it. The network overwrites it with the true one.
     pub from: usize,
-    /// The host that shall receive it.
+    /// The host that receives it.
     pub to: usize,
     /// The payload, without IP and UDP headers.
     pub bytes: Vec<u8>,
 }
 
-/// A host: a state machine that is told the time. All times count from the start of the network.
+/// A host: a sans-IO state machine. All times count from the start of the network.
 pub trait Endpoint {
-    /// A packet has arrived.
+    /// Processes a packet that has arrived.
     fn handle_packet(&mut self, now: Duration, packet: Packet);
 
-    /// The time that [`Endpoint::next_timeout`] named has come.
+    /// Processes what is due at the time of [`Endpoint::next_timeout`].
     fn handle_timeout(&mut self, now: Duration);
 
     /// When to call [`Endpoint::handle_timeout`], if ever.
     fn next_timeout(&self) -> Option<Duration>;
 
-    /// The next packet to send now. Called until it returns `None`, after everything that happens.
+    /// Returns the next packet to send. Called after every other call, until it returns `None`.
     fn poll_transmit(&mut self, now: Duration) -> Option<Packet>;
 }
 
@@ -124,7 +124,7 @@ impl<E: Endpoint> Network<E> {
         }
     }
 
-    /// Counts as many bytes for the headers of each packet, in place of [`IPV4_AND_UDP_HEADER_BYTES`].
+    /// Sets the header bytes counted for each packet, in place of [`IPV4_AND_UDP_HEADER_BYTES`].
     #[must_use]
     pub fn with_header_bytes(mut self, header_bytes: u32) -> Self {
         self.header_bytes = header_bytes;
@@ -150,10 +150,10 @@ impl<E: Endpoint> Network<E> {
         &self.endpoints[host]
     }
 
-    /// An endpoint, to do something with it at the virtual time. What it then wants to send is sent by the next step.
+    /// An endpoint, for changes at the virtual time. Packets that it then wants to send leave in
+    /// the next step.
     ///
     /// # Panics
-    ///
     /// When there is none of that number.
     pub fn endpoint_mut(&mut self, host: usize) -> &mut E {
         &mut self.endpoints[host]
@@ -167,8 +167,7 @@ impl<E: Endpoint> Network<E> {
     /// Runs until `done`, or up to the time `end`; returns whether it was done.
     ///
     /// # Panics
-    ///
-    /// When an endpoint keeps the network busy without letting time pass.
+    /// When an endpoint keeps the network busy without progress of time.
     pub fn run_until(&mut self, end: Duration, mut done: impl FnMut(&Self) -> bool) -> bool {
         let mut steps_at_this_instant = 0;
         loop {
@@ -195,7 +194,7 @@ impl<E: Endpoint> Network<E> {
         }
     }
 
-    /// Offers to the air all that the endpoints want to send now.
+    /// Offers all packets that the endpoints want to send now to the air.
     fn transmit(&mut self) {
         for (host, endpoint) in self.endpoints.iter_mut().enumerate() {
             let mut sent = 0;
@@ -220,10 +219,10 @@ impl<E: Endpoint> Network<E> {
         timeouts.chain(self.air.next_event()).min()
     }
 
-    /// Hands over what has arrived, then tells the endpoints whose time has come.
+    /// Delivers packets that have arrived, then calls the endpoints with a due timeout.
     fn arrive(&mut self) {
         while let Some(delivery) = self.air.deliver(self.now) {
-            // What is sent to nobody is lost there, as on a real network.
+            // A packet to an unknown host is lost there, as on a real network.
             if let Some(endpoint) = self.endpoints.get_mut(delivery.packet.to) {
                 endpoint.handle_packet(self.now, delivery.packet);
             }
@@ -256,7 +255,8 @@ pub fn for_each_seed(seeds: Range<u64>, mut test: impl FnMut(u64)) {
     }
 }
 
-/// Numbers drawn from a seed, for tests that build their networks and loads from it.
+/// Random numbers from a seed, for tests that draw their networks and loads. Not `fastrand`:
+/// results that tests and docs quote depend on this sequence.
 #[derive(Clone, Debug)]
 pub struct Draw(u64);
 
@@ -279,13 +279,13 @@ impl Draw {
         self.below(1 << 20) as f64 / (1 << 20) as f64
     }
 
-    /// True so many times in a hundred.
+    /// True with this probability, in percent.
     pub fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 }
 
-/// Tells the seed while a failed test unwinds.
+/// Prints the seed while a failed test unwinds.
 struct NamedSeed(u64);
 
 impl Drop for NamedSeed {

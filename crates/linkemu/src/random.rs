@@ -1,6 +1,7 @@
-//! Draws that depend on their place alone: a hash of key, number and purpose.
+//! Draws that depend on their place alone: a hash of key, number and purpose. Not `fastrand`: a
+//! draw must not depend on the number of draws before it.
 
-/// What a draw is for, so that no two decisions about a packet share one.
+/// The purpose of a draw, so that no two decisions about a packet share one.
 #[derive(Clone, Copy)]
 pub(crate) enum Purpose {
     Loss = 1,

@@ -1,4 +1,4 @@
-//! Scenario files: hosts, links and what changes when.
+//! Scenario files: hosts, links and changes over time.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,11 +10,11 @@ use serde::Deserialize;
 use crate::units::Written;
 use crate::{Air, Duplex, LinkOptions, Schedule, Settings, replay_trace};
 
-/// Most hosts of a scenario; each is a process or more where it is emulated.
+/// The most hosts of a scenario; the emulator runs two processes for each.
 const MAX_HOSTS: usize = 200;
 
-/// Hosts, the links between them, and what changes when. The same file runs in the emulator and, through
-/// [`Scenario::air`], in a simulated network.
+/// Hosts, the links between them, and what changes when. The same file runs in the emulator and,
+/// through [`Scenario::air`], in a simulated network.
 ///
 /// ```
 /// use nervure_linkemu::Scenario;
@@ -54,12 +54,12 @@ pub struct Scenario {
     pub hosts: Vec<Host>,
 }
 
-/// A host and what it sends.
+/// A host, and the settings for the packets that it sends.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Host {
     /// Its name: letters, digits and `-`.
     pub name: String,
-    /// What becomes of its packets.
+    /// The settings for its packets, over time.
     pub schedule: Schedule,
 }
 
@@ -71,7 +71,7 @@ pub enum ScenarioError {
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         cause: std::io::Error,
     },
     /// The text is wrong: line, column and what was expected.
@@ -79,7 +79,7 @@ pub enum ScenarioError {
     Text(String),
 }
 
-/// The file as it is written.
+/// The structure of a scenario file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct File {
@@ -113,7 +113,7 @@ enum WrittenDuplex {
 struct Change {
     at: Written<Duration>,
     lasting: Option<Written<Duration>>,
-    /// Whose packets; without it, everyone's.
+    /// The sender of the packets concerned; all hosts if left out.
     from: Option<String>,
     link: LinkOptions,
 }
@@ -149,10 +149,9 @@ impl Default for Scenario {
 }
 
 impl Scenario {
-    /// Reads a file. The traces that it names lie relative to it.
+    /// Reads a file. Paths of traces are relative to it.
     ///
     /// # Errors
-    ///
     /// What is wrong with the file, with line, column and what was expected.
     pub fn from_file(path: &Path) -> Result<Self, ScenarioError> {
         let text = fs::read_to_string(path).map_err(|cause| ScenarioError::File {
@@ -166,7 +165,8 @@ impl Scenario {
     ///
     /// # Errors
     ///
-    /// What is wrong with the text, with line, column and what was expected; or with a trace that it names.
+    /// What is wrong with the text, with line, column and what was expected; or with a trace that
+    /// it names.
     pub fn from_toml(text: &str, folder: &Path) -> Result<Self, ScenarioError> {
         let file: File = toml::from_str(text)
             .map_err(|error| ScenarioError::Text(error.to_string().trim_end().to_owned()))?;
@@ -198,11 +198,11 @@ impl Scenario {
         )
     }
 
-    /// Gives the hosts other names, and as many hosts as names: those beyond the present ones are like the last.
+    /// Renames the hosts, and makes as many hosts as there are names: additional hosts are like the
+    /// last.
     ///
     /// # Errors
-    ///
-    /// When a name is no name, or there twice, or too few or too many are there.
+    /// When a name is invalid or there twice, or there are too few or too many names.
     pub fn rename(&mut self, names: &[String]) -> Result<(), String> {
         check_names(names)?;
         let schedules: Vec<_> = self.hosts.drain(..).map(|host| host.schedule).collect();
@@ -220,7 +220,7 @@ impl Scenario {
 }
 
 impl File {
-    /// What the shape alone does not say.
+    /// Checks what the structure of the file does not guarantee.
     fn check(&self) -> Result<(), String> {
         check_names(&self.hosts).map_err(|error| format!("hosts: {error}"))?;
         let changes = self
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_concern_whom_they_name() {
+    fn changes_apply_to_the_named_hosts() {
         let scenario = read(
             r#"
             hosts = ["robot", "base"]

@@ -8,22 +8,23 @@ use clap::Args;
 use crate::units::{Interruption, Written};
 use crate::{Duplex, LinkOptions, Scenario, ScenarioError};
 
-/// What describes a scenario on a command line: a file, or settings, or both.
+/// The options that describe a scenario: a file, or settings, or both.
 #[derive(Args, Clone, Debug)]
 pub struct ScenarioArguments {
-    /// Read hosts, settings and changes from a TOML file; options given beside it hold for all hosts at all times.
+    /// Read hosts, settings and changes from a TOML file; options given beside it hold for all
+    /// hosts at all times.
     #[arg(long, value_name = "FILE")]
     scenario: Option<PathBuf>,
-    /// The seed of all draws: the same seed loses the same packets.
+    /// Seed all draws: the same seed loses the same packets.
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
-    /// All hosts share one air and take turns.
+    /// Let all hosts share one air and take turns.
     #[arg(long)]
     half_duplex: bool,
     /// Interrupt everything at a time for a time, such as `10s:2s`; may be given several times.
     #[arg(long, value_name = "AT:LASTING")]
     outage: Vec<Written<Interruption>>,
-    /// The hosts' names, in order, where there is no scenario file or it shall be outranked.
+    /// Name the hosts, in order, where there is no scenario file or its names shall be replaced.
     #[arg(long, value_name = "NAME,NAME,..", value_delimiter = ',')]
     hosts: Vec<String>,
     #[command(flatten)]
@@ -31,7 +32,8 @@ pub struct ScenarioArguments {
 }
 
 impl ScenarioArguments {
-    /// The scenario for `commands` hosts: without a file and names, hosts beyond the second are called `c`, `d`, ..
+    /// The scenario for `commands` hosts: without a file and names, hosts beyond the second are
+    /// called `c`, `d`, ..
     ///
     /// # Errors
     ///

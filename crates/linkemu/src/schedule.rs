@@ -20,9 +20,9 @@ use crate::{Outage, Settings, nanos};
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Schedule {
-    /// In order of time; the first begins at 0.
+    /// Ordered by time; the first begins at 0.
     steps: Vec<Step>,
-    /// After this many nanoseconds everything begins anew.
+    /// The period, in nanoseconds, after which the schedule repeats.
     period: Option<u64>,
 }
 
@@ -80,13 +80,13 @@ impl Schedule {
         self
     }
 
-    /// Interrupts the link from `at` on for the time `lasting`: packets are sent and none arrives.
+    /// Interrupts the link from `at` on for the time `lasting`: packets are sent and lost.
     #[must_use]
     pub fn outage(self, at: Duration, lasting: Duration) -> Self {
         self.during(at, lasting, |settings| settings.outage = Some(Outage::Lose))
     }
 
-    /// Begins anew after every `period`. A period of zero changes nothing.
+    /// Repeats the schedule after every `period`. A period of zero changes nothing.
     #[must_use]
     pub fn repeat_every(mut self, period: Duration) -> Self {
         self.period = Some(nanos(period)).filter(|&period| period > 0);
@@ -120,7 +120,8 @@ impl Schedule {
         }
     }
 
-    /// The length of a cycle, and the sum of `amount` a nanosecond over it; `None` where it has no bound.
+    /// The length of a cycle, and the integral of `amount` per nanosecond over it; `None` where it
+    /// has no bound.
     pub(crate) fn cycle(&self, amount: impl Fn(&Settings) -> Option<u64>) -> Option<(u64, u128)> {
         let period = self.period?;
         let mut sum = 0;
@@ -156,7 +157,7 @@ impl Schedule {
         }
     }
 
-    /// Lets a step begin at `at`, with the settings in force there.
+    /// Makes a step begin at `at`, with the settings in force there.
     fn split(&mut self, at: u64) {
         let next = self.steps.partition_point(|step| step.at <= at);
         let current = self.steps[next - 1];
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_period_begins_anew() {
+    fn a_schedule_repeats_after_its_period() {
         let schedule = Schedule::from(Settings::default())
             .change(SECOND, loss(1.0))
             .repeat_every(3 * SECOND);

@@ -1,4 +1,4 @@
-//! One packet after the other, at the rate of the moment.
+//! Sends one packet after the other, at the current rate.
 
 use std::time::Duration;
 
@@ -11,19 +11,21 @@ const WORK_PER_BYTE: u64 = 8 * 1_000_000_000;
 /// The transmitter that one or several hosts share.
 #[derive(Default)]
 pub(crate) struct Serialiser {
-    /// When the running transmission ends; never, if the rate stays zero.
+    /// When the running transmission ends; `u64::MAX` if the rate stays zero.
     pub(crate) free_at: u64,
-    /// What the last, begun nanosecond of that transmission does for the next one, so that nothing is lost to rounding.
+    /// The work that the last, partial nanosecond of that transmission does for the next one, so
+    /// that nothing is lost to rounding.
     credit: u64,
     /// The work of that transmission.
     running_work: u64,
-    /// The hosts that share it, and whose turn it is.
+    /// The hosts that share it, in order of their turns.
     pub(crate) hosts: Vec<usize>,
     pub(crate) turn: usize,
 }
 
 impl Serialiser {
-    /// Sends a packet from `start` on and returns the end of its transmission. `start` is not before `free_at`.
+    /// Sends a packet at `start`, which is not before `free_at`, and returns the end of its
+    /// transmission.
     pub(crate) fn send(&mut self, schedule: &Schedule, start: u64, bytes: u64) -> u64 {
         let credit = if start == self.free_at {
             self.credit
@@ -59,8 +61,8 @@ impl Serialiser {
         self.free_at
     }
 
-    /// Whether what is left of the running transmission, and then as many bytes, take more than `limit` at the rate
-    /// of the moment. An interruption that holds packets does not shorten the queue.
+    /// Whether the rest of the running transmission plus these bytes take more than `limit` at the
+    /// current rate. An interruption that holds packets does not shorten the queue.
     pub(crate) fn exceeds(
         &self,
         settings: &Settings,
@@ -81,8 +83,8 @@ impl Serialiser {
     }
 }
 
-/// The whole cycles of a repeated schedule that pass from `time` on before the end of `work`, and the work done in
-/// them; `None` if it never ends.
+/// The whole cycles of a repeated schedule that pass from `time` on before the end of `work`, and
+/// the work done in them; `None` if it never ends.
 fn skip_cycles(schedule: &Schedule, time: u64, work: u64) -> Option<(u64, u64)> {
     let Some((period, capacity)) = schedule
         .cycle(rate)

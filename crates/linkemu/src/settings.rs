@@ -1,23 +1,25 @@
-//! What a direction does to packets.
+//! The effect of a direction on its packets.
 
 use std::time::Duration;
 
-/// What one direction does to packets. The default sends at once and loses nothing.
+/// The settings of one direction. The default sends at once and loses nothing.
 ///
-/// Probabilities lie in 0 to 1; below is never, above is always.
+/// Probabilities lie in 0 to 1; values below are never, above are always.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// Bits a second that are sent, one packet after the other. `None` sends without taking time; 0 sends nothing.
+    /// The rate of transmission in bits a second, one packet after the other. `None` sends without
+    /// taking time; 0 sends nothing.
     pub rate_bits_per_second: Option<u64>,
-    /// How much waits while others are sent. What comes on top is dropped.
+    /// The limit of the queue. Packets beyond it are dropped.
     pub queue: Queue,
-    /// Probability that a packet is lost, each by itself.
+    /// Probability that a packet is lost, independently.
     pub loss: f64,
     /// Whether a packet lost to `loss` or `bursts` has cost airtime.
     pub loss_place: LossPlace,
     /// Time from the end of the transmission to the arrival.
     pub delay: Duration,
-    /// Added to the delay: uniformly between 0 and this, but never so that a packet overtakes another.
+    /// Added to the delay: uniformly between 0 and this, but never so that a packet overtakes
+    /// another.
     pub jitter: Duration,
     /// Probability that a packet is held back by `reorder_delay`, so that later ones overtake it.
     pub reorder: f64,
@@ -52,31 +54,34 @@ impl Default for Settings {
     }
 }
 
-/// How much a sender's queue holds.
+/// The limit of a sender's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
-    /// A packet is dropped when what the sender has waiting needs longer than this at the present rate, the rest of
-    /// the running transmission included.
+    /// A packet is dropped when the packets ahead of it need longer than this at the current rate,
+    /// the rest of the running transmission included.
     Time(Duration),
-    /// A packet is dropped when the bytes waiting would be more than this with it. The packet being sent waits no more.
+    /// A packet is dropped when the bytes waiting would exceed this with it. The packet being sent
+    /// does not count.
     Bytes(u64),
 }
 
 /// Where packets are lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LossPlace {
-    /// On the air: a lost packet has waited in the queue and cost its airtime, so goodput ends at `(1 - loss) * rate`.
+    /// On the air: a lost packet has waited in the queue and cost its airtime, so goodput ends at
+    /// `(1 - loss) * rate`.
     AfterSerialiser,
-    /// Before the queue: a lost packet costs nothing, so goodput ends at `rate`. A `netem loss` above a shaper
-    /// does this, in Mininet for one.
+    /// Before the queue: a lost packet costs nothing, so goodput ends at `rate`. A `netem loss`
+    /// above a shaper does this, in Mininet for one.
     BeforeSerialiser,
 }
 
 /// Loss in bursts: the Gilbert-Elliott model, in time rather than in packets.
 ///
-/// (E. N. Gilbert, "Capacity of a burst-noise channel", 1960; E. O. Elliott, 1963.) A chain that steps once a packet
-/// would stand still when the sender slows down; a fade does not. The lengths of good and bad times are exponential.
-/// The long-term loss is `loss * bad_mean / (good_mean + bad_mean)`.
+/// (E. N. Gilbert, "Capacity of a burst-noise channel", 1960; E. O. Elliott, 1963.) A chain that
+/// steps once a packet would stand still when the sender slows down; a fade does not. The lengths
+/// of good and bad times are exponential. The long-term loss is `loss * bad_mean / (good_mean +
+/// bad_mean)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bursts {
     /// Mean length of the times between bursts.
@@ -87,11 +92,11 @@ pub struct Bursts {
     pub loss: f64,
 }
 
-/// What an interruption does.
+/// The effect of an interruption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outage {
-    /// Packets are sent and none arrives.
+    /// Packets are sent and lost.
     Lose,
-    /// Nothing is sent; packets wait, as far as the queue holds them.
+    /// Nothing is sent; packets wait, up to the limit of the queue.
     Hold,
 }

@@ -4,18 +4,17 @@ use std::time::Duration;
 
 use crate::{Outage, Schedule, Settings, nanos};
 
-/// Most rows of a trace: a day at a hundred rows a second.
+/// The most rows of a trace: a day at a hundred rows a second.
 const MAX_ROWS: usize = 10_000_000;
 
-/// Lays a captured trace over `settings`.
+/// Applies a captured trace on top of `settings`.
 ///
-/// A trace is CSV with a header: the column `seconds`, rising, and any of `rate_mbit`, `loss_percent` and `delay_ms`.
-/// A row holds until the next one; the columns that are not there stay as in `settings`. Where the rate is 0, packets
-/// wait.
+/// A trace is CSV with a header: the column `seconds`, rising, and any of `rate_mbit`,
+/// `loss_percent` and `delay_ms`. A row holds until the next one; missing columns keep the values
+/// of `settings`. While the rate is 0, packets wait.
 ///
 /// # Errors
-///
-/// The line and what was expected there.
+/// The line, and what was expected there.
 pub fn replay_trace(settings: Settings, csv: &str) -> Result<Schedule, String> {
     let mut lines = csv
         .lines()
@@ -111,7 +110,7 @@ fn read_row(
             "seconds" => at = Duration::from_secs_f64(value),
             "loss_percent" => settings.loss = value / 100.0,
             "delay_ms" => settings.delay = Duration::from_secs_f64(value / 1000.0),
-            // The rate proper still measures the queue.
+            // The configured rate still measures the queue.
             _ if value == 0.0 => settings.outage = Some(Outage::Hold),
             _ => settings.rate_bits_per_second = Some((value * 1e6).round().max(1.0) as u64),
         }

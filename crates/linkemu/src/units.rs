@@ -155,7 +155,7 @@ impl Quantity for Option<Bursts> {
         let loss = parts
             .next()
             .map_or(Some(1.0), |text| Share::read(text).map(|share| share.0))?;
-        // Shorter ones than a packet at a gigabit mean nothing, and take time to step through.
+        // Times shorter than a packet at a gigabit mean nothing, and take long to step through.
         let shortest = good_mean.min(bad_mean);
         (parts.next().is_none() && shortest >= Duration::from_micros(10)).then_some(Some(Bursts {
             good_mean,
@@ -165,7 +165,7 @@ impl Quantity for Option<Bursts> {
     }
 }
 
-/// Reordering: how many, and how far they are held back.
+/// Reordering: the share of packets, and how long they are held back.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Reorder {
     pub(crate) share: f64,
@@ -197,7 +197,7 @@ impl Quantity for Option<Outage> {
     }
 }
 
-/// An interruption on the command line: when, and for how long.
+/// An interruption on the command line: its start and length.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Interruption {
     pub(crate) at: Duration,

@@ -104,7 +104,7 @@ pub enum IdentityError {
     },
     /// The file does not hold a key.
     #[error(
-        "key file {path} holds no key: expected \"{FILE_PREFIX}\" and 64 hexadecimal digits\nhint: remove it and a new key is made; peers must then be told the new public key"
+        "key file {path} holds no key: expected \"{FILE_PREFIX}\" and 64 hexadecimal digits\nhint: remove the file to make a new key, and give peers the new public key"
     )]
     Malformed {
         /// Path of the file.
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_public_key_is_told() {
+    fn an_invalid_public_key_is_reported() {
         for text in [
             "",
             "ed25519:",

@@ -110,7 +110,7 @@ pub enum CarrierEvent {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DisconnectReason {
     /// No packet came for the idle timeout.
-    #[error("nothing heard for {0} s")]
+    #[error("no packet for {0} s")]
     TimedOut(u64),
     /// The peer closed it.
     #[error("closed by the peer")]
@@ -119,7 +119,7 @@ pub enum DisconnectReason {
     #[error("closed here")]
     ClosedHere,
     /// The peer lost its state of the session: it restarted.
-    #[error("the peer was started anew")]
+    #[error("the peer restarted")]
     Restarted,
     /// The same peer made a new session, which replaces this one.
     #[error("replaced by a newer session of the same peer")]

@@ -53,7 +53,7 @@ impl PlainCarrier {
         }
     }
 
-    fn tell(&mut self, to: SocketAddr, kind: u8, number: u64, content: &[u8]) {
+    fn send_control(&mut self, to: SocketAddr, kind: u8, number: u64, content: &[u8]) {
         let mut packet = vec![kind];
         packet.extend_from_slice(&number.to_le_bytes());
         packet.extend_from_slice(content);
@@ -80,7 +80,7 @@ impl PlainCarrier {
     }
 
     fn on_hello(&mut self, from: SocketAddr, number: u64, peer: PublicKey) {
-        self.tell(from, WELCOME, number, &self.own.0.clone());
+        self.send_control(from, WELCOME, number, &self.own.0.clone());
         if let Some(id) = self.find(false, number, from) {
             self.sessions.get_mut(&id).expect("just found").address = from;
             return;
@@ -143,7 +143,7 @@ impl Carrier for PlainCarrier {
 
     fn close(&mut self, _now: Instant, session: SessionId) {
         if let Some(found) = self.sessions.remove(&session) {
-            self.tell(
+            self.send_control(
                 found.address,
                 GOODBYE,
                 found.number,
@@ -288,7 +288,7 @@ impl Carrier for PlainCarrier {
             let session = self.sessions.get_mut(&id).expect("just found");
             session.next_attempt = Some(now + ATTEMPT_PERIOD);
             let (to, number) = (session.address, session.number);
-            self.tell(to, HELLO, number, &self.own.0.clone());
+            self.send_control(to, HELLO, number, &self.own.0.clone());
         }
     }
 

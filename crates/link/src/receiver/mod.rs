@@ -180,9 +180,9 @@ impl Receiver {
             match frame {
                 Frame::Symbol { symbol, shard } => self.on_symbol(&symbol, &datagram[shard]),
                 Frame::Status(status) => {
-                    let told = self.reporter.acknowledged(status.feedback_seen);
-                    if let Some(told) = told {
-                        self.reports.forget(&told);
+                    let reported = self.reporter.acknowledged(status.feedback_seen);
+                    if let Some(reported) = reported {
+                        self.reports.forget(&reported);
                     }
                     self.reports.raise_floor(status.floor);
                     self.drop_below(status.floor);

@@ -121,22 +121,22 @@ impl Reports {
         if self.ranges.len() <= most {
             return self.ranges.iter().map(closed).collect();
         }
-        let mut told: Vec<_> = self
+        let mut reported: Vec<_> = self
             .ranges
             .range(self.cursor..)
             .take(most)
             .map(closed)
             .collect();
-        if told.is_empty() {
-            told = self.ranges.iter().take(most).map(closed).collect();
+        if reported.is_empty() {
+            reported = self.ranges.iter().take(most).map(closed).collect();
         }
-        self.cursor = told.last().map_or(0, |range| range.end);
-        told
+        self.cursor = reported.last().map_or(0, |range| range.end);
+        reported
     }
 
     /// Removes ranges that the sender has acknowledged.
-    pub(super) fn forget(&mut self, told: &[ClosedRange]) {
-        for range in told {
+    pub(super) fn forget(&mut self, acknowledged: &[ClosedRange]) {
+        for range in acknowledged {
             self.remove(range.start, range.end);
         }
     }
@@ -216,10 +216,10 @@ mod tests {
                     reports.add(start, end, outcome);
                     model.extend((start..end).map(|id| (id, outcome)));
                 }
-                let told = reports.next(usize::MAX);
-                let told: std::collections::BTreeMap<u64, Outcome> =
-                    told.iter().flat_map(|range| (range.start..range.end).map(|id| (id, range.outcome))).collect();
-                prop_assert_eq!(&told, &model);
+                let reported = reports.next(usize::MAX);
+                let reported: std::collections::BTreeMap<u64, Outcome> =
+                    reported.iter().flat_map(|range| (range.start..range.end).map(|id| (id, range.outcome))).collect();
+                prop_assert_eq!(&reported, &model);
             }
         }
     }
@@ -228,8 +228,8 @@ mod tests {
     fn what_does_not_fit_follows() {
         let mut reports = Reports::default();
         (0..10).for_each(|i| reports.add(i * 2, i * 2 + 1, Outcome::Delivered));
-        let mut told = BTreeSet::new();
-        (0..4).for_each(|_| told.extend(reports.next(3).iter().map(|range| range.start)));
-        assert_eq!(told.len(), 10);
+        let mut reported = BTreeSet::new();
+        (0..4).for_each(|_| reported.extend(reports.next(3).iter().map(|range| range.start)));
+        assert_eq!(reported.len(), 10);
     }
 }

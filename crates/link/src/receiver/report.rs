@@ -114,7 +114,7 @@ impl Reporter {
     /// Takes an acknowledged feedback off the history, and returns the closed ranges that it
     /// reported.
     pub(super) fn acknowledged(&mut self, number: u64) -> Option<Vec<ClosedRange>> {
-        let place = self.history.iter().position(|(told, _)| *told == number)?;
+        let place = self.history.iter().position(|(sent, _)| *sent == number)?;
         self.history
             .drain(..=place)
             .next_back()
@@ -189,12 +189,12 @@ impl Reporter {
 
     /// The progress to report: each change is repeated a few times.
     fn next_progress(&mut self) -> Vec<Progress> {
-        let mut told = Vec::new();
+        let mut progress = Vec::new();
         for ((id, block), (symbols, repeats)) in &mut self.progress {
-            if told.len() == PROGRESS_MAX {
+            if progress.len() == PROGRESS_MAX {
                 break;
             }
-            told.push(Progress {
+            progress.push(Progress {
                 transmit_id: *id,
                 block: *block,
                 symbols: *symbols,
@@ -202,7 +202,7 @@ impl Reporter {
             *repeats -= 1;
         }
         self.progress.retain(|_, (_, repeats)| *repeats > 0);
-        told
+        progress
     }
 }
 

@@ -17,7 +17,7 @@ use crate::{
 
 pub const DATAGRAM_BYTES: usize = 1400;
 
-/// What a stream sends.
+/// The load of a stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     pub qos: Qos,
@@ -36,7 +36,7 @@ struct Source {
     blocked: bool,
 }
 
-/// What arrived of a stream.
+/// The samples that arrived of a stream.
 #[derive(Debug, Default)]
 pub struct Arrived {
     pub qos: Option<Qos>,
@@ -52,7 +52,7 @@ pub struct Host {
     start: Instant,
     pub session: Session,
     sources: Vec<Source>,
-    /// By the name of the stream.
+    /// By name of the stream.
     pub arrived: BTreeMap<String, Arrived>,
     names: BTreeMap<u32, String>,
     /// The application takes nothing before this time.
@@ -60,7 +60,7 @@ pub struct Host {
     pub peer_lost: Vec<u64>,
     pub peer_restarted: Vec<u64>,
     pub finished: u64,
-    /// Nothing is sent or taken: the host is off.
+    /// The host is off: nothing is sent or taken.
     pub off: bool,
 }
 
@@ -297,14 +297,14 @@ impl Endpoint for HostPair {
     }
 }
 
-/// One instant for all hosts of all tests, as only differences count.
+/// One instant for all hosts of all tests, since only differences count.
 fn epoch() -> Instant {
     use std::sync::OnceLock;
     static EPOCH: OnceLock<Instant> = OnceLock::new();
     *EPOCH.get_or_init(|| Instant::now() + Duration::from_secs(3600))
 }
 
-/// The bytes of a sample: when it was sent, if there is room for it, then noise of its own.
+/// The bytes of a sample: the time of sending, if there is room for it, then its own noise.
 fn payload(stream: usize, sequence: u64, sent: Duration, bytes: usize) -> Bytes {
     let mut state = (stream as u64) << 48 | sequence;
     let mut payload = if bytes < 8 {

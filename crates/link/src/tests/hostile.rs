@@ -1,5 +1,5 @@
-//! A peer that has proved its identity and sends whatever it likes: nothing panics, and memory
-//! stays within bounds.
+//! An authenticated peer that sends arbitrary packets: nothing panics, and memory stays within
+//! bounds.
 
 use std::time::{Duration, Instant};
 
@@ -37,7 +37,7 @@ fn victim(seed: u64, now: Instant) -> Session {
     )
 }
 
-/// Lets the session send all that it wants to, and returns the last packets.
+/// Lets the session send all its packets, and returns the last ones.
 fn drain(session: &mut Session, now: Instant) -> Vec<Vec<u8>> {
     let mut packets = Vec::new();
     for _ in 0..10_000 {
@@ -172,7 +172,7 @@ fn feedback_that_lies() {
             Delivery::Latest,
         ]
         .map(|delivery| session.open(now, "stream", Qos::new(delivery)));
-        // It grants credit, so that there is something to lie about.
+        // It grants credit, so that there are transmissions to send false feedback about.
         let mut peer = Flood {
             packet: 0,
             id: 0,
@@ -320,7 +320,7 @@ impl Flood {
 
 fn some_control(draw: &mut Draw, session: u32) -> Control {
     let stream = 1 + draw.below(20) as u32;
-    // Now and then of a session that was never there, or of a receiver that was started anew.
+    // Sometimes of a session that never existed, or of a receiver that restarted.
     let ends = StreamEnds {
         session: session ^ u32::from(draw.chance(10)),
         incarnation: u32::from(draw.chance(2)),

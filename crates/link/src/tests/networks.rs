@@ -1,4 +1,4 @@
-//! Many seeds, many networks: nothing is altered, repeated, out of order or unaccounted for.
+//! Many seeds, many networks: no sample is altered, duplicated, out of order or unaccounted for.
 
 use std::time::Duration;
 
@@ -76,8 +76,7 @@ fn loads(draw: &mut Draw) -> Vec<Load> {
         .collect()
 }
 
-/// Runs until everything that was accepted has come to an end, and checks the accounts of both
-/// ends.
+/// Runs until every accepted sample has come to an end, and checks the counters of both ends.
 fn run(
     seed: u64,
     air: Air<nervure_linkemu::network::Packet>,
@@ -174,8 +173,8 @@ fn nothing_is_altered_repeated_out_of_order_or_unaccounted_for() {
     });
 }
 
-/// A queue that is full of samples which expire on their way carries nothing: those make room that
-/// would come too late.
+/// A queue full of samples that expire in transit carries nothing: samples that would arrive too
+/// late make room.
 #[test]
 fn a_link_that_cannot_carry_all_carries_what_arrives_in_time() {
     let lifespan = millis(250);
@@ -193,7 +192,7 @@ fn a_link_that_cannot_carry_all_carries_what_arrives_in_time() {
         let arrived = &network.endpoint(1).1.arrived["stream 0"];
         let bits = arrived.samples as f64 * cell.load.sample_bytes as f64 * 8.0 / seconds as f64;
         assert!(bits > 0.75 * 0.8 * 54e6, "{:.1} Mbit/s", bits * 1e-6);
-        // What a packet takes on its way comes on top of what the sender knows.
+        // The transit time of a packet comes on top of what the sender knows.
         let oldest = arrived.percentile(1.0);
         assert!(
             oldest < lifespan + cell.settings.delay + millis(100),

@@ -1,5 +1,5 @@
-//! Either end is lost and comes back without its memory: the other tells exactly what that cost,
-//! and goes on.
+//! Either end is lost and comes back without its state: the other reports the exact loss, and
+//! continues.
 
 use std::time::Duration;
 
@@ -67,14 +67,13 @@ fn a_receiver_that_comes_back_costs_what_was_under_way() {
         assert_eq!(host.peer_lost.iter().sum::<u64>(), sent.unconfirmed);
         assert!(host.peer_lost.len() <= 1);
         let after = network.endpoint(1).1.session.status().received.delivered;
-        // What was confirmed was delivered, and what was delivered without being confirmed is
-        // counted.
+        // Confirmed samples were delivered; those delivered without confirmation are counted.
         assert!(
             sent.delivered <= before + after,
             "{sent:?} {before} {after}"
         );
         if host.peer_lost.is_empty() {
-            // Nothing was heard of the first receiver: all that it had was sent again.
+            // No feedback came from the first receiver: all that it had was sent again.
             assert_eq!(after, sent.delivered);
         } else {
             assert!(
@@ -86,7 +85,7 @@ fn a_receiver_that_comes_back_costs_what_was_under_way() {
 }
 
 #[test]
-fn a_sender_that_comes_back_begins_anew() {
+fn a_restarted_sender_begins_again() {
     for_each_seed(0..60, |seed| {
         let mut draw = Draw::new(seed);
         let (mut network, loads) = network(seed, &mut draw);

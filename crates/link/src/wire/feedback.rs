@@ -1,4 +1,4 @@
-//! Feedback packets: what arrived. Each says all that matters anew, so a lost one costs nothing.
+//! Feedback packets: what has arrived. Each repeats all that matters, so a lost one costs nothing.
 //!
 //! ```text
 //! kind u8 | session u32 | incarnation u32 | number varint | highest packet number varint | packets varint

@@ -5,10 +5,10 @@
 //! | `0x10` | [`data`]: symbols of samples, and the status of transmissions | sender to receiver |
 //! | `0x11` | [`feedback`]: what arrived | receiver to sender |
 //!
-//! The upper four bits are the version of the protocol, so that an end can tell a newer peer from
-//! garbage. [`control`] messages travel as samples of stream 0. Numbers are little-endian; *varint*
-//! is the variable-length integer of RFC 9000, section 16. Everything is checked when it is read: a
-//! packet that does not parse to its last byte is dropped as a whole.
+//! The upper four bits are the version of the protocol, so that an end can distinguish a newer peer
+//! from garbage. [`control`] messages travel as samples of stream 0. Numbers are little-endian;
+//! *varint* is the variable-length integer of RFC 9000, section 16. Everything is checked when it
+//! is read: a packet that does not parse to its last byte is dropped as a whole.
 
 pub mod control;
 pub mod data;
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn other_versions_are_told_from_garbage() {
+    fn other_versions_differ_from_garbage() {
         assert_eq!(Kind::of(&[0x20]), Err(WireError::Version(2)));
         assert_eq!(Kind::of(&[0x1f]), Err(WireError::Kind(0x1f)));
         assert_eq!(Kind::of(&[]), Err(WireError::Truncated("the first byte")));

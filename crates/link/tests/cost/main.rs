@@ -1,4 +1,5 @@
-//! Bounds of what streams and floods may cost, by counting. What they cost: `cargo run --release -p nervure-link --example cost`.
+//! Bounds on the cost of streams and floods, by counting. `cargo run --release -p nervure-link
+//! --example cost` prints the cost.
 
 #[expect(dead_code, reason = "times are for the report")]
 mod measure;
@@ -15,7 +16,7 @@ fn streams_and_floods_cost_no_more_than_this() {
     );
     assert!(cost.sending_bytes <= 800, "{cost:?}");
 
-    // So many that their opening takes several times the credit of control messages: none is asked for.
+    // Opening this many takes several times the credit of control messages, which is fixed.
     let cost = measure::streams(12_000, 1);
     assert_eq!(
         (cost.sent, cost.delivered, cost.idle_wake_ups),

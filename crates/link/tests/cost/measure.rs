@@ -1,5 +1,6 @@
-//! What streams and floods cost an end of a link: bytes of the heap, wake-ups, processor time. Two ends in one process, on a
-//! virtual clock; what the carrier takes for a packet is not in it, but where floods meet it.
+//! The cost of streams and floods at an end of a link: bytes of the heap, wake-ups, processor time.
+//! Two ends in one process, on a virtual clock; the carrier's cost per packet counts only for
+//! floods.
 
 use std::{
     net::SocketAddr,
@@ -23,12 +24,12 @@ static HEAP: PeakAlloc = PeakAlloc;
 
 const STEP: Duration = Duration::from_millis(1);
 
-/// What open streams cost.
+/// The cost of open streams.
 #[derive(Debug)]
 pub struct StreamCost {
     /// Bytes of the sender's heap for each stream.
     pub sender_bytes: usize,
-    /// Of the receiver's.
+    /// Bytes of the receiver's heap for each stream.
     pub receiver_bytes: usize,
     /// Times that either end asked to be woken, in ten seconds in which nothing was sent.
     pub idle_wake_ups: u64,
@@ -38,11 +39,11 @@ pub struct StreamCost {
     pub delivered: u64,
     /// Processor time of both ends for each of these samples, without the carrier's.
     pub time_per_sample: Duration,
-    /// What the heap grew by while they were sent, at most, for each stream.
+    /// Peak growth of the heap while they were sent, for each stream.
     pub sending_bytes: usize,
 }
 
-/// Opens so many streams, lets them rest, and then sends 200 bytes a second on each.
+/// Opens `count` streams, lets them rest, and then sends 200 bytes a second on each.
 pub fn streams(count: usize, seconds: usize) -> StreamCost {
     let mut ends = Ends::new();
     let mut streams = Vec::with_capacity(count);
@@ -110,7 +111,7 @@ impl Ends {
         }
     }
 
-    /// Each gets what the other has to send; returns how many samples were delivered.
+    /// Exchanges all packets; returns the number of samples delivered.
     fn exchange(&mut self) -> u64 {
         let (mut delivered, mut packet) = (0, Vec::new());
         for _ in 0..4 {
@@ -136,7 +137,7 @@ impl Ends {
         delivered
     }
 
-    /// Until a second has passed: everything is granted and confirmed by then.
+    /// Runs for a second, after which everything is granted and confirmed.
     fn settle(&mut self) -> u64 {
         let mut delivered = 0;
         for _ in 0..1000 {
@@ -146,7 +147,7 @@ impl Ends {
         delivered
     }
 
-    /// Nothing is sent; returns how often either end wants to be woken.
+    /// Sends nothing; returns the number of wake-ups of both ends.
     fn rest(&mut self, time: Duration) -> u64 {
         let end = self.now + time;
         let mut wake_ups = 0;
@@ -165,14 +166,14 @@ impl Ends {
     }
 }
 
-/// What a flood did to an end that accepts connections.
+/// The effect of a flood on an end that accepts connections.
 #[derive(Debug)]
 pub struct FloodCost {
     /// Packets that arrived.
     pub packets: u64,
-    /// What the heap grew by, at most, in bytes.
+    /// Peak growth of the heap, in bytes.
     pub peak_bytes: usize,
-    /// Bytes that the end sent in answer, for each byte that came.
+    /// Bytes that the end sent in reply, per byte received.
     pub answered: f64,
     /// Attempts to connect that it keeps at the end.
     pub half_open: usize,
@@ -180,7 +181,7 @@ pub struct FloodCost {
     pub time_per_packet: Duration,
 }
 
-/// First packets of handshakes, each from an address of its own, of a stranger whose key is not known.
+/// First packets of handshakes, each from its own address, by a peer with an unknown key.
 pub fn spoofed_handshakes(count: usize) -> FloodCost {
     let now = Instant::now();
     flood(count, now, |number| {
@@ -195,7 +196,7 @@ pub fn replayed_handshake(count: usize) -> FloodCost {
     flood(count, now, |_| (stranger(0), packet.clone()))
 }
 
-/// Bytes of any kind, half of them as if they were sealed.
+/// Random bytes, half of them in the form of sealed packets.
 pub fn garbage(count: usize) -> FloodCost {
     let mut draw = Draw::new(1);
     flood(count, Instant::now(), |number| {
@@ -256,7 +257,7 @@ fn stranger(number: usize) -> SocketAddr {
     ([10, a, b, c], 4000).into()
 }
 
-/// The first packet of an attempt to connect, as anyone can send it.
+/// The first packet of an attempt to connect, which any source can send.
 fn first_packet(now: Instant, who: u8) -> Vec<u8> {
     let mut initiator = QuicCarrier::new(QuicConfig::new(key(who)));
     let target = ([10, 200, 0, 1], 4000).into();

@@ -1,4 +1,5 @@
-//! Prints what streams and floods cost an end of a link: `cargo run --release -p nervure-link --example cost`.
+//! Prints the cost of streams and floods at an end of a link: `cargo run --release -p nervure-link
+//! --example cost`.
 
 mod measure;
 
@@ -26,18 +27,18 @@ fn main() {
         "| flood | packets | heap, at most | answered bytes a byte | attempts kept | CPU a packet |"
     );
     println!("| :--- | ---: | ---: | ---: | ---: | ---: |");
-    tell(
-        "first packets of strangers",
+    print_flood(
+        "first packets of unknown peers",
         &measure::spoofed_handshakes(5000),
     );
-    tell(
+    print_flood(
         "one first packet again",
         &measure::replayed_handshake(100_000),
     );
-    tell("garbage", &measure::garbage(100_000));
+    print_flood("garbage", &measure::garbage(100_000));
 }
 
-fn tell(name: &str, cost: &FloodCost) {
+fn print_flood(name: &str, cost: &FloodCost) {
     println!(
         "| {name} | {} | {} kB | {:.2} | {} | {:.1} µs |",
         cost.packets,

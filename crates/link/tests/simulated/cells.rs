@@ -1,4 +1,4 @@
-//! What the link must reach, as far as a simulation can decide it: networks, loads and targets.
+//! The targets of the link, as far as a simulation can check them: networks, loads and limits.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const CONNECTIONS: u64 = 200;
 const LIFESPAN: Duration = Duration::from_millis(250);
 
-/// Something that is measured.
+/// A measured figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Metric {
     Delivered,
@@ -34,7 +34,7 @@ pub enum Metric {
 }
 
 impl Metric {
-    /// What it is called where it has no column of its own, and its unit.
+    /// Its name and unit where it has no column of its own.
     pub fn name(self) -> (&'static str, &'static str) {
         match self {
             Self::Delivered => ("delivered", " %"),
@@ -102,7 +102,7 @@ impl Cell {
         })
     }
 
-    /// The figures of one seed with so many samples, where samples are counted.
+    /// The figures of one seed; `samples` is the length of the schedule where samples are counted.
     pub fn measure(&self, seed: u64, samples: u64) -> Figures {
         (self.measure)(seed, samples)
     }
@@ -154,7 +154,7 @@ fn large() -> Vec<Cell> {
             let mut run = run(channel(megabits, loss), LARGE);
             let targets = match (megabits, loss) {
                 (54, _) => {
-                    // What waits is replaced by what is newer: the age of what is delivered counts.
+                    // Newer samples replace pending ones: the age of the delivered ones counts.
                     run.qos = Qos {
                         lifespan: Some(LIFESPAN),
                         ..Qos::new(Delivery::keep_last(1))
@@ -234,7 +234,7 @@ fn poster() -> Vec<Cell> {
             128 * KIB,
         );
         Cell::new(GROUP, name, targets, move |seed, samples| {
-            // At least so many that the schedule outlasts the interruption.
+            // At least enough that the schedule outlasts the interruption.
             let samples = samples.max(30 * 35);
             Run {
                 qos,

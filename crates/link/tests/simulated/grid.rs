@@ -1,6 +1,6 @@
-//! Runs every cell of what the link must reach on the virtual clock, and writes the table.
+//! Runs every cell of the link's targets on the virtual clock, and writes the table.
 //!
-//! `cargo run --release -p nervure-link --example grid -- --help` says how.
+//! `cargo run --release -p nervure-link --example grid -- --help` lists the options.
 
 mod cells;
 mod machine;
@@ -22,8 +22,8 @@ use runs::Figures;
 const HELP: &str = "usage: grid [--only TEXT]... [--samples 1000] [--seeds 5] [--minutes 120] [--jobs 2] [--out FILE]
 
 Runs the cells whose group and name contain one of the texts, on a virtual clock: the figures are the same on every
-machine. Prints each row as soon as it is known, and writes the page to FILE. After so many minutes no further seed is
-begun, and the page tells how many were done. Exit code 1: a target was missed.";
+machine. Prints each row as soon as it is known, and writes the page to FILE. After that number of minutes no further seed is
+begun, and the page reports how many were done. Exit code 1: a target was missed.";
 
 struct Arguments {
     only: Vec<String>,
@@ -103,8 +103,9 @@ fn parse(words: &[String]) -> Result<Arguments, String> {
     Ok(arguments)
 }
 
-/// The worst of the seeds, cell by cell, and how many seeds that are. Threads take one run after the other: all cells with
-/// the first seed, then all with the second. A seed that was not finished in time does not count.
+/// The worst of the seeds, cell by cell, and the number of seeds. Threads take one run after the
+/// other: all cells with the first seed, then all with the second. A seed that did not finish in
+/// time does not count.
 fn measure(cells: &[Cell], arguments: &Arguments) -> (Vec<Figures>, u64) {
     let end = Instant::now() + Duration::from_secs(60 * arguments.minutes);
     let runs: Vec<(u64, usize)> = (1..=arguments.seeds)

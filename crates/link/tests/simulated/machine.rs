@@ -1,4 +1,5 @@
-//! A host of the simulated network: sockets with links or TCP flows behind them, and applications that send and check.
+//! A host of the simulated network: sockets with links or TCP flows behind them, and applications
+//! that send and check.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -11,22 +12,24 @@ use nervure_linkemu::network::{self, Draw, IPV4_AND_UDP_HEADER_BYTES, Packet};
 
 use crate::peer::Peer;
 
-/// The ports lead each payload, so that many sockets share a host. They are part of the UDP header.
+/// The ports precede each payload, so that many sockets share a host. They are part of the UDP
+/// header.
 const PORT_BYTES: usize = 4;
-/// What the network adds to each payload.
+/// Bytes that the network adds to each payload.
 pub const HEADER_BYTES: u32 = IPV4_AND_UDP_HEADER_BYTES - PORT_BYTES as u32;
 const FIRST_PORT: u16 = 4000;
 /// A segment of TCP and its acknowledgement, less what the network adds.
 const SEGMENT_BYTES: usize = 1500 - HEADER_BYTES as usize;
 const ACKNOWLEDGEMENT_BYTES: usize = 52 - HEADER_BYTES as usize;
 
-/// One instant for all machines of all runs, as only differences count. The epoch of the virtual clock.
+/// The epoch of the virtual clock: one instant for all machines of all runs, since only differences
+/// count.
 pub fn epoch() -> Instant {
     static EPOCH: OnceLock<Instant> = OnceLock::new();
     *EPOCH.get_or_init(|| Instant::now() + Duration::from_secs(3600))
 }
 
-/// Where a socket of a host is reached.
+/// The address of a socket of a host.
 pub fn address(host: usize, socket: usize) -> SocketAddr {
     let ip = Ipv4Addr::new(10, 0, (host / 250) as u8, (host % 250 + 1) as u8);
     SocketAddr::new(IpAddr::V4(ip), FIRST_PORT + socket as u16)
@@ -40,11 +43,11 @@ pub fn key(host: usize, socket: usize) -> KeyPair {
     KeyPair::from_seed(seed)
 }
 
-/// What a socket is used by.
+/// The use of a socket.
 pub enum Socket {
     /// A link.
     Link(Box<Peer>),
-    /// A flow of TCP, which always has something to send, to the same socket of another host. It begins at a time.
+    /// A TCP flow that always has data to send, to the same socket of another host, from a time on.
     Cubic {
         to: usize,
         from: Duration,
@@ -54,18 +57,18 @@ pub enum Socket {
     CubicSink,
 }
 
-/// See the module.
+/// A host with its sockets.
 pub struct Machine {
     number: usize,
     pub sockets: Vec<Socket>,
     /// Bytes that arrived at each socket, whole IP packets.
     pub received_bytes: Vec<u64>,
     stalls: Option<Stalls>,
-    /// What arrived while the processor had other work.
+    /// Packets that arrived while the processor had other work.
     inbox: VecDeque<Packet>,
     outbox: VecDeque<Packet>,
     timeout: Option<Duration>,
-    /// Something happened since the sockets were last asked.
+    /// Something happened since the sockets were last polled.
     woken: bool,
 }
 
@@ -85,7 +88,7 @@ impl Machine {
         }
     }
 
-    /// Lets the machine do nothing now and then, for as long as its scheduler has other work.
+    /// Lets the machine pause now and then, as if its scheduler had other work.
     pub fn with_stalls(mut self, stalls: Option<Stalls>) -> Self {
         self.stalls = stalls;
         self
@@ -238,8 +241,8 @@ fn number_of(payload: &[u8]) -> u64 {
     )
 }
 
-/// When a machine does nothing: as on a processor that others use, too. The times between are exponential with a mean,
-/// the lengths uniform up to the longest.
+/// The pauses of a machine whose processor others use, too. The times between are exponential with
+/// a mean, the lengths uniform up to the longest.
 #[derive(Clone, Debug)]
 pub struct Stalls {
     mean_between: Duration,

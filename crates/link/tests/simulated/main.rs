@@ -1,5 +1,6 @@
-//! The whole link on a simulated network: endpoints with their QUIC carrier, on a virtual clock. A failure names its
-//! seed, and `NERVURE_SEED=<seed>` runs that one alone. `grid.rs` beside this file measures with the same machines.
+//! The whole link on a simulated network: endpoints with their QUIC carrier, on a virtual clock. A
+//! failure names its seed, and `NERVURE_SEED=<seed>` runs that one alone. `grid.rs` beside this
+//! file measures with the same machines.
 
 mod cells;
 mod machine;
@@ -109,7 +110,7 @@ fn drawn(seed: u64) -> Network<Machine> {
     let connected = |network: &Network<Machine>| !network.endpoint(1).peer(0).connected.is_empty();
     assert!(
         network.run_until(Duration::from_secs(60), connected),
-        "nobody is connected after a minute"
+        "no peer is connected after a minute"
     );
     if draw.below(2) == 0 {
         let now = network.now();
@@ -177,10 +178,10 @@ fn every_sample_is_accounted_for_at_both_ends() {
     });
 }
 
-/// Processes are killed, and others with the same keys are started in their place. What was not under way then is
-/// delivered, what was is counted.
+/// Processes are killed and replaced by others with the same keys. Samples that were not in flight
+/// then are delivered, those in flight are counted.
 #[test]
-fn processes_that_are_started_anew_are_found_and_get_the_rest() {
+fn restarted_processes_are_found_and_get_the_rest() {
     for_each_seed(0..80, |seed| {
         let mut draw = Draw::new(seed);
         let settings = Settings {
@@ -222,7 +223,7 @@ fn processes_that_are_started_anew_are_found_and_get_the_rest() {
                 |network: &Network<Machine>| !network.endpoint(1).peer(0).connected.is_empty();
             assert!(
                 network.run_until(now + Duration::from_secs(60), connected),
-                "nobody is connected"
+                "no peer is connected"
             );
             if host == 1 && both_send {
                 let now = network.now();
@@ -242,7 +243,7 @@ fn processes_that_are_started_anew_are_found_and_get_the_rest() {
             killed[host] = true;
             network.run_to(network.now() + millis([0, 1, 20, 300, 5000][draw.below(5) as usize]));
             *network.endpoint_mut(host) = machine(seed + life * 1_000_000, host);
-            network.endpoint_mut(host).peer_mut(0).is_started_anew = true;
+            network.endpoint_mut(host).peer_mut(0).is_restarted = true;
             begin(&mut network, host);
         }
 
@@ -283,7 +284,7 @@ fn taken(machine: &Machine) -> BTreeSet<u64> {
     arrived.map(|(number, _)| *number).collect()
 }
 
-/// How long a process lives after it was connected: often hardly at all.
+/// The life time of a process after it was connected: often hardly any.
 fn draw_life(draw: &mut Draw) -> Duration {
     Duration::from_micros(match draw.below(3) {
         0 => draw.below(1000),
@@ -309,7 +310,7 @@ fn a_seed_gives_the_same_run_again() {
     });
 }
 
-/// The grid takes long; these cells must never get worse unseen.
+/// The grid takes long; a regression of these cells must not go unnoticed.
 #[test]
 fn cells_of_the_grid_meet_their_targets() {
     for name in [
@@ -333,7 +334,7 @@ fn cells_of_the_grid_meet_their_targets() {
     }
 }
 
-/// Of what waits when an outage ends, only the newest is of use where samples may be skipped.
+/// When an outage ends, only the newest pending sample is sent where samples may be skipped.
 #[test]
 fn the_freshest_sample_comes_first_after_an_outage() {
     for_each_seed(0..6, |seed| {
@@ -366,8 +367,9 @@ fn the_freshest_sample_comes_first_after_an_outage() {
     });
 }
 
-/// Large samples do not wait for credit, and the rate is found in a few round trips: with more, most of these would be
-/// overwritten before they are sent. Hosts that are stopped now and then are not taken for hosts with nothing to send.
+/// Large samples do not wait for credit, and the rate is found in a few round trips: otherwise most
+/// of these would be overwritten before they are sent. Pauses of a host are not mistaken for a lack
+/// of samples.
 #[test]
 fn a_long_path_carries_large_samples_from_the_first_on() {
     for (stalls, least) in [(false, 65.0), (true, 50.0)] {
@@ -391,8 +393,8 @@ fn a_long_path_carries_large_samples_from_the_first_on() {
     }
 }
 
-/// Thirty come to an air that is full from the first second on, and each finds its share although reports on what it sent
-/// come seconds late: their way back is one of thirty-one turns.
+/// Thirty links join an air that is full from the first second on, and each finds its share
+/// although reports come seconds late: the return path is one of thirty-one turns.
 #[test]
 fn robots_that_join_while_others_send_share_the_air() {
     let run = Run {

@@ -1,5 +1,6 @@
-//! A link as applications have it: the endpoint with its QUIC carrier, streams that are fed on a schedule, and streams
-//! whose samples are taken as soon as they arrive, and compared with what was sent.
+//! A link as applications use it: the endpoint with its QUIC carrier, streams that are fed on a
+//! schedule, and streams whose samples are taken as soon as they arrive, and compared with those
+//! sent.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,17 +18,20 @@ use nervure_link::session::{Session, SessionConfig, SessionEvent};
 
 use crate::machine::{address, epoch, key};
 
-/// A schedule begins so long after its peer is connected, so that what was found of the path does not count.
+/// Delay of a schedule after its peer is connected, so that the search for the rate and packet size
+/// does not count.
 const SETTLING: Duration = Duration::from_millis(200);
 
-/// What a stream sends: sample n is due `n * period` after the schedule has begun, whatever became of those before it.
+/// The load of a stream: sample n is due `n * period` after the schedule has begun, whatever
+/// happened to those before it.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     pub qos: Qos,
     pub sample_bytes: usize,
     pub period: Duration,
     pub count: u64,
-    /// The schedule begins at this time; later, if nobody is connected by then. `None`: with the first attempt to connect.
+    /// The schedule begins at this time, or later, if no peer is connected by then. `None`: with
+    /// the first attempt to connect.
     pub start: Option<Duration>,
 }
 
@@ -40,7 +44,7 @@ struct Source {
     blocked: bool,
 }
 
-/// What arrived of a stream.
+/// The samples that arrived of a stream.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Arrived {
     /// The number of each sample, and when it arrived.
@@ -48,27 +52,27 @@ pub struct Arrived {
     pub bytes: u64,
 }
 
-/// See the module.
+/// A link and its application.
 pub struct Peer {
     pub endpoint: Endpoint<QuicCarrier>,
     sources: Vec<Source>,
-    /// By who sent it and the name of the stream.
+    /// By the key of the sender and the name of the stream.
     pub arrived: BTreeMap<(PublicKey, String), Arrived>,
     incoming: BTreeMap<(PublicKey, u32), (String, Qos)>,
     /// When each peer was first connected.
     pub connected: BTreeMap<PublicKey, Duration>,
     pub disconnected: u64,
     pub refused: u64,
-    /// Samples that the endpoint said were lost with a peer's state.
+    /// Samples that the endpoint reported lost with a peer's state.
     pub lost_with_state: u64,
-    /// It takes the place of one that may have had samples before.
-    pub is_started_anew: bool,
-    /// How many samples were under way each time that a peer had lost its state.
+    /// It replaces a process that may have received samples.
+    pub is_restarted: bool,
+    /// The number of unconfirmed samples, each time that a peer had lost its state.
     pub unconfirmed: Vec<u64>,
 }
 
 impl Peer {
-    /// The link of a host's socket. It takes connections from those listed.
+    /// The link at a socket of a host. It accepts connections from these keys.
     pub fn new(seed: u64, host: usize, socket: usize, allowed: &[PublicKey]) -> Self {
         let seed = seed
             .wrapping_mul(1009)
@@ -89,7 +93,7 @@ impl Peer {
             disconnected: 0,
             refused: 0,
             lost_with_state: 0,
-            is_started_anew: false,
+            is_restarted: false,
             unconfirmed: Vec::new(),
         }
     }
@@ -123,7 +127,7 @@ impl Peer {
         self.produce(now);
     }
 
-    /// Closes all streams; what was accepted is still carried.
+    /// Closes all streams; accepted samples are still carried.
     pub fn close_streams(&mut self, now: Duration) {
         for source in &self.sources {
             let session = self
@@ -158,7 +162,7 @@ impl Peer {
             .all(|source| source.offered == source.load.count)
     }
 
-    /// How many samples of a source the link took.
+    /// The number of samples of a source that the link accepted.
     pub fn offered(&self, source: usize) -> u64 {
         self.sources[source].offered
     }
@@ -218,7 +222,7 @@ impl Peer {
                 }
                 EndpointEvent::Disconnected { .. } => self.disconnected += 1,
                 EndpointEvent::Forgotten { lost, .. } => self.lost_with_state += lost,
-                // Attempts to connect that were not needed end so, too.
+                // Superfluous attempts to connect end like this, too.
                 EndpointEvent::Refused { .. } => self.refused += 1,
                 EndpointEvent::Session { peer, event } => self.on_session_event(now, peer, event),
             }
@@ -243,7 +247,7 @@ impl Peer {
                 panic!("stream {stream} was refused")
             }
             SessionEvent::Receiver(ReceiverEvent::Opened { stream, name, qos }) => {
-                // The numbers of a peer that was started anew begin again.
+                // A restarted peer numbers its samples from the beginning.
                 self.arrived
                     .insert((peer, name.clone()), Arrived::default());
                 self.incoming.insert((peer, stream), (name, qos));
@@ -263,7 +267,7 @@ impl Peer {
         let session = self
             .endpoint
             .session_mut(&peer)
-            .expect("it has just told something");
+            .expect("it just emitted an event");
         while let Some(sample) = session.take(epoch() + now, stream) {
             let expected = payload(sample.sequence, sample.payload.len());
             assert!(
@@ -271,8 +275,7 @@ impl Peer {
                 "the bytes of sample {} differ",
                 sample.sequence
             );
-            let gapless =
-                qos.delivery.keeps_all() && qos.lifespan.is_none() && !self.is_started_anew;
+            let gapless = qos.delivery.keeps_all() && qos.lifespan.is_none() && !self.is_restarted;
             match arrived.samples.last() {
                 Some((last, _)) if gapless => {
                     assert_eq!(sample.sequence, last + 1, "there is a gap")
@@ -298,7 +301,7 @@ impl Source {
     }
 }
 
-/// The bytes of a sample: noise, so that no other sample of a thousand is like it.
+/// The bytes of a sample: noise that differs among a thousand samples.
 fn payload(sequence: u64, bytes: usize) -> Bytes {
     const LONGEST: usize = 5 << 20;
     const STEP: usize = 8;

@@ -1,4 +1,4 @@
-//! One run of a network, and what is measured in it.
+//! A run of a network, and the figures measured in it.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,15 +11,16 @@ use crate::cells::Metric;
 use crate::machine::{HEADER_BYTES, Machine, Socket, Stalls, key};
 use crate::peer::{Load, Peer};
 
-/// What the headers of IP, UDP, QUIC and the link leave of a packet of 1500 bytes for a sample.
+/// The share of a packet of 1500 bytes that the headers of IP, UDP, QUIC and the link leave for a
+/// sample.
 const HEADER_ADJUSTED: f64 = 1408.0 / 1500.0;
 /// When schedules begin.
 pub const START: Duration = Duration::from_secs(1);
-/// What is under way when a schedule ends has so long to arrive.
+/// Grace period for samples in flight when a schedule ends.
 const GRACE: Duration = Duration::from_secs(3);
 /// A link that is still busy after this time is stuck.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Processors that others use, too: a pause about every tenth of a second.
+/// The mean time between pauses of a processor that others use, too.
 const STALLS_EVERY: Duration = Duration::from_millis(100);
 const STALLS_UP_TO: Duration = Duration::from_millis(20);
 
@@ -29,13 +30,13 @@ pub type Figures = Vec<(Metric, f64)>;
 #[derive(Clone)]
 pub struct Run {
     pub duplex: Duplex,
-    /// What each host sends.
+    /// The settings of both directions, over time.
     pub schedule: Schedule,
     pub qos: Qos,
     pub sample_bytes: usize,
     pub rate_hz: f64,
     pub samples: u64,
-    /// Both hosts are stopped now and then.
+    /// Both hosts pause now and then.
     pub stalls: bool,
 }
 
@@ -73,7 +74,8 @@ impl Run {
         network.run_to(START + Duration::from_secs_f64(seconds) + GRACE);
         check_possible(&network, 0, 1);
         let latencies = latencies(&network, 0, 1);
-        // What arrives after the schedule has ended is delivered, but no part of what was carried a second.
+        // Samples that arrive after the schedule has ended count as delivered, but not towards
+        // goodput.
         let end = network.endpoint(0).peer(0).begin(0).unwrap_or(START)
             + Duration::from_secs_f64(seconds);
         let in_time = latencies.iter().filter(|(at, _)| *at < end).count();
@@ -94,7 +96,8 @@ impl Run {
         figures
     }
 
-    /// An interruption: what comes first after it, how old it is, and what was lost of what was accepted.
+    /// An interruption: the first sample after it, its age, and the number of accepted samples
+    /// lost.
     pub fn measure_outage(&self, seed: u64, from: Duration, lasting: Duration) -> Figures {
         let interrupted = Run {
             schedule: self.schedule.clone().outage(from, lasting),
@@ -155,7 +158,7 @@ impl Run {
             };
             vec![link(seed, host, 0, 1), cubic]
         });
-        // Who joins comes five seconds after the other.
+        // The flow that joins begins five seconds after the other.
         let start = if cubic_from.is_zero() {
             Duration::from_secs(5)
         } else {
@@ -194,7 +197,8 @@ impl Run {
         ]
     }
 
-    /// Several links in one queue that begin one after the other: the shares from five seconds after the last.
+    /// Several links in one queue that begin one after the other: the shares from five seconds
+    /// after the last.
     pub fn measure_links(&self, seed: u64, links: usize, one_after: Duration) -> Figures {
         let air = Air::new(
             self.duplex,
@@ -335,7 +339,8 @@ impl Run {
     }
 }
 
-/// The example `bad-wireless`: of what each part of the drive can carry, what it did; and the end of the outage.
+/// The example `bad-wireless`: goodput of each part of the drive relative to its capacity; and the
+/// end of the outage.
 pub fn measure_bad_wireless(seed: u64, stalls: bool) -> Figures {
     let file =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/bad-wireless/scenario.toml");
@@ -386,7 +391,8 @@ pub fn measure_bad_wireless(seed: u64, stalls: bool) -> Figures {
     ]
 }
 
-/// The time from the first attempt to connect to the first sample's arrival: the 95th percentile of so many.
+/// The time from the first attempt to connect to the first sample's arrival: the 95th percentile of
+/// `count` runs.
 pub fn measure_first_sample(seed: u64, settings: Settings, connections: u64) -> Figures {
     let load = Load {
         qos: Qos::new(nervure_link::qos::Delivery::keep_last(1)),
@@ -448,8 +454,8 @@ pub fn link(seed: u64, host: usize, socket: usize, acceptor: usize) -> Socket {
     Socket::Link(Box::new(Peer::new(seed, host, socket, &allowed)))
 }
 
-/// (arrival, latency) of each sample of the first stream between two hosts. A sample is as old as it was due, not as it was
-/// accepted.
+/// (arrival, latency) of each sample of the first stream between two hosts. A sample is as old as
+/// it was due, not as it was accepted.
 pub fn latencies(network: &Network<Machine>, from: usize, to: usize) -> Vec<(Duration, Duration)> {
     let sender = network.endpoint(from).peer(0);
     let Some(begin) = sender.begin(0) else {
@@ -490,7 +496,7 @@ fn latency_figures(latencies: &[(Duration, Duration)], scheduled: u64) -> Figure
     ]
 }
 
-/// The share of packets that loss left, of those that were sent.
+/// The share of sent packets that were not lost.
 fn kept(network: &Network<Machine>, host: usize) -> f64 {
     let counters = network.air().counters(host);
     let lost =
@@ -503,10 +509,10 @@ fn kept(network: &Network<Machine>, host: usize) -> f64 {
     }
 }
 
-/// Nobody delivers what the network did not carry.
+/// Checks that the link delivered no more than the network carried.
 ///
 /// # Panics
-/// When somebody did.
+/// When it did.
 fn check_possible(network: &Network<Machine>, from: usize, to: usize) {
     let counters = network.air().counters(from);
     let payload: u64 = network

@@ -27,7 +27,7 @@ pub fn worst(runs: &[Figures]) -> Figures {
     worst
 }
 
-/// What the figures miss of the targets.
+/// The metrics that miss their targets.
 pub fn missed(cell: &Cell, figures: &Figures) -> Vec<Metric> {
     let misses = |(metric, target): &(Metric, f64)| match value(figures, *metric) {
         None => true,

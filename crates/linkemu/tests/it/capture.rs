@@ -19,7 +19,7 @@ impl Packet {
     }
 }
 
-/// The packets of a capture, after a look at its header.
+/// Reads the packets of a capture, after a check of its header.
 pub fn read_capture(path: &Path) -> Vec<Packet> {
     let bytes = std::fs::read(path).unwrap();
     let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());

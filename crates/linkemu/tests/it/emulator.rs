@@ -1,4 +1,5 @@
-//! The emulator with real processes in real namespaces. Where the rights are missing, each test says so and ends.
+//! The emulator with real processes in real namespaces. Without the rights for them, each test
+//! prints so and ends.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
@@ -12,7 +13,7 @@ use serde_json::Value;
 
 use crate::capture::{Packet, read_capture};
 
-/// Whether namespaces can be made here; says so once if not.
+/// Whether namespaces can be made here; prints it once if not.
 pub fn has_rights() -> bool {
     static RIGHTS: OnceLock<bool> = OnceLock::new();
     *RIGHTS.get_or_init(|| {
@@ -40,7 +41,7 @@ pub fn datagrams() -> PathBuf {
         .join("datagrams")
 }
 
-/// A run of which the JSON and the captures are kept.
+/// A run, with its JSON and captures.
 pub struct Recorded {
     pub summary: Value,
     pub sent_by_b: Vec<Packet>,
@@ -93,7 +94,7 @@ pub fn record(options: &[&str], a: &[&str], b: &[&str]) -> Recorded {
     }
 }
 
-/// `b` sends so many datagrams to `a`, where nobody listens.
+/// `b` sends `count` datagrams to `a`, where no program listens.
 fn record_datagrams(options: &[&str], count: u64, bytes: u64, gap_micros: u64) -> Recorded {
     let program = datagrams();
     let [count, bytes, gap] = [count, bytes, gap_micros].map(|number| number.to_string());
@@ -265,7 +266,8 @@ fn a_killed_emulator_leaves_no_process() {
     if !has_rights() {
         return;
     }
-    // The commands, and a daemon of one, hold the standard output: it ends when the last of them has.
+    // The commands, and a daemon of one, hold the standard output: it ends when the last of them
+    // has.
     let daemon = "trap '' TERM HUP INT; setsid sleep 1000 & echo started; sleep 1000";
     let mut emulator = emulator(&["run", "--", "sh", "-c", daemon, "---", "sh", "-c", daemon])
         .stdout(Stdio::piped())
@@ -310,7 +312,7 @@ fn a_killed_host_ends_the_run() {
             .unwrap()
             .success()
     );
-    // The standard outputs end when nobody has them any more, the commands of the other host included.
+    // The standard outputs end when no process holds them, the commands of the other host included.
     let mut message = String::new();
     emulator
         .stderr
@@ -348,7 +350,7 @@ fn an_end_takes_everything_along() {
 }
 
 #[test]
-fn the_exit_code_tells_of_a_failed_command() {
+fn the_exit_code_reports_a_failed_command() {
     if !has_rights() {
         return;
     }
@@ -377,7 +379,7 @@ fn the_exit_code_tells_of_a_failed_command() {
 }
 
 #[test]
-fn a_program_that_is_not_there_is_told() {
+fn a_missing_program_is_reported() {
     if !has_rights() {
         return;
     }

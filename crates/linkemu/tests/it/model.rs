@@ -1,4 +1,4 @@
-//! What the model promises, over random links and random traffic.
+//! The guarantees of the model, over random links and random traffic.
 
 use std::time::Duration;
 
@@ -100,7 +100,7 @@ fn duplex() -> impl Strategy<Value = Duplex> {
     prop_oneof![Just(Duplex::Full), Just(Duplex::Half)]
 }
 
-/// Everything that arrives: sender, place in its order, time.
+/// All arrivals: sender, place in its order, time.
 type Arrivals = Vec<(usize, u64, Duration)>;
 
 fn run(air: &mut Air64, traffic: &[(u64, usize, u32)]) -> Arrivals {
@@ -356,7 +356,8 @@ fn bursts_lose_their_share_of_time_whatever_the_packet_rate() {
 
 #[test]
 fn a_shared_air_is_divided_by_turns() {
-    // The first host asks for ten times as much as the two others, who ask for a third of the air each.
+    // The first host asks for ten times as much as the two others, who ask for a third of the air
+    // each.
     let settings = Settings {
         rate_bits_per_second: Some(12_000_000),
         ..Settings::default()

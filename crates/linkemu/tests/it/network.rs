@@ -1,4 +1,4 @@
-//! The simulated network, with endpoints that know what they must see.
+//! The simulated network, with endpoints that check what they see.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,7 +10,8 @@ use nervure_linkemu::{Air, Duplex, Schedule, Settings};
 
 const MILLI: Duration = Duration::from_millis(1);
 
-/// Sends numbers at a steady pace; whoever receives one sends it back; sends again what has not come back in 50 ms.
+/// Sends numbers at a steady pace, returns received ones, and sends those again that have not come
+/// back in 50 ms.
 #[derive(Default)]
 struct Peer {
     to_send: u32,

@@ -1,4 +1,5 @@
-//! What is wrong with a command line or a file is told before anything starts; this needs no rights.
+//! Errors in a command line or a file are reported before anything starts; these tests need no
+//! rights.
 
 use crate::emulator::emulator;
 

@@ -1,8 +1,8 @@
 //! Sends or receives numbered datagrams.
 //!
-//! `send ADDRESS COUNT BYTES GAP_MICROS` sends datagrams of so many IP bytes to port 5000.
-//! `receive QUIET_MILLIS` receives until nothing has come for that long after the first, and prints how many came and
-//! the least and the middle time that they took.
+//! `send ADDRESS COUNT BYTES GAP_MICROS` sends COUNT datagrams of BYTES IP bytes to port 5000.
+//! `receive QUIET_MILLIS` receives until nothing has come for that time after the first, and prints
+//! the count and the least and the median time in transit.
 
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};

@@ -35,8 +35,9 @@ impl ConnectionHint {
             tag: [0; 8],
         };
         if let Ok(bytes) = <[u8; CONNECTION_ID_BYTES]>::try_from(&id[..]) {
-            let told = u16::from_be_bytes([bytes[0], bytes[1]]);
-            hint.packet_bytes = told.clamp(FIRST_PACKET_BYTES, largest.max(FIRST_PACKET_BYTES));
+            let packet_bytes = u16::from_be_bytes([bytes[0], bytes[1]]);
+            hint.packet_bytes =
+                packet_bytes.clamp(FIRST_PACKET_BYTES, largest.max(FIRST_PACKET_BYTES));
             hint.tag.copy_from_slice(&bytes[2..10]);
         }
         hint
@@ -58,7 +59,7 @@ pub struct Connection {
     pub is_ours: bool,
     pub established: bool,
     /// It takes over once the peer is known to have finished the handshake.
-    pub waits: bool,
+    pub awaits_peer: bool,
     pub began: Instant,
     pub last_packet: Instant,
     /// Bytes received before the peer's address was validated (RFC 9000, section 8.1).
@@ -134,7 +135,7 @@ impl Connection {
             hint,
             is_ours: false,
             established: false,
-            waits: false,
+            awaits_peer: false,
             began: now,
             last_packet: now,
             bytes_received: u64::from(hint.packet_bytes),
@@ -288,7 +289,7 @@ impl Connection {
 
     pub fn close(&mut self, now: Instant) {
         // Packets that the peer sent before it learns of this may still confirm the handshake.
-        self.waits = false;
+        self.awaits_peer = false;
         self.quic.close(now, VarInt::from_u32(0), Bytes::new());
     }
 

@@ -108,7 +108,7 @@ pub struct QuicCarrier {
 
 #[derive(Default)]
 struct Refusals {
-    told: Option<Instant>,
+    reported: Option<Instant>,
     more: u64,
 }
 
@@ -246,7 +246,7 @@ impl QuicCarrier {
             Ok((handle, connection)) => {
                 let connection = Connection::accepted(now, connection, hint, large);
                 self.connections.insert(handle.0, connection);
-                self.settle(now, handle.0);
+                self.process_events(now, handle.0);
             }
             Err(error) => {
                 if let Some(transmit) = error.response {
@@ -268,13 +268,13 @@ impl QuicCarrier {
         self.counters.refused += 1;
         if self
             .refusals
-            .told
-            .is_some_and(|told| now < told + REFUSED_PERIOD)
+            .reported
+            .is_some_and(|reported| now < reported + REFUSED_PERIOD)
         {
             self.refusals.more += 1;
             return;
         }
-        self.refusals.told = Some(now);
+        self.refusals.reported = Some(now);
         let more = std::mem::take(&mut self.refusals.more);
         self.events.push_back(CarrierEvent::Refused {
             peer,
@@ -285,7 +285,7 @@ impl QuicCarrier {
     }
 
     /// Processes the events of a connection.
-    fn settle(&mut self, now: Instant, handle: usize) {
+    fn process_events(&mut self, now: Instant, handle: usize) {
         let mut drained = false;
         loop {
             let Some(connection) = self.connections.get_mut(&handle) else {
@@ -311,11 +311,11 @@ impl QuicCarrier {
                                 .push_back(CarrierEvent::Datagram { session, datagram });
                         }
                     }
-                    self.follow(handle);
+                    self.follow_initiator(handle);
                 }
                 Some(_) => {}
                 None if drained => return self.on_drained(now, handle),
-                None => return self.promote(now, handle),
+                None => return self.take_over_if_confirmed(now, handle),
             }
         }
     }
@@ -357,7 +357,7 @@ impl QuicCarrier {
                 .on_packet(now, connection, transmit.destination, &self.quic_packet);
             packet.extend_from_slice(&self.quic_packet);
         }
-        self.settle(now, handle);
+        self.process_events(now, handle);
         transmit.map(|transmit| from_quinn(&transmit))
     }
 
@@ -386,7 +386,7 @@ impl QuicCarrier {
         self.counters.packets_received += 1;
         self.counters.datagrams_received += 1;
         self.notice_smaller_path(now, handle);
-        self.follow(handle);
+        self.follow_initiator(handle);
         Some((session, datagram))
     }
 }
@@ -438,7 +438,7 @@ impl Carrier for QuicCarrier {
             {
                 connection.quic.local_address_changed();
             }
-            self.settle(now, handle);
+            self.process_events(now, handle);
         }
     }
 
@@ -470,7 +470,7 @@ impl Carrier for QuicCarrier {
                     connection.quic.handle_event(event);
                     self.counters.packets_received += 1;
                 }
-                self.settle(now, handle.0);
+                self.process_events(now, handle.0);
                 self.notice_smaller_path(now, handle.0);
             }
             Some(DatagramEvent::NewConnection(incoming)) => self.admit(now, incoming),
@@ -547,7 +547,7 @@ impl Carrier for QuicCarrier {
             if let Some(connection) = self.connections.get_mut(&handle) {
                 connection.on_timeout(now);
             }
-            self.settle(now, handle);
+            self.process_events(now, handle);
         }
         self.on_session_timeouts(now);
     }

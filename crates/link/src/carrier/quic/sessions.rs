@@ -194,7 +194,7 @@ impl QuicCarrier {
                 .sessions
                 .get(&id)
                 .is_some_and(|session| session.active.is_some() && !session.seeks());
-            connection.waits = works;
+            connection.awaits_peer = works;
             if !works {
                 self.take_over(now, id, handle);
             }
@@ -244,15 +244,15 @@ impl QuicCarrier {
     }
 
     /// Lets a connection take over that waited for the peer to finish the handshake.
-    pub(super) fn promote(&mut self, now: Instant, handle: usize) {
+    pub(super) fn take_over_if_confirmed(&mut self, now: Instant, handle: usize) {
         let Some(connection) = self.connections.get_mut(&handle) else {
             return;
         };
         if let Some(id) = connection
             .session
-            .filter(|_| connection.waits && connection.is_confirmed())
+            .filter(|_| connection.awaits_peer && connection.is_confirmed())
         {
-            connection.waits = false;
+            connection.awaits_peer = false;
             self.take_over(now, id, handle);
         }
     }
@@ -278,7 +278,7 @@ impl QuicCarrier {
             if !ours {
                 // The peer decides which connection ends: it may not know yet that the new one is
                 // established, or may give it up.
-            } else if connection.established && !connection.waits {
+            } else if connection.established && !connection.awaits_peer {
                 connection.retires_at.get_or_insert(now + RETIREMENT);
             } else {
                 // The attempt is not needed any more.
@@ -308,7 +308,7 @@ impl QuicCarrier {
     /// Follows the initiator to the connection that it sends datagrams on. It decides which
     /// connection of a session is used; it may have given up the one that was established last, and
     /// its notice may be lost.
-    pub(super) fn follow(&mut self, handle: usize) {
+    pub(super) fn follow_initiator(&mut self, handle: usize) {
         let Some(connection) = self
             .connections
             .get(&handle)
@@ -319,7 +319,7 @@ impl QuicCarrier {
         let Some(id) = connection.session else { return };
         let active = self.sessions.get(&id).and_then(|session| session.active);
         if active.is_some_and(|active| active != handle) && !connection.quic.is_closed() {
-            self.inherit(id, handle);
+            self.switch_to(id, handle);
         }
     }
 
@@ -398,7 +398,7 @@ impl QuicCarrier {
         handle: usize,
         why: DisconnectReason,
     ) {
-        let heir = self
+        let successor = self
             .connections
             .iter()
             .filter(|(other, c)| {
@@ -406,21 +406,21 @@ impl QuicCarrier {
             })
             .max_by_key(|(_, connection)| connection.last_packet)
             .map(|(other, _)| *other);
-        match heir {
-            Some(heir) => self.inherit(id, heir),
+        match successor {
+            Some(successor) => self.switch_to(id, successor),
             None => self.end_session(now, id, why),
         }
     }
 
     /// Makes an established connection the one in use again.
-    fn inherit(&mut self, id: SessionId, heir: usize) {
-        let Some(connection) = self.connections.get_mut(&heir) else {
+    fn switch_to(&mut self, id: SessionId, successor: usize) {
+        let Some(connection) = self.connections.get_mut(&successor) else {
             return;
         };
         connection.retires_at = None;
         let bytes = connection.max_datagram_bytes.unwrap_or(0);
         if let Some(session) = self.sessions.get_mut(&id) {
-            session.active = Some(heir);
+            session.active = Some(successor);
         }
         self.events
             .push_back(CarrierEvent::MaxDatagramChanged { session: id, bytes });
@@ -460,7 +460,7 @@ fn why_lost(reason: &ConnectionError) -> DisconnectReason {
         ConnectionError::ApplicationClosed(_) => DisconnectReason::ClosedByPeer,
         ConnectionError::LocallyClosed => DisconnectReason::ClosedHere,
         ConnectionError::ConnectionClosed(_) if is_refusal(reason) => DisconnectReason::Refused(
-            "the peer does not take our key\nhint: tell the peer our public key".into(),
+            "the peer does not accept our key\nhint: give the peer our public key".into(),
         ),
         ConnectionError::TransportError(error)
             if (0x100..0x200).contains(&u64::from(error.code)) =>

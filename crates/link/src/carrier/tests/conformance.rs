@@ -1,4 +1,4 @@
-//! The contract, checked on every binding.
+//! The contract, checked on every carrier.
 
 use std::time::Duration;
 
@@ -85,7 +85,7 @@ fn conforms<C: Carrier>(mut world: World<C>) {
         (sent.len() as u64, sent.len() as u64)
     );
 
-    // The end is told on both sides.
+    // Both ends report the end of the session.
     let now = world.instant();
     world.hosts[0].carrier.close(now, session);
     world.run_until(world.now + SECOND, |world| {

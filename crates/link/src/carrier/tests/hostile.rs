@@ -1,4 +1,4 @@
-//! Whoever can send packets can send any.
+//! Hostile packets, from peers and from unknown sources.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ fn acceptor() -> QuicCarrier {
     acceptor
 }
 
-/// The first packet of an attempt to connect, as anyone can send it.
+/// The first packet of an attempt to connect, which any source can send.
 fn first_packet(now: Instant, peer: PublicKey) -> Vec<u8> {
     let mut initiator = QuicCarrier::new(QuicConfig::new(key(0)));
     initiator.connect(now, address(1, 4000), peer).unwrap();
@@ -43,7 +43,7 @@ fn drain(carrier: &mut QuicCarrier, now: Instant) -> usize {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Packets that were changed on the way, cut, or made up, at either end, at any stage.
+    /// Packets that were changed in transit, truncated, or forged, at either end, at any stage.
     #[test]
     fn garbage_changes_nothing(
         garbage in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..1500), 0..20),
@@ -78,7 +78,7 @@ proptest! {
 }
 
 #[test]
-fn spoofed_attempts_cost_little_and_lock_nobody_out() {
+fn spoofed_attempts_cost_little_and_lock_no_peer_out() {
     let now = Instant::now();
     let mut acceptor = acceptor();
     let mut received = 0;
@@ -97,13 +97,13 @@ fn spoofed_attempts_cost_little_and_lock_nobody_out() {
     );
     assert!(
         sent <= 3 * received,
-        "{sent} bytes for {received} from nobody"
+        "{sent} bytes for {received} from an unknown source"
     );
     let refused = std::iter::from_fn(|| acceptor.poll_event())
         .filter(|e| matches!(e, CarrierEvent::Refused { .. }));
     assert!(refused.count() <= 1, "a flood makes one message");
 
-    // Who is who he says gets in, even while the flood's attempts wait.
+    // A peer with an allowed key connects, even while the attempts of the flood wait.
     let mut world = quic_pair(1, settings(Duration::from_millis(1), 0.0));
     world.hosts[1].carrier = acceptor;
     world.connect(0, 1, key(1).public());
@@ -136,7 +136,7 @@ fn attempts_that_lead_nowhere_are_forgotten() {
     );
 }
 
-/// What the initiator sends to say this, once it says most beside QUIC.
+/// The packets in which the initiator sends this datagram, once most travel beside QUIC.
 fn packets_that_say(
     world: &mut World<QuicCarrier>,
     session: SessionId,
@@ -168,14 +168,14 @@ fn a_replayed_session_delivers_nothing_twice() {
     let session = world.connect(0, 1, key(1).public());
     world.run_for(SECOND);
     let (now, from) = (world.instant(), world.hosts[0].address);
-    // The first goes in a packet of QUIC, the second beside it.
+    // The first travels in a packet of QUIC, the second beside it.
     let in_quic = packets_that_say(&mut world, session, b"once");
     let sealed = packets_that_say(&mut world, session, b"and once");
     assert!(sealed[0][0] & 0x40 == 0 && in_quic[0][0] & 0x40 != 0);
     for _ in 0..3 {
         for packet in in_quic.iter().chain(&sealed) {
             world.receive(1, now, from, packet.clone());
-            // Nor is it taken for the other end's.
+            // Nor is it accepted as one of the other end.
             world.receive(0, now, world.hosts[1].address, packet.clone());
         }
     }
@@ -206,7 +206,7 @@ fn sealed_packets_that_were_changed_count_for_nothing() {
     assert_eq!(world.datagrams(1), [b"beside it".to_vec()]);
 }
 
-/// A packet that somebody sends on from elsewhere draws nothing there but what QUIC allows.
+/// A packet replayed from another address draws nothing there but what QUIC allows.
 #[test]
 fn a_sealed_packet_from_elsewhere_moves_nothing() {
     let mut world = quic_pair(1, settings(Duration::from_millis(1), 0.0));

@@ -20,7 +20,7 @@ fn first_datagram_in(mut world: World<QuicCarrier>) -> Duration {
     let begin = world.now;
     let session = world.connect(0, 1, key(1).public());
     world.run_until(20 * SECOND, |world| world.connected(0).is_some());
-    // As a link does until it is told that it has arrived.
+    // As a link does until its arrival is confirmed.
     loop {
         world.send(0, session, "first");
         world.run_for(5 * MILLI);
@@ -30,10 +30,10 @@ fn first_datagram_in(mut world: World<QuicCarrier>) -> Duration {
     }
 }
 
-/// Processes that end under way cannot always say so. What they leave half open tells nothing of
-/// the path to the next one.
+/// A process that is killed during a handshake cannot close it. Its half-open connections say
+/// nothing about the path of the next process.
 #[test]
-fn who_ended_under_way_does_not_hold_up_who_comes_next_from_that_host() {
+fn a_process_killed_in_a_handshake_does_not_delay_the_next_one() {
     let took = |ended: usize, seed: u64| {
         let mut acceptor = QuicCarrier::new(QuicConfig {
             accepts: true,
@@ -91,8 +91,8 @@ fn the_first_datagram_arrives_soon() {
     }
 }
 
-/// On a path longer than the time between attempts, as over a queue that others fill, one of them
-/// gets the time it needs.
+/// On a path slower than the time between attempts, such as one with a queue that others fill, one
+/// attempt gets the time it needs.
 #[test]
 fn a_path_of_seconds_is_connected_over() {
     for one_way in [SECOND / 2, SECOND, 2 * SECOND] {
@@ -147,8 +147,7 @@ fn packets_become_as_large_as_the_path_takes() {
     }
 }
 
-/// Handshakes of larger packets that get through at one end, and are given up at the other, harm
-/// nobody.
+/// Handshakes of larger packets that succeed at one end, and are given up at the other, do no harm.
 #[test]
 fn no_session_is_lost_over_the_search_for_a_packet_size() {
     for seed in 0..60 {
@@ -180,8 +179,8 @@ fn send_for(world: &mut World<QuicCarrier>, sides: [(usize, SessionId); 2], time
     }
 }
 
-/// Which connection of a session is used is never misunderstood for long, whatever is lost of the
-/// handshakes and of the ends of connections.
+/// The ends do not disagree for long about the connection in use, whatever is lost of handshakes
+/// and closing packets.
 #[test]
 fn datagrams_go_on_while_packet_sizes_are_tried() {
     for seed in 0..100 {
@@ -270,7 +269,7 @@ fn a_session_survives_a_change_of_the_initiators_address() {
     );
 }
 
-/// As behind a router that forgets: neither end is told.
+/// As behind a router that loses its state: neither end is notified.
 #[test]
 fn a_change_of_the_initiators_address_is_noticed_under_way() {
     for loss in [0.0, 0.3] {
@@ -319,8 +318,10 @@ fn a_session_survives_a_change_of_the_acceptors_address() {
         .reconnect(now, session, address(88, 4000))
         .unwrap();
     let moved = world.now;
-    let told = world.hosts[0].events.len();
-    world.run_until(moved + SECOND, |world| world.hosts[0].events.len() > told);
+    let events_before = world.hosts[0].events.len();
+    world.run_until(moved + SECOND, |world| {
+        world.hosts[0].events.len() > events_before
+    });
     assert!(
         world.now - moved < 42 * MILLI,
         "one round trip, not {:?}",
@@ -366,7 +367,7 @@ fn an_outage_of_more_than_a_minute_ends_no_session() {
 }
 
 #[test]
-fn a_peer_that_was_started_anew_is_noticed() {
+fn a_restarted_peer_is_noticed() {
     let mut world = quic_pair(1, settings(5 * MILLI, 0.0));
     let session = world.connect(0, 1, key(1).public());
     world.run_for(SECOND);
@@ -394,7 +395,7 @@ fn a_peer_that_was_started_anew_is_noticed() {
 }
 
 #[test]
-fn an_initiator_that_was_started_anew_replaces_its_session() {
+fn a_restarted_initiator_replaces_its_session() {
     let mut world = quic_pair(1, settings(5 * MILLI, 0.0));
     world.connect(0, 1, key(1).public());
     world.run_for(SECOND);
@@ -416,7 +417,7 @@ fn an_initiator_that_was_started_anew_replaces_its_session() {
 }
 
 #[test]
-fn strangers_are_refused_and_told() {
+fn unknown_peers_are_refused_with_a_reason() {
     let initiator = QuicCarrier::new(QuicConfig::new(key(5)));
     let acceptor = QuicCarrier::new(QuicConfig {
         accepts: true,
@@ -446,7 +447,7 @@ fn strangers_are_refused_and_told() {
             CarrierEvent::Lost { why, .. } => Some(why.to_string()),
             _ => None,
         });
-    assert!(lost.unwrap().contains("hint: tell the peer our public key"));
+    assert!(lost.unwrap().contains("hint: give the peer our public key"));
 }
 
 #[test]

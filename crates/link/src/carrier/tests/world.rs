@@ -10,7 +10,7 @@ use nervure_linkemu::{Air, Duplex, Schedule, Settings};
 use crate::carrier::quic::{QuicCarrier, QuicConfig};
 use crate::carrier::{Carrier, CarrierEvent, KeyPair, PublicKey, SessionId};
 
-/// IPv4 and UDP.
+/// Headers of IPv4 and UDP.
 const HEADER_BYTES: u32 = 28;
 
 pub struct World<C> {
@@ -26,7 +26,7 @@ pub struct Host<C> {
     pub carrier: C,
     pub address: SocketAddr,
     pub events: Vec<(Duration, CarrierEvent)>,
-    /// Datagrams to send: the first that is for a session goes when that session may send.
+    /// Datagrams to send: each goes when its session may send.
     pub outbox: VecDeque<(SessionId, Vec<u8>)>,
 }
 
@@ -180,7 +180,7 @@ impl<C: Carrier> World<C> {
         }
     }
 
-    /// A packet arrives at a host.
+    /// Delivers a packet to a host.
     pub fn receive(&mut self, index: usize, now: Instant, from: SocketAddr, mut packet: Vec<u8>) {
         let host = &mut self.hosts[index];
         if let Some((session, datagram)) = host.carrier.handle_packet(now, from, None, &mut packet)
@@ -225,7 +225,7 @@ impl<C: Carrier> World<C> {
         }
     }
 
-    /// When the host first had such an event.
+    /// When the host first had an event for which `is` holds.
     pub fn first(&self, host: usize, is: impl Fn(&CarrierEvent) -> bool) -> Option<Duration> {
         self.hosts[host]
             .events

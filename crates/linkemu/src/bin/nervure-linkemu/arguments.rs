@@ -8,8 +8,8 @@ use nervure_linkemu::ScenarioArguments;
 
 /// Runs programs in network namespaces with a bad wireless link between them.
 ///
-/// The same seed loses the same packets. Everything happens inside namespaces of its own: nothing outside is changed,
-/// and nothing stays, whoever is killed.
+/// The same seed loses the same packets. Everything happens inside new namespaces: nothing outside
+/// is changed, and nothing is left behind, even if a process is killed.
 #[derive(Debug, Parser)]
 #[command(name = "nervure-linkemu", version, disable_help_subcommand = true, after_help = EXIT_CODES)]
 pub struct Arguments {
@@ -40,7 +40,7 @@ A scenario file (TOML; every key is optional):
   seed = 7
   duplex = \"half\"              # or \"full\"
   hosts = [\"robot\", \"base\"]
-  repeat = \"60s\"               # begin anew after this time
+  repeat = \"60s\"               # repeat after this time
   [link]                       # what every host sends: the options of this command, such as
   rate = \"54mbit\"
   loss = \"20%\"
@@ -68,10 +68,10 @@ pub enum Command {
     /// Run commands with a link between them.
     #[command(after_help = HELP)]
     Run(Box<RunArguments>),
-    /// Is started by `run`.
+    /// Started by `run`.
     #[command(name = "__namespaces", hide = true)]
     Namespaces,
-    /// Is started by `__namespaces`.
+    /// Started by `__namespaces`.
     #[command(name = "__host", hide = true)]
     Host,
 }
@@ -80,31 +80,33 @@ pub enum Command {
 pub struct RunArguments {
     #[command(flatten)]
     pub scenario: ScenarioArguments,
-    /// Give the hosts' interfaces this MTU; the option --mtu is one that the hosts do not know of.
+    /// Give the hosts' interfaces this MTU; unlike --mtu, the hosts know of it.
     #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u32).range(576..=65_535))]
     pub interface_mtu: u32,
-    /// The TCP congestion control of all hosts.
+    /// Use this TCP congestion control on all hosts.
     #[arg(long, value_name = "NAME", default_value = "cubic")]
     pub congestion_control: String,
-    /// End when the command of this host has ended, instead of when all have; may be given several times.
+    /// End when the command of this host has ended, instead of when all have; may be given several
+    /// times.
     #[arg(long, value_name = "HOST")]
     pub until: Vec<String>,
-    /// End after so many seconds, such as `10` or `2.5s`.
+    /// End after this time, such as `10` or `2.5s`.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub stop_after: Option<Duration>,
-    /// Tell once a second on stderr what happens.
+    /// Report once a second on stderr.
     #[arg(long)]
     pub live: bool,
-    /// Write the counters as JSON, an object a line, each second and at the end, to a file; `-` is stdout.
+    /// Write the counters as JSON, an object a line, each second and at the end, to a file; `-` is
+    /// stdout.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Write what each host sends and receives to <DIRECTORY>/<host>.pcap.
     #[arg(long, value_name = "DIRECTORY")]
     pub pcap: Option<PathBuf>,
-    /// Write only so many bytes of each packet to the captures.
+    /// Write at most this many bytes of each packet to the captures.
     #[arg(long, value_name = "BYTES", default_value_t = 65_535)]
     pub snaplen: u32,
-    /// The commands, one for each host, with `---` between them.
+    /// Run these commands, one for each host, with `---` between them.
     #[arg(last = true, required = true, value_name = "COMMAND --- COMMAND")]
     pub commands: Vec<String>,
 }

@@ -12,7 +12,7 @@ const LINKTYPE_RAW: u32 = 101;
 pub struct Captures {
     files: Vec<BufWriter<File>>,
     snaplen: u32,
-    /// Since 1970, of the start.
+    /// The start, since 1970.
     epoch: Duration,
 }
 

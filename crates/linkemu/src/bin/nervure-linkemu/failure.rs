@@ -1,4 +1,4 @@
-//! What is told when something fails, and the exit code.
+//! Errors of the emulator, and its exit codes.
 
 use std::fmt::Display;
 use std::process::ExitCode;
@@ -40,7 +40,7 @@ impl Failure {
         }
     }
 
-    /// Tells it on stderr.
+    /// Prints it on stderr.
     pub fn report(&self) -> ExitCode {
         eprintln!("error: {}", self.what);
         if let Some(cause) = &self.cause {

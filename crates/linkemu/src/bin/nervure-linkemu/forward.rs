@@ -1,4 +1,4 @@
-//! Packets from the TUN devices through the model and back.
+//! Carries packets from the TUN devices through the model and back.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,7 +9,7 @@ use nervure_linkemu::{Air, Scenario};
 
 use crate::capture::Captures;
 
-/// Packets read from one device before the others get their turn.
+/// The most packets read from one device before the next one's turn.
 const BATCH: usize = 64;
 
 /// Carries packets between devices.
@@ -18,7 +18,7 @@ pub struct Forwarder {
     ports: Vec<Port>,
     captures: Option<Captures>,
     start: Instant,
-    /// `start` on CLOCK_MONOTONIC, for programs that write down their own times.
+    /// `start` on CLOCK_MONOTONIC, for programs that log their own times.
     start_nanos: u64,
     buffer: Box<[u8; 65_536]>,
     late: Lateness,
@@ -32,16 +32,16 @@ pub struct Port {
     pub counters: PortCounters,
 }
 
-/// What happens to packets beside the link.
+/// Counters of packets that the model does not see.
 #[derive(Clone, Copy, Default)]
 pub struct PortCounters {
     /// Sent to an address that no host has.
     pub unroutable: u64,
-    /// Arrived, but the host's interface did not take them.
+    /// Arrived, but refused by the host's interface.
     pub refused: u64,
 }
 
-/// How much later than the model says packets were handed over.
+/// How much later than in the model packets were delivered.
 #[derive(Clone, Copy, Default)]
 pub struct Lateness {
     pub packets: u64,
@@ -79,14 +79,15 @@ impl Forwarder {
         }
     }
 
-    /// Takes what the hosts sent and hands over what has arrived; returns whether there was anything.
+    /// Reads packets from the hosts and delivers those that have arrived; returns whether there
+    /// were any.
     pub fn turn(&mut self) -> io::Result<bool> {
         let received = self.receive()?;
         let delivered = self.deliver()?;
         Ok(received || delivered)
     }
 
-    /// How long nothing will happen unless a host sends.
+    /// The time until the next event, unless a host sends.
     pub fn idle_for(&self) -> Option<Duration> {
         self.air
             .next_event()
@@ -116,7 +117,7 @@ impl Forwarder {
         self.ports.iter().map(|port| &port.tun)
     }
 
-    /// Writes what is left of the captures.
+    /// Flushes the captures.
     pub fn finish(&mut self) -> io::Result<()> {
         self.captures.take().map_or(Ok(()), Captures::finish)
     }
@@ -129,7 +130,8 @@ impl Forwarder {
                     Ok(length) => length,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                    // The interface is down: somebody inside took it down, or it goes with its namespace.
+                    // The interface is down: a program inside took it down, or it goes with its
+                    // namespace.
                     Err(error) if is_down(&error) => break,
                     Err(error) => return Err(error),
                 };
@@ -214,7 +216,7 @@ fn is_down(error: &io::Error) -> bool {
         Some(errno) if errno == rustix::io::Errno::IO || errno == rustix::io::Errno::BADFD)
 }
 
-/// Whom an IPv4 packet is for; `None` if nobody here.
+/// The destination of an IPv4 packet; `None` if no host has the address.
 fn destination(packet: &[u8], ports: &[Port]) -> Option<Destination> {
     let octets: [u8; 4] = packet.get(16..20)?.try_into().ok()?;
     if packet[0] >> 4 != 4 {

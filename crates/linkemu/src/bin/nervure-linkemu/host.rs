@@ -1,9 +1,10 @@
 //! The two processes of a host, seen from inside.
 //!
-//! The emulator starts `__namespaces`, which leaves every namespace but the user's files, and starts `__host` as the
-//! first process of the new process namespace. Everything that its command starts lives in that namespace, and the
-//! kernel ends it all with its first process. That one ends when its socket to the emulator does: whoever is killed,
-//! nothing stays. Nothing has a name outside, so there is nothing to remove either.
+//! The emulator starts `__namespaces`, which leaves every namespace but the user's files, and
+//! starts `__host` as the first process of the new process namespace. Everything that its command
+//! starts lives in that namespace, and the kernel ends it all with its first process. That process
+//! ends when its socket to the emulator closes, so nothing is left behind even if a process is
+//! killed. Nothing has a name outside, so there is nothing to remove either.
 
 use std::fs;
 use std::io;
@@ -25,8 +26,8 @@ use crate::sys;
 /// The interface of every host.
 pub const INTERFACE: &str = "link0";
 
-/// The emulator reads each device every 100 us or so; when others take the processor it may be tens of milliseconds,
-/// at 84 packets a millisecond for a gigabit.
+/// The emulator reads each device about every 100 us; when others use the processor it may be tens
+/// of milliseconds, at 84 packets a millisecond for a gigabit.
 const UNREAD_PACKETS: u32 = 20_000;
 
 /// Leaves the namespaces and starts the first process of the host.
@@ -38,7 +39,7 @@ pub fn enter_namespaces() -> ExitCode {
     });
     match result {
         Ok(status) => ExitCode::from(if status.success() { 0 } else { 1 }),
-        Err(failure) => tell(&failure),
+        Err(failure) => report_failure(&failure),
     }
 }
 
@@ -85,11 +86,11 @@ fn rights_hint(is_root: bool) -> String {
     }
 }
 
-/// Is the first process of a host.
+/// Runs as the first process of a host.
 pub fn serve() -> ExitCode {
     match serve_until_closed() {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => tell(&failure),
+        Err(failure) => report_failure(&failure),
     }
 }
 
@@ -108,12 +109,12 @@ fn serve_until_closed() -> Result<(), FromHost> {
     channel
         .send(&FromHost::Ready, Some(tun.as_fd()))
         .map_err(lost)?;
-    // The device shall vanish with the emulator.
+    // The device must vanish with the emulator.
     drop(tun);
     run(&channel, &setup)
 }
 
-/// Files, name, interface and routes.
+/// Sets up files, name, interface and routes.
 fn become_host(setup: &Setup) -> Result<fs::File, FromHost> {
     let (name, address) = &setup.hosts[setup.host];
     let step = |what: &str, result: io::Result<()>| result.map_err(|cause| failed(what, &cause));
@@ -169,7 +170,8 @@ fn network(setup: &Setup, address: Ipv4Addr) -> io::Result<()> {
         })
 }
 
-/// Shared memory, process list and names of its own: programs would find each other through them, past the link.
+/// Mounts separate shared memory, process list and names: otherwise programs would find each other
+/// through them, past the link.
 fn private_files(hosts: &[(String, Ipv4Addr)]) -> io::Result<()> {
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     rustix::mount::mount_change("/", private)?;
@@ -198,7 +200,7 @@ fn private_files(hosts: &[(String, Ipv4Addr)]) -> io::Result<()> {
     Ok(())
 }
 
-/// Runs the command when told to, buries the dead, and returns when the emulator is gone.
+/// Runs the command on request, reaps ended processes, and returns when the emulator is gone.
 fn run(channel: &Channel, setup: &Setup) -> Result<(), FromHost> {
     let internal = |cause: io::Error| failed("a host failed", &cause);
     let (deaths, bell) = std::os::unix::net::UnixStream::pair().map_err(internal)?;
@@ -255,7 +257,7 @@ fn start(setup: &Setup) -> Result<Pid, FromHost> {
     Ok(Pid::from_child(&child))
 }
 
-/// Reaps whoever has ended, and tells of the command.
+/// Reaps ended processes, and reports the end of the command.
 fn bury(channel: &Channel, command: Option<Pid>) {
     while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
         if Some(pid) == command {
@@ -265,13 +267,13 @@ fn bury(channel: &Channel, command: Option<Pid>) {
                 signal: status.signal(),
                 unread_packets: unread_packets(),
             };
-            // When the emulator is gone, so is the reason to tell.
+            // Once the emulator is gone, no report is needed.
             let _ = channel.send(&message, None);
         }
     }
 }
 
-/// What the device dropped because the emulator did not read it in time.
+/// Packets that the device dropped because the emulator did not read them in time.
 fn unread_packets() -> u64 {
     let text = fs::read_to_string("/proc/net/dev").unwrap_or_default();
     let line = text
@@ -290,7 +292,8 @@ fn channel() -> io::Result<Channel> {
 }
 
 fn die_with_parent() -> io::Result<()> {
-    // The first process of a host also ends with its socket, so a parent that is dead already does no harm.
+    // The first process of a host also ends with its socket, so a parent that is dead already does
+    // no harm.
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     Ok(())
 }
@@ -303,8 +306,9 @@ fn failed(what: &str, cause: &io::Error) -> FromHost {
     }
 }
 
-/// Tells the emulator, which tells the user; over the standard input if that is still the socket.
-fn tell(failure: &FromHost) -> ExitCode {
+/// Reports a failure to the emulator, which prints it; over the standard input if that is still the
+/// socket.
+fn report_failure(failure: &FromHost) -> ExitCode {
     if let Ok(channel) = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3) {
         let _ = Channel::from(channel).send(failure, None);
     }

@@ -1,4 +1,5 @@
-//! The `nervure-linkemu` command: programs in network namespaces with a bad wireless link between them.
+//! The `nervure-linkemu` command: programs in network namespaces with a bad wireless link between
+//! them.
 
 mod arguments;
 mod capture;
@@ -21,7 +22,8 @@ fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
-            // Help and version are data: clap prints them to stdout with exit code 0, everything else to stderr.
+            // Help and version are data: clap prints them to stdout with exit code 0, everything
+            // else to stderr.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(failure::INVALID));
         }

@@ -1,4 +1,5 @@
-//! What the emulator and the first process of a host say to each other, over a socket that lives as long as both.
+//! Messages between the emulator and the first process of a host, over a socket that lives as long
+//! as both.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -11,13 +12,13 @@ use rustix::net::{
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-/// Longest message; a command line is the longest part.
+/// The longest message; a command line is the longest part.
 const MAX_BYTES: usize = 128 * 1024;
 
 /// From the emulator to a host.
 #[derive(Debug, Deserialize, Serialize)]
 pub enum ToHost {
-    /// First of all: become this host.
+    /// The first message: set up this host.
     Setup(Box<Setup>),
     /// Start the command.
     Start,
@@ -25,7 +26,7 @@ pub enum ToHost {
     Terminate,
 }
 
-/// What a host is.
+/// The properties of a host.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Setup {
     pub host: usize,
@@ -39,9 +40,9 @@ pub struct Setup {
 /// From a host to the emulator.
 #[derive(Debug, Deserialize, Serialize)]
 pub enum FromHost {
-    /// The host is there; its TUN device comes with this message.
+    /// The host is ready; its TUN device comes with this message.
     Ready,
-    /// It could not be set up, or its command not be started.
+    /// The host could not be set up, or its command not started.
     Failed {
         what: String,
         cause: String,
@@ -95,7 +96,8 @@ impl Channel {
         Ok(())
     }
 
-    /// Waits for a message, and a descriptor if one came with it; `None` when the other end is gone.
+    /// Waits for a message, and a descriptor if one came with it; `None` when the other end is
+    /// gone.
     pub fn receive<M: DeserializeOwned>(&self) -> io::Result<Option<(M, Option<OwnedFd>)>> {
         let mut bytes = vec![0; MAX_BYTES];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -109,7 +111,7 @@ impl Channel {
             )
         });
         let length = match length {
-            // The other end died with something unread.
+            // The other end ended with unread messages.
             Err(rustix::io::Errno::CONNRESET) => 0,
             other => other?.bytes,
         };

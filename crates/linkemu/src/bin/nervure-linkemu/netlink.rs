@@ -23,7 +23,7 @@ const IFLA_TXQLEN: u16 = 13;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 const IFA_FLAGS: u16 = 8;
-/// No route by itself: ours names the congestion control.
+/// No automatic route: ours names the congestion control.
 const IFA_F_NOPREFIXROUTE: u32 = 0x200;
 const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
@@ -64,13 +64,13 @@ impl Netlink {
         })
     }
 
-    /// Sets the loopback interface going.
+    /// Brings the loopback interface up.
     pub fn raise_loopback(&mut self) -> io::Result<()> {
         let index = name_to_index(&self.socket, "lo")?;
         self.request(RTM_NEWLINK, 0, &link_header(index, IFF_UP))
     }
 
-    /// Sets an interface going.
+    /// Brings an interface up.
     pub fn raise(&mut self, interface: &Interface) -> io::Result<()> {
         let index = name_to_index(&self.socket, interface.name)?;
         let mut body = link_header(index, IFF_UP | IFF_MULTICAST);
@@ -95,8 +95,9 @@ impl Netlink {
         self.request(RTM_NEWADDR, NLM_F_CREATE | NLM_F_REPLACE, &body)
     }
 
-    /// Sends everything out through an interface, multicast too, with a TCP congestion control. A route may name one
-    /// where the namespace's own setting may not: that is limited to what the administrator allows to everyone.
+    /// Routes everything through an interface, multicast too, with a TCP congestion control. A
+    /// route may name one where the namespace's own setting may not: the administrator limits that
+    /// setting for all users.
     pub fn add_routes(
         &mut self,
         interface: &str,

@@ -10,16 +10,16 @@ use serde_json::{Value, json};
 
 use crate::forward::{Forwarder, Port};
 
-/// How a command ended.
+/// The end of a command.
 #[derive(Clone, Copy, Default)]
 pub struct CommandEnd {
     pub exit_code: Option<i32>,
     pub signal: Option<i32>,
-    /// What its device dropped because the emulator came too late; `None` as long as it runs.
+    /// Packets that its device dropped because the emulator read it too late; `None` while it runs.
     pub unread_packets: Option<u64>,
 }
 
-/// Where JSON goes.
+/// Writes lines of JSON.
 pub struct JsonLines(BufWriter<Box<dyn Write>>);
 
 impl JsonLines {
@@ -38,7 +38,7 @@ impl JsonLines {
     }
 }
 
-/// What happened since the last time.
+/// The changes since the last line.
 #[derive(Default)]
 pub struct Live {
     before: Vec<Counters>,

@@ -20,13 +20,14 @@ use crate::messages::{Channel, FromHost, Setup, ToHost};
 use crate::report::{self, CommandEnd, JsonLines, Live};
 use crate::sys;
 
-/// Between two looks at the devices while packets flow: later is cheaper, sooner is more exact.
+/// Poll interval of the devices while packets flow: a longer one is cheaper, a shorter one more
+/// exact.
 const TICK: Duration = Duration::from_micros(50);
-/// Between two looks at hosts and signals while packets flow.
+/// Poll interval of hosts and signals while packets flow.
 const CONTROL_INTERVAL: Duration = Duration::from_millis(5);
-/// How long commands may take to end when asked to.
+/// Grace period of commands that are asked to end.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long packets may take to arrive after the last command has ended.
+/// How long packets may still arrive after the last command has ended.
 const DRAIN: Duration = Duration::from_secs(2);
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -37,12 +38,12 @@ struct HostProcess {
     end: CommandEnd,
 }
 
-/// Why everything ends.
+/// Why the run ends.
 #[derive(Clone, Copy, PartialEq)]
 enum Stop {
-    /// All that it waits for has ended: the rest is ended too.
+    /// All commands that it waits for have ended; the others are ended.
     Finished,
-    /// A time limit, Ctrl-C.
+    /// A time limit, or Ctrl-C.
     Asked,
     /// A second Ctrl-C.
     Killed,
@@ -125,7 +126,7 @@ fn read_scenario(arguments: &RunArguments, commands: &[Vec<String>]) -> Result<S
     }
 }
 
-/// A socket that is readable when a signal has come.
+/// A socket that becomes readable when a signal arrives.
 fn signals() -> Result<UnixStream, Failure> {
     let failed = |cause| Failure::new("cannot watch for Ctrl-C", cause);
     let (bell, ringer) = UnixStream::pair().map_err(failed)?;
@@ -141,7 +142,7 @@ fn signals() -> Result<UnixStream, Failure> {
     Ok(bell)
 }
 
-/// Makes the namespaces. All are there before the first command starts.
+/// Makes the namespaces, all of them before the first command starts.
 fn start_hosts(
     scenario: &Scenario,
     arguments: &RunArguments,
@@ -194,12 +195,12 @@ fn start_host(setup: Setup) -> Result<HostProcess, Failure> {
     let child = Command::new("/proc/self/exe")
         .arg("__namespaces")
         .stdin(Stdio::from(OwnedFd::from(other)))
-        // Ctrl-C is the emulator's: it asks the commands to end.
+        // The emulator handles Ctrl-C: it asks the commands to end.
         .process_group(0)
         .spawn()
         .map_err(failed)?;
     match channel.send(&ToHost::Setup(Box::new(setup)), None) {
-        // It has failed already, and said why.
+        // It has failed already, and reported why.
         Err(cause) if cause.kind() == std::io::ErrorKind::BrokenPipe => {}
         sent => sent.map_err(failed)?,
     }
@@ -231,10 +232,10 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Carries packets until everything has ended or has to.
+    /// Carries packets until everything has ended or must end.
     fn run(&mut self, bell: &mut UnixStream) -> Result<Stop, Failure> {
         let failed = |cause| Failure::new("cannot carry packets", cause);
-        // Without these the ticks are longer and less exact; the summary tells by how much.
+        // Without these the ticks are longer and less exact; the summary reports by how much.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1000));
         let _ = sys::become_real_time();
         for host in &self.hosts {
@@ -285,7 +286,7 @@ impl Session<'_> {
             .map_or(until, |idle| until.min(idle.max(TICK)))
     }
 
-    /// Waits for packets, hosts and signals; returns why to end, once everything has ended or must.
+    /// Processes hosts and signals; returns why to end, once everything has ended or must.
     fn control(
         &mut self,
         bell: &mut UnixStream,
@@ -315,7 +316,7 @@ impl Session<'_> {
         Ok(self.stop.filter(|_| over))
     }
 
-    /// The hosts whose commands' ends are waited for.
+    /// The hosts whose commands must end before the run ends.
     fn awaited(&self) -> impl Iterator<Item = &HostProcess> {
         let until = &self.arguments.until;
         let names = self.forwarder.air_hosts().map(|(port, _)| &port.name);
@@ -325,7 +326,7 @@ impl Session<'_> {
             .map(|(host, _)| host)
     }
 
-    /// Whether a signal came, and which hosts have something to say.
+    /// Returns whether a signal came, and which hosts have sent a message.
     fn wait(&self, bell: &UnixStream, timeout: Duration) -> Result<(bool, Vec<usize>), Failure> {
         let mut events = vec![PollFd::from_borrowed_fd(bell.as_fd(), PollFlags::IN)];
         events.extend(
@@ -390,7 +391,7 @@ impl Session<'_> {
             self.stop = Some(stop);
             self.kill_at = Some(self.forwarder.elapsed() + GRACE);
             for host in &self.hosts {
-                // One that is gone needs no asking.
+                // A host that is gone needs no request.
                 let _ = host.channel.send(&ToHost::Terminate, None);
             }
         }
@@ -407,7 +408,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Carries what is still on its way, so that nearly everything offered is delivered or lost in the end.
+    /// Carries the packets still in flight, so that nearly every offered packet is delivered or
+    /// lost in the end.
     fn drain(&mut self) -> Result<(), Failure> {
         let end = self.forwarder.elapsed() + DRAIN;
         loop {
@@ -424,7 +426,7 @@ impl Session<'_> {
         }
     }
 
-    /// Tells how it went, and waits until nothing is left.
+    /// Reports the run, and waits until nothing is left.
     fn finish(mut self, scenario: &Scenario, stop: Stop) -> Result<ExitCode, Failure> {
         if stop == Stop::Finished {
             self.drain()?;
@@ -449,7 +451,7 @@ impl Session<'_> {
         }
         let mut failed = false;
         for (host, end) in scenario.hosts.iter().zip(&ends) {
-            // Whoever was ended by us did not fail.
+            // A command that the emulator ended did not fail.
             let ended_by_us = end.exit_code.is_none()
                 && self.stop.is_some()
                 && end.signal.is_none_or(|signal| signal == 15);
@@ -471,7 +473,8 @@ impl Session<'_> {
 }
 
 impl Drop for HostProcess {
-    /// Waits until nothing is left of the host: closing the socket ends its first process, and that one everything.
+    /// Waits until nothing is left of the host: closing the socket ends its first process, and with
+    /// it all others.
     fn drop(&mut self) {
         if let Ok((closed, _)) = Channel::pair() {
             self.channel = closed;

@@ -26,8 +26,8 @@ struct InterfaceRequest {
 
 /// Puts this process into new namespaces. It must be the only thread.
 pub fn unshare(namespaces: UnshareFlags) -> io::Result<()> {
-    // SAFETY: only flags that make namespaces are given, none of which touches memory or closes descriptors
-    // (`CLONE_FILES` alone does, and is not among them).
+    // SAFETY: only flags that make namespaces are given, none of which touches memory or closes
+    // descriptors (`CLONE_FILES` alone does, and is not among them).
     unsafe { rustix::thread::unshare_unsafe(namespaces) }.map_err(Into::into)
 }
 
@@ -47,7 +47,8 @@ pub fn open_tun(name: &str) -> io::Result<File> {
     let length = name.len().min(request.name.len() - 1);
     request.name[..length].copy_from_slice(&name.as_bytes()[..length]);
     const TUNSETIFF: rustix::ioctl::Opcode = rustix::ioctl::opcode::write::<c_int>(b'T', 202);
-    // SAFETY: `TUNSETIFF` reads a `struct ifreq`, whose layout `InterfaceRequest` has, and keeps no reference to it.
+    // SAFETY: `TUNSETIFF` reads a `struct ifreq`, whose layout `InterfaceRequest` has, and keeps no
+    // reference to it.
     unsafe {
         let set = rustix::ioctl::Setter::<TUNSETIFF, InterfaceRequest>::new(request);
         rustix::ioctl::ioctl(&tun, set)?;
@@ -55,11 +56,13 @@ pub fn open_tun(name: &str) -> io::Result<File> {
     Ok(tun)
 }
 
-/// Lets this thread run before all others that are not real-time. It inherits to nobody.
+/// Lets this thread run before all others that are not real-time. Child processes do not inherit
+/// it.
 pub fn become_real_time() -> io::Result<()> {
-    // Above the default of nobody and below the kernel's own threads (50).
+    // Above the default (0) and below the kernel's own threads (50).
     let parameters = libc::sched_param { sched_priority: 10 };
-    // SAFETY: the call reads `parameters`, which has the type it expects, and keeps no reference to it.
+    // SAFETY: the call reads `parameters`, which has the type it expects, and keeps no reference to
+    // it.
     match unsafe {
         libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &parameters)
     } {
