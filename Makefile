@@ -28,6 +28,7 @@ lint: $(VENV)/.test ## Formatting, clippy, dependency rules, ruff, mypy
 	@for workspace in . lab/programs fuzz; do (cd $$workspace && $(CARGO) fmt --all --check) || exit; done
 	@$(CARGO) clippy --workspace --all-targets --all-features --locked --quiet -- -D warnings
 	@$(PYTHON) scripts/check_dependencies.py
+	@$(PYTHON) scripts/check_structure.py
 	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .
 	@cd lab && $(CURDIR)/$(BIN)/python -m mypy --no-error-summary
 

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::Config;
 use super::compete::{Capacity, Claim};
+use super::config::Config;
 use super::delivery::DeliveryRates;
 use super::loss::{LossCount, Losses};
 use super::recent::Recent;

@@ -1,7 +1,13 @@
 //! What the path passes on, by the receiver's clock.
 
+use super::observed::Observed;
 use super::sent::Sent;
-use super::{LONGEST_PATH, Observed};
+
+/// In seconds: what a round trip takes beyond this is more likely a queue of reports than the path. Who never saw the path
+/// without it cannot tell, so of each sender no more than so many reports are to wait in that queue; and the window is for
+/// no more of it than this above the smallest that was seen, as with less under way the air has room for the reports. Nor does
+/// a round wait for its end.
+pub(super) const LONGEST_PATH: f64 = 0.25;
 
 /// A round is no shorter than this, in seconds: reports come about once a millisecond.
 const MIN_ROUND: f64 = 0.004;

@@ -19,10 +19,12 @@
 
 mod breaker;
 mod compete;
+mod config;
 mod control;
 mod delay;
 mod delivery;
 mod loss;
+mod observed;
 mod recent;
 mod sent;
 #[cfg(test)]
@@ -35,56 +37,12 @@ use std::time::{Duration, Instant};
 use breaker::Breaker;
 use control::{Control, Round};
 use delay::Delays;
-use delivery::{Delivery, Length};
+use delivery::{Delivery, LONGEST_PATH, Length};
 use loss::Losses;
 use sent::{Sent, SentPackets};
 
-/// Bounds and starting points of a [`Rate`].
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Config {
-    /// Rate before anything is known, in bytes per second.
-    pub initial_bytes_per_second: f64,
-    /// Never less than this, in bytes per second.
-    pub min_bytes_per_second: f64,
-    /// Never more than this, in bytes per second.
-    pub max_bytes_per_second: f64,
-    /// Queue delay that is aimed at when the rate is 54 Mbit/s.
-    pub target_queue_delay: Duration,
-    /// Share of the bottleneck that is claimed beside a flow that fills the queue, such as TCP with Cubic.
-    pub competing_share: f64,
-    /// Time between two probes of a silent link.
-    pub probe_interval: Duration,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            initial_bytes_per_second: 1_500_000.0,
-            min_bytes_per_second: 6_000.0,
-            max_bytes_per_second: 5e9,
-            target_queue_delay: Duration::from_millis(8),
-            competing_share: 0.5,
-            probe_interval: Duration::from_millis(20),
-        }
-    }
-}
-
-/// What the peer reports of the packets that it received.
-///
-/// Every value is cumulative, so a lost report costs nothing. The receiver's clock is its own: only differences count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Observed {
-    /// The highest packet number that arrived.
-    pub highest_packet_number: u64,
-    /// How many packets arrived since the start.
-    pub packets_received: u64,
-    /// How many bytes arrived since the start, counted as in [`Rate::on_sent`].
-    pub bytes_received: u64,
-    /// When the highest packet arrived, by the receiver's clock.
-    pub arrived: Duration,
-    /// How long the report was held back after that packet had arrived.
-    pub held: Duration,
-}
+pub use config::Config;
+pub use observed::Observed;
 
 /// A report that cannot be true; nothing of it was used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -159,11 +117,6 @@ const FIRST_WINDOW_BYTES: f64 = 480_000.0;
 /// And ever.
 const MOST_WINDOW_BYTES: f64 = 256e6;
 
-/// In seconds: what a round trip takes beyond this is more likely a queue of reports than the path. Who never saw the path
-/// without it cannot tell, so of each sender no more than so many reports are to wait in that queue; and the window is for
-/// no more of it than this above the smallest that was seen, as with less under way the air has room for the reports. Nor does
-/// a round wait for its end.
-const LONGEST_PATH: f64 = 0.25;
 const REPORTS_IN_QUEUE: f64 = 4.0;
 const LONGEST_REPORT_INTERVAL: f64 = 1.0;
 
