@@ -597,7 +597,10 @@ fn mistakes_are_explained() {
         "{text}"
     );
     let text = said(&["replay", "other.mcap", "--clock", "--rate", "max"]);
-    assert!(text.contains("`--clock` needs a rate"), "{text}");
+    assert!(
+        text.contains("`--clock` does not work with `--rate max`"),
+        "{text}"
+    );
     let text = said(&["replay", "other.mcap", "--rate", "0"]);
     assert!(
         text.contains("expected a number from 0.001 to 1000, or `max`"),

@@ -530,7 +530,8 @@ fn a_file_whose_dataflow_runs_is_not_started_again_under_that_name() {
             "{stderr}"
         );
         assert!(
-            stderr.contains("hint: `nervure stop -d ") && stderr.contains("`--name NAME`"),
+            stderr.contains("hint: stop it with `nervure stop -d ")
+                && stderr.contains("`--name NAME`"),
             "{stderr}"
         );
     }
