@@ -158,7 +158,7 @@ fn a_dynamic_node_joins_dies_and_joins_again() {
 }
 
 #[test]
-fn nobody_has_to_join() {
+fn a_dataflow_does_not_wait_for_dynamic_nodes() {
     let run = with_plot();
     run.signal(Signal::INT);
     let outcome = run.finish();

@@ -191,7 +191,7 @@ fn status(run: &Run) -> serde_json::Value {
 }
 
 #[test]
-fn an_observer_that_stands_still_holds_nobody_up_and_a_killed_one_is_forgotten() {
+fn an_observer_that_stands_still_delays_no_node_and_a_killed_one_is_removed() {
     let mut run = numbers(json!({}));
     let mut echo = run
         .command(&["topic", "echo", "source/out", "--json", "-d", run.name()])
@@ -279,7 +279,7 @@ fn idle_clients_give_their_places_to_others() {
 }
 
 #[test]
-fn whoever_talks_nonsense_to_the_keeper_is_cut_off_and_the_dataflow_goes_on() {
+fn a_client_that_sends_nonsense_is_disconnected_and_the_dataflow_goes_on() {
     let mut run = numbers(json!({}));
     let address = nervure_node::running::find(Some(run.name()))
         .unwrap()

@@ -497,7 +497,7 @@ fn too_few_descriptors_are_told_with_the_sum() {
 }
 
 #[test]
-fn signals_work_while_nobody_reads_the_output() {
+fn signals_work_while_the_output_is_not_read() {
     let dataflow =
         Dataflow::new().shell("flood", "echo $$ > started; exec yes $(seq 100)", json!({}));
     let made = Command::new("mkfifo")
@@ -525,7 +525,7 @@ fn signals_work_while_nobody_reads_the_output() {
 }
 
 #[test]
-fn a_hostile_control_message_ends_its_sender_and_nobody_else() {
+fn a_hostile_control_message_ends_its_sender_alone() {
     let script = "import os, time\nos.write(int(os.environ['NERVURE_CONTROL_FD']), b'\\xff{')\ntime.sleep(1000)\n";
     let keys: Value = json!({"outputs": ["out"]});
     let outcome = Dataflow::new()

@@ -127,7 +127,7 @@ fn a_call_ends_with_the_dataflow() {
 }
 
 #[test]
-fn a_request_to_nobody_fails_at_once_though_somebody_observes_it() {
+fn a_request_without_a_server_fails_at_once_even_if_it_is_observed() {
     let mut run = Dataflow::named()
         .node("server", "serve", json!({"services": ["double"]}))
         .node(

@@ -163,7 +163,7 @@ fn a_node_that_hangs_is_examined_and_restarted() {
 }
 
 #[test]
-fn whoever_waits_does_not_hang() {
+fn a_waiting_command_does_not_hang() {
     let watched = |mut keys: serde_json::Value| {
         keys["health_check_timeout"] = json!("50ms");
         keys

@@ -13,7 +13,7 @@ use std::thread;
 
 pub const BLOCKS: u32 = 64;
 
-/// Environment variable that tells a child its role.
+/// Environment variable with the role of a child.
 pub const ROLE: &str = "NERVURE_TEST_ROLE";
 
 /// Runs one test at a time: they count the descriptors of this process.

@@ -24,7 +24,7 @@ pub struct Consumer<'a> {
 }
 
 impl<'a> Consumer<'a> {
-    /// Tells the driver that this consumer is subscribed, and waits for the start.
+    /// Notifies the driver that this consumer is subscribed, and waits for the start.
     pub fn start(endpoint: &'a mut Endpoint) -> Result<Self, String> {
         let case = endpoint.case().clone();
         let expected = if case.mode == Mode::Paced {

@@ -35,7 +35,7 @@ impl Endpoint {
         &self.case
     }
 
-    /// Tells the driver that this endpoint can send or receive, and waits until all others can.
+    /// Notifies the driver that this endpoint can send or receive, and waits until all others can.
     pub(crate) fn ready_then_wait_for_start(&mut self) -> Result<(), String> {
         #[derive(Serialize)]
         struct Hello {

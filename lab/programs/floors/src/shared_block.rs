@@ -30,7 +30,7 @@ impl SharedBlock {
             .ok()
             .and_then(|text| text.parse().ok())
             .ok_or("NERVURE_LAB_MEMFD: expected the number of an inherited file descriptor")?;
-        // SAFETY: the driver made this descriptor for us and nobody here closes it.
+        // SAFETY: the driver made this descriptor for us and nothing here closes it.
         let memfd = unsafe { BorrowedFd::borrow_raw(number) };
         let bytes = BLOCK_OFFSET_BYTES + words * 8;
         // SAFETY: a fresh shared mapping at an address that the kernel chooses overlaps nothing of ours.
