@@ -1,7 +1,7 @@
 //! When nothing or next to nothing arrives, only probes are sent.
 //!
-//! A circuit breaker as RFC 8084 asks for: it opens after three intervals without reports (later where so many packets are
-//! lost that reports fail to come by chance), or with less than a tenth delivered. On a path that was ever heard of it never
+//! A circuit breaker as RFC 8084 asks for: it opens after three intervals without reports (later where loss is so
+//! high that reports can be missing by chance), or with less than a tenth delivered. On a path that was ever heard of it never
 //! backs off, so that the end of an outage is noticed within one probe interval (one small packet per interval is below what
 //! RFC 8085, section 3.1.1, allows without congestion control for any round-trip time above the interval, and next to nothing
 //! below).
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// An interval is no shorter than this.
 const MIN_INTERVAL: Duration = Duration::from_millis(50);
-/// So many intervals open the breaker.
+/// Bad intervals in a row that open the breaker.
 const INTERVALS: u32 = 3;
 /// Less than this share delivered is as good as nothing.
 const LEAST_DELIVERED: f64 = 0.1;

@@ -5,18 +5,18 @@
 //! take loss as the sign to slow down, which on a lossy channel it is not. But a loss-based flow takes exactly what the
 //! others leave (it grows until the queue overflows), so it is enough to know the capacity and to take a share of it:
 //!
-//! - While we send less by `r`, the queue gets shorter by `r / capacity` every second, whoever else fills it and however
-//!   long it was. So a drain tells our part of the traffic, and `capacity = our rate / our part`.
+//! - While we send less by `r`, the queue gets shorter by `r / capacity` every second, whatever else fills it and
+//!   however long it was. So a drain measures our part of the traffic, and `capacity = our rate / our part`.
 //! - If several claim more than there is, loss exceeds the channel's, and the claim shrinks.
 
-/// A claim is near a rate that is so many times its own, or so many times less.
+/// A claim is near a rate within this factor of its own.
 const NEAR: f64 = 1.35;
-/// So many drains in a row that leave the claim near the rate before them settle it: one may have met another flow's own
-/// step.
+/// A claim is settled after this many drains in a row that leave it near the rate before them: a single drain may
+/// have met another flow's own step.
 const SETTLING_DRAINS: u32 = 2;
 /// A smaller part of the queue than this is not seen among its own changes.
 const LEAST_PART: f64 = 0.1;
-/// What one drain tells counts by so much less with the next.
+/// Weight of the earlier drains, relative to the next one.
 const FORGET: f64 = 0.5;
 /// Excess loss shrinks the claim by this factor, at most once in [`PATIENCE`] seconds.
 const SHRINK: f64 = 0.85;
@@ -24,7 +24,7 @@ const PATIENCE: f64 = 0.5;
 /// A claim that was shrunk grows back by so much a second, relative to the capacity.
 const GROWTH: f64 = 0.02;
 
-/// The capacity of a bottleneck, as drains tell it.
+/// The capacity of a bottleneck, as measured by drains.
 ///
 /// In each of them the others' own changes are taken for ours; over several, they cancel out.
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,13 +34,13 @@ pub struct Capacity {
 }
 
 impl Capacity {
-    /// So many bytes that were held back made the queue so many seconds shorter.
+    /// Adds a drain: holding back this many bytes made the queue this much shorter.
     pub fn add(&mut self, bytes: f64, seconds: f64) {
         self.bytes = FORGET * self.bytes + bytes;
         self.seconds = FORGET * self.seconds + seconds;
     }
 
-    /// In bytes per second; infinite as long as none is told.
+    /// In bytes per second; infinite before the first drain.
     pub fn rate(&self) -> f64 {
         if self.seconds > 0.0 {
             self.bytes / self.seconds
@@ -83,7 +83,7 @@ impl Claim {
         self.share * self.capacity
     }
 
-    /// At our rate, drains tell of this capacity. The largest rate that passed in the last minute was `passed`.
+    /// At our rate, drains measured this capacity. The largest rate that passed in the last minute was `passed`.
     pub fn on_drain(&mut self, rate: f64, capacity: f64, passed: f64) {
         self.capacity = passed.max(capacity.min(rate / LEAST_PART));
         let claimed = self.share * self.capacity;
@@ -91,8 +91,8 @@ impl Claim {
         self.near = if near { self.near + 1 } else { 0 };
     }
 
-    /// Whether the capacity was measured at about the rate that is claimed, so that another drain can wait: a drain tells
-    /// little of it at a much smaller one.
+    /// Whether the capacity was measured at about the rate that is claimed, so that another drain can wait: a drain at
+    /// a much smaller rate measures little of it.
     pub fn is_settled(&self) -> bool {
         self.near >= SETTLING_DRAINS
     }

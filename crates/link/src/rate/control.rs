@@ -21,11 +21,11 @@ const CAP_GROWING: f64 = 2.0;
 /// Who sends less than this part of what passes, while the queue is short, overflows nothing: what is lost then is the
 /// channel's.
 const BELOW: f64 = 0.95;
-/// The queue is let run empty after so many seconds, or so many round trips if they take longer.
+/// Seconds between two drains of the queue, or round trips if these take longer.
 const DRAIN_PERIOD: f64 = 1.0;
 const DRAIN_PERIOD_ROUND_TRIPS: f64 = 20.0;
-/// Now and then for a whole round trip, since who comes to a queue that stands takes it for the path: after so many
-/// seconds, and soon after the start.
+/// Seconds between two drains of a whole round trip, and from the start to the first: a flow that joins a standing queue
+/// takes it for part of the path.
 const DEEP_DRAIN_PERIOD: f64 = 10.0;
 const FIRST_DEEP_DRAIN: f64 = 0.3;
 /// The rate while it does, relative to the bottleneck's.
@@ -37,15 +37,15 @@ const ABOVE: f64 = 1.3;
 const ABOVE_ROUNDS: u32 = 10;
 /// A queue that falls by this part of what it would, were all that waits in it ours, is ours.
 const OURS: f64 = 0.7;
-/// A queue that stands at so many times its target is of a kind that ours is not.
+/// A queue that stands at this many times its target is not of our kind.
 const STANDING: f64 = 2.0;
 /// A queue of this part of its target may be growing, when more was sent than passed. A shorter one may be jitter that
 /// keeps the order.
 const OVERLOADED: f64 = 0.75;
 /// A path follows that passes this part of what is sent.
 const FOLLOWED: f64 = 0.7;
-/// So many drains that leave the queue above its target tell of such a flow, however low it seems to stand: who comes to
-/// a full queue takes most of it for the path. Flows of our kind give way long before.
+/// This many drains that leave the queue above its target show such a flow, however low it seems to stand: a flow that
+/// joins a full queue takes most of it for the path. Flows of our kind give way long before.
 const CROWDED_DRAINS: u32 = 3;
 /// Every round trip of the start multiplies the rate by this, and by one more on a path with a long round-trip time, in
 /// seconds: samples do not wait for six of them.
@@ -55,23 +55,24 @@ const LONG_RTT: f64 = 0.05;
 const FIRST_RATE_GROWTH: f64 = 0.5;
 /// A rate was tried of which this part was sent.
 const TRIED: f64 = 0.5;
-/// What ended the start may have been a processor that was late, and raising the rate anew takes many round trips of a
+/// What ended the start may have been a processor that was late, and raising the rate again takes many round trips of a
 /// long path. There the rate that the start found is tried, and this much more of it, until a queue confirms it; the start
 /// goes on when so much more passes. (HyStart++ does so too: RFC 9406, section 4.2.)
 const DOUBT: f64 = 1.25;
 const REFUTED: f64 = 1.15;
-/// As long as the queue stays empty, the rate grows by no more than makes a queue of so many seconds before it shows.
+/// While the queue stays empty, the growth of the rate is limited so that a queue has at most this many seconds before it
+/// shows.
 const UNSEEN_QUEUE: f64 = 0.05;
 /// So much more loss than before ends the start.
 const START_EXCESS: f64 = 0.2;
-/// A flow that has slowed down is back after so many seconds: Cubic takes as long to fill a link of 300 Mbit/s again.
+/// Seconds after which a flow that has slowed down is back: Cubic takes as long to fill a link of 300 Mbit/s again.
 /// (RFC 9438, section 4.1: the cube root of what it gave up in packets, by 0.4.)
 const BACK_AFTER: f64 = 15.0;
 /// A flow that takes loss as a sign to slow down does not let it come to this.
 const NOT_LOSS_BASED: f64 = 0.05;
 const NOT_LOSS_BASED_AFTER: f64 = 1.0;
-/// A second drain follows soon, to confirm what the first one found: after so many seconds and round trips, or, where
-/// nothing is claimed yet and each costs little, so many.
+/// A second drain follows soon, to confirm what the first one found: after this many seconds and round trips, or, where
+/// nothing is claimed yet and each costs little, after fewer round trips.
 const CONFIRM_AFTER: f64 = 0.25;
 const CONFIRM_ROUND_TRIPS: f64 = 10.0;
 const SUSPECT_ROUND_TRIPS: f64 = 5.0;
@@ -81,7 +82,7 @@ const AROUND: f64 = 0.002;
 const AROUND_OF_QUEUE: f64 = 0.1;
 /// A queue below this part of its target is empty.
 const EMPTY: f64 = 0.2;
-/// Never less than so many bytes in a round trip: two packets.
+/// At least this many bytes in a round trip: two packets.
 const LEAST_WINDOW: f64 = 3000.0;
 /// Loss is judged over at least this time, in seconds.
 const LOSS_WINDOW: f64 = 0.05;
@@ -180,7 +181,7 @@ const STARTUP: Phase = Phase::Startup {
     stalled: 0,
     crowded: 0,
 };
-/// So many reports in a row are believed that find a long queue.
+/// Reports in a row of a long queue that are believed.
 const CROWDED_REPORTS: u32 = 2;
 
 /// A stretch over which loss is judged.
@@ -239,7 +240,7 @@ pub struct Control {
     /// Drains after which the queue, most of which is not ours, was above its target; those after which it was not count
     /// against them.
     crowded_drains: u32,
-    /// What the drains tell of the capacity since the queue is not ours alone.
+    /// The capacity, as drains measured it since the queue is not ours alone.
     capacity: Capacity,
     /// The bottleneck's rate when the queue last ran empty in a drain.
     proved: Option<f64>,
@@ -351,7 +352,7 @@ impl Control {
         (STANDING * self.target()).clamp(0.006, 0.080)
     }
 
-    /// The first report tells how long the path is, so how long it will take until the second rate is known.
+    /// The first report shows how long the path is, and so when the second rate will be known.
     pub fn on_first_report(&mut self, rtt: f64) {
         self.set_rate(
             (1.0 + FIRST_RATE_GROWTH * (rtt / LONG_RTT).min(1.0))
@@ -566,7 +567,7 @@ impl Control {
             0
         };
         let urgent = match self.competing {
-            // Until it is settled, a claim is a guess. By `next_drain` its rate may be reached, so that a drain tells more.
+            // Until it is settled, a claim is a guess. By `next_drain` its rate may be reached, so that a drain shows more.
             Some(claim) => self.standing_drains > 0 && !claim.is_settled(),
             None => self.above > ABOVE_ROUNDS,
         } && round.time > self.next_drain;

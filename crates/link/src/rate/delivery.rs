@@ -3,10 +3,10 @@
 use super::observed::Observed;
 use super::sent::Sent;
 
-/// In seconds: what a round trip takes beyond this is more likely a queue of reports than the path. Who never saw the path
-/// without it cannot tell, so of each sender no more than so many reports are to wait in that queue; and the window is for
-/// no more of it than this above the smallest that was seen, as with less under way the air has room for the reports. Nor does
-/// a round wait for its end.
+/// In seconds: what a round trip takes beyond this is more likely a queue of reports than the path. A sender that
+/// never saw the path without it cannot tell them apart. So the reports of each sender in that queue are limited, and the
+/// window allows for at most this above the smallest round trip seen: with less in flight, the air has room for the reports.
+/// A round does not wait for its end either.
 pub(super) const LONGEST_PATH: f64 = 0.25;
 
 /// A round is no shorter than this, in seconds: reports come about once a millisecond.
@@ -23,10 +23,9 @@ const LATE: f64 = 0.1;
 /// What a round must be to measure what is asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Length {
-    /// A round trip: its packets were sent after what it is to tell was known. It is not waited for longer than
-    /// [`LONGEST_PATH`].
+    /// A round trip: its packets were sent after the last decision. It ends after [`LONGEST_PATH`] at the latest.
     RoundTrip,
-    /// Part of a round trip of so many seconds: its packets are of one rate, so a few tell what comes of it.
+    /// Part of a round trip of this many seconds: its packets are of one rate, so a few suffice to measure it.
     Start(f64),
     /// As short as can be.
     Shortest,

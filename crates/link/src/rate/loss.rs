@@ -4,13 +4,13 @@
 const MIN_PACKETS: f64 = 100.0;
 /// What more packets than this have shown of the channel is forgotten by and by.
 const MEMORY_PACKETS: f64 = 500.0;
-/// The share that is lost is smoothed over so many packets.
+/// Packets over which the lost share is smoothed.
 const SMOOTHED_PACKETS: f64 = 200.0;
-/// And over so many that are thought to have arrived, so that one loss among the first packets is no high share.
+/// Packets that count as received beforehand, so that one loss among the first packets is not a high share.
 const PRIOR_PACKETS: f64 = 20.0;
-/// So many packets of the start tell what a channel loses, roughly.
+/// Packets of the start that suffice to estimate a channel's loss.
 const START_PACKETS: f64 = 50.0;
-/// Of at least so many packets between two reports, less than this part of what is usual arrived: a fade. (With 64 % lost
+/// A fade: of at least this many packets between two reports, less than this part of the usual share arrived. (With 64 % lost
 /// by chance, once in ten thousand reports.)
 const FADE_PACKETS: u64 = 50;
 const FADED: f64 = 0.3;
@@ -49,7 +49,7 @@ pub struct Losses {
     round_sent: u64,
     round_received: u64,
     smoothed: f64,
-    /// Over so many packets.
+    /// The number of packets in `smoothed`.
     smoothed_packets: f64,
     /// Loss when less was sent than passes: the channel's own.
     channel: Option<f64>,
@@ -103,7 +103,7 @@ impl Losses {
         self.channel.is_some()
     }
 
-    /// Whether enough is known of the channel to tell that more is lost.
+    /// Whether enough is known of the channel to notice excess loss.
     pub fn start_is_known(&self) -> bool {
         self.known || self.at_start.sent >= START_PACKETS
     }

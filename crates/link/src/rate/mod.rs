@@ -291,7 +291,7 @@ impl Rate {
     }
 
     /// How often the peer should report, at most: more rarely when reports queue on their way back, or do not come at
-    /// all. To be told with each packet. A report that is due goes at once, so a long interval does not delay the
+    /// all. Each packet carries it. A report that is due goes at once, so a long interval does not delay the
     /// answer to the first packet after a pause.
     pub fn report_interval(&self, now: Instant) -> Duration {
         self.breaker
@@ -348,7 +348,7 @@ impl Rate {
         Ok(packet)
     }
 
-    /// Decides anew once a round trip has been observed in full, with enough packets in it to measure anything.
+    /// Decides again once a round trip has been observed in full, with enough packets in it to measure anything.
     fn end_round(&mut self, time: f64, packet: &Sent) {
         if self.breaker.take_resumed() {
             self.control.on_resumed();
@@ -446,7 +446,7 @@ mod pacing {
     pub const BURST: Duration = Duration::from_micros(500);
     /// Or by this part of a round trip: a long path takes long to show that more can be sent than was.
     pub const BURSTS_IN_ROUND_TRIP: f64 = 50.0;
-    /// Or by so many bytes: where little is sent, a small sample goes at once, whatever the rate. (As much as TCP sends at
+    /// Or by this many bytes: where little is sent, a small sample goes at once, whatever the rate. (As much as TCP sends at
     /// once after a pause, RFC 6928.)
     pub const BURST_BYTES: f64 = 12_000.0;
     /// A full window from which nothing is heard for this time, or for two round trips, is probed.

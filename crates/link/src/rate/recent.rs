@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// Values of so many rounds, and of so many seconds, are recent. A value is forgotten only when others follow it, so a
+/// Values of the last rounds, and of the last seconds, are recent. A value is forgotten only when others follow it, so a
 /// pause forgets nothing.
 const ROUNDS: usize = 10;
 const SECONDS: f64 = 0.25;

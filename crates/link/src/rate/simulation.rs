@@ -12,7 +12,7 @@ use super::{Config, Observed, Permission, Rate};
 const PACKET_BYTES: u32 = 1500;
 const REPORT_BYTES: u32 = 128;
 const ACK_BYTES: u32 = 52;
-/// A report goes after so many packets a millisecond of the interval that is asked for.
+/// Packets after which a report is sent, per millisecond of the requested interval.
 const REPORT_PACKETS: f64 = 24.0;
 
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +41,7 @@ enum Content {
 enum Demand {
     /// Always something.
     Greedy,
-    /// So many packets at once, every period.
+    /// This many packets at once, every period.
     Samples { packets: u64, period: Duration },
 }
 

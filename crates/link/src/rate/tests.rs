@@ -49,7 +49,7 @@ fn reports_that_cannot_be_true_are_counted_and_not_used() {
     }
     let before = rate.status();
     assert_eq!((before.false_reports, before.in_flight_bytes), (5, 5000));
-    // An old report is no lie, and tells nothing.
+    // An old report is not false, and has no effect.
     rate.on_feedback(now, &report(3, 3, 3000)).unwrap();
     assert_eq!(rate.status(), before);
 }
@@ -228,9 +228,9 @@ fn the_first_rate_is_raised_when_it_was_tried() {
             };
             rate.on_feedback(now, &observed).unwrap();
         }
-        let told = rate.status().bytes_per_second;
-        if rates.last() != Some(&told) {
-            rates.push(told);
+        let current = rate.status().bytes_per_second;
+        if rates.last() != Some(&current) {
+            rates.push(current);
         }
         while match rate.permission(now) {
             Permission::Send => number == 0 || now > start + 75 * MILLI,
@@ -248,18 +248,18 @@ fn the_first_rate_is_raised_when_it_was_tried() {
 }
 
 #[test]
-fn the_first_packets_tell_what_the_channel_loses() {
+fn the_first_packets_show_what_the_channel_loses() {
     let mut losses = Losses::default();
-    let mut told = Vec::new();
+    let mut smoothed = Vec::new();
     for packets in [2, 40, 200, 1000] {
         losses.on_report(packets, packets * 4 / 5, true);
         losses.finish_round();
-        told.push(losses.smoothed());
+        smoothed.push(losses.smoothed());
     }
-    assert!(told[0] < 0.1 && told[1] > 0.1, "{told:?}");
+    assert!(smoothed[0] < 0.1 && smoothed[1] > 0.1, "{smoothed:?}");
     assert!(
-        told[2..].iter().all(|loss| (0.17..0.21).contains(loss)),
-        "{told:?}"
+        smoothed[2..].iter().all(|loss| (0.17..0.21).contains(loss)),
+        "{smoothed:?}"
     );
 }
 

@@ -1,6 +1,6 @@
 //! What every Rust endpoint of the lab shares.
 //!
-//! An endpoint is one producer or one consumer, in a process of its own. It finds its case in the environment, tells
+//! An endpoint is one producer or one consumer, in a process of its own. It finds its case in the environment, notifies
 //! the driver when it is ready, waits for the start, measures, and reports. Peers differ only in how a message is
 //! published and received; stamps, pacing, counting and reading are the same code for all of them:
 //!
