@@ -72,7 +72,8 @@ def test_what_is_wrong_is_found(tmp_path: Path, change: Any, problem: str) -> No
 
 
 def test_who_is_not_the_keepers_may_be_gone_without_a_word(tmp_path: Path) -> None:
-    gone = KILLED | {"signal": None, "restarts": False, "reason": "it ended without closing its node: it was killed"}
+    reason = "it ended without closing its node: it was killed"
+    gone = KILLED | {"signal": None, "restarts": False, "reason": reason}
     case = Case(tmp_path)
     case.ends["sink"] = [gone]
     case.received.pop()
