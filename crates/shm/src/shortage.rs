@@ -34,6 +34,10 @@ pub enum Shortage {
          and the sysctl `vm.max_map_count`)"
     )]
     Memory,
+    /// The user, or the control group, may have no further processes. Only the start of a process
+    /// fails for it: `EAGAIN` has other meanings elsewhere.
+    #[error("out of processes (see `ulimit -u`, and `pids.max` of the control group)")]
+    Processes,
 }
 
 impl Shortage {

@@ -154,7 +154,7 @@ pub fn nervure(folder: &Path) -> Command {
     prepared(Command::new(env!("CARGO_BIN_EXE_nervure")), folder)
 }
 
-fn prepared(mut command: Command, folder: &Path) -> Command {
+pub fn prepared(mut command: Command, folder: &Path) -> Command {
     command
         .current_dir(folder)
         .env("NERVURE_LOG_DIR", folder.join("logs"))

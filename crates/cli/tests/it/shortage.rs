@@ -1,11 +1,14 @@
 //! Processes that run out of file descriptors, for a time or for good.
 
-use std::fs;
+use std::{
+    fs,
+    process::{Command, Output},
+};
 
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, prlimit};
 use serde_json::{Value, json};
 
-use crate::dataflow::{Dataflow, Outcome, Process, Run};
+use crate::dataflow::{Dataflow, Outcome, Process, Run, prepared};
 
 /// Sets how many descriptors a process may have; returns how many it might before.
 fn limit_descriptors(process: &Process, limit: u64) -> u64 {
@@ -73,6 +76,54 @@ fn a_node_that_cannot_have_all_its_edges_fails_the_run_and_the_cause_is_named() 
         reason.contains("out of file descriptors (limit 12: raise it with `ulimit -n`"),
         "{reason}"
     );
+}
+
+/// The exit code of `inject` where the kernel cannot do what it needs.
+const UNSUPPORTED: i32 = 77;
+
+/// `nervure run` under `inject`: from the `nth` on, six calls of the keeper fail with EMFILE.
+fn run_with_failing_calls(call: &str, nth: u32) -> Option<Output> {
+    const TIMES: usize = 6;
+    let dataflow = dataflow("source 3", "block", json!({}));
+    let nervure = std::path::Path::new(env!("CARGO_BIN_EXE_nervure"));
+    let inject = Command::new(nervure.with_file_name("examples/inject"));
+    let mut command = prepared(inject, dataflow.folder());
+    let report = dataflow.folder().join("report");
+    command.arg("--report").arg(&report);
+    command.args(["--calls", call, "--role", "keeper", "--call", call]);
+    command.args(["--action", &format!("errno:{}", libc::EMFILE)]);
+    command.args(["--nth", &nth.to_string(), "--times", &TIMES.to_string()]);
+    command
+        .arg("--")
+        .arg(nervure)
+        .arg("run")
+        .arg(dataflow.write());
+    let output = command.output().unwrap();
+    if output.status.code() == Some(UNSUPPORTED) {
+        return None;
+    }
+    let report: Value = serde_json::from_slice(&fs::read(report).unwrap()).unwrap();
+    assert_eq!(report["acted_on"].as_array().unwrap().len(), TIMES);
+    Some(output)
+}
+
+#[test]
+fn a_process_that_cannot_be_started_for_a_time_is_started_later() {
+    // After the keeper's own, each start of a node makes two socket pairs, one of them in
+    // `std::process`, and two pipes.
+    for (call, nth) in [
+        ("socketpair", 4),
+        ("socketpair", 5),
+        ("pipe2", 1),
+        ("pipe2", 4),
+    ] {
+        let Some(output) = run_with_failing_calls(call, nth) else {
+            return;
+        };
+        assert_eq!(output.status.code(), Some(0), "{call}: {output:?}");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(text.contains("it has what it lacked"), "{call}: {text}");
+    }
 }
 
 #[test]

@@ -17,6 +17,7 @@ use super::{
     event_loop::Shell,
     inspect,
     process::{self, NotStarted, Started},
+    retry::SHORTAGE_PATIENCE,
     slot::{Slot, Stream},
     token::Token,
 };
@@ -179,12 +180,32 @@ impl Shell {
                     pid: pid.as_raw_pid().unsigned_abs(),
                 });
             }
-            Err(reason) => self.events.push_back(Event::NotStarted { node, reason }),
+            Err(NotStarted::Short(shortage)) if !self.has_lost_patience() => {
+                let what = "cannot start a node";
+                return Err(KeeperError::Shortage { what, shortage });
+            }
+            Err(error) => {
+                // The shortage ends this node, not the keeper.
+                self.short_since = None;
+                let reason = error.to_string();
+                self.events.push_back(Event::NotStarted { node, reason });
+            }
         }
         Ok(())
     }
 
-    fn start_process(&mut self, node: usize, control: BorrowedFd<'_>) -> Result<Started, String> {
+    /// True when a resource has been short for as long as the keeper retries.
+    fn has_lost_patience(&self) -> bool {
+        let now = self.now();
+        self.short_since
+            .is_some_and(|since| now.saturating_sub(since) >= SHORTAGE_PATIENCE)
+    }
+
+    fn start_process(
+        &mut self,
+        node: usize,
+        control: BorrowedFd<'_>,
+    ) -> Result<Started, NotStarted> {
         loop {
             let plan = self.machine.plan();
             let node = &plan.nodes[node];
@@ -204,9 +225,8 @@ impl Shell {
                 Some(Err(error)) => Err(NotStarted::Group(error)),
             };
             match started {
-                Ok(started) => return Ok(started),
-                Err(NotStarted::Other(reason)) => return Err(reason),
                 Err(NotStarted::Group(error)) => self.do_without_groups(&error.to_string()),
+                other => return other,
             }
         }
     }

@@ -15,6 +15,7 @@ use std::{
 };
 
 use nervure_protocol::CONTROL_FD_VARIABLE;
+use nervure_shm::Shortage;
 use rustix::{
     fd::{AsRawFd, BorrowedFd, OwnedFd},
     pipe::PipeFlags,
@@ -37,11 +38,16 @@ pub struct Started {
 }
 
 /// Why a process was not started.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum NotStarted {
     /// It could not enter its control group, and may be started without one.
+    #[error("it cannot enter its control group: {0}")]
     Group(io::Error),
+    /// A resource is short: a later attempt may succeed.
+    #[error("{0}")]
+    Short(Shortage),
     /// Another reason, for people.
+    #[error("{0}")]
     Other(String),
 }
 
@@ -79,8 +85,13 @@ pub fn start(
         (Program::Dynamic, _) => return Err("its keeper does not start it".to_owned().into()),
     };
     let pipe = || {
-        rustix::pipe::pipe_with(PipeFlags::CLOEXEC)
-            .map_err(|error| format!("no pipe for its output: {error}"))
+        rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(|error| {
+            let error = io::Error::from(error);
+            match Shortage::of(&error) {
+                Some(shortage) => NotStarted::Short(shortage),
+                None => format!("no pipe for its output: {error}").into(),
+            }
+        })
     };
     let (stdout, stdout_end) = pipe()?;
     let (stderr, stderr_end) = pipe()?;
@@ -111,7 +122,11 @@ pub fn start(
     unsafe { command.pre_exec(move || setup.apply()) };
     let child = command.spawn().map_err(|error| match Step::of(&error) {
         Some((Step::Group, cause)) => NotStarted::Group(cause),
-        _ => explain(&error, node, &command, folder).into(),
+        None if error.kind() == io::ErrorKind::WouldBlock => NotStarted::Short(Shortage::Processes),
+        step => match Shortage::of(&error).filter(|_| step.is_none()) {
+            Some(shortage) => NotStarted::Short(shortage),
+            None => explain(&error, node, &command, folder).into(),
+        },
     })?;
     let pid = Pid::from_child(&child);
     Ok(Started {
