@@ -401,10 +401,11 @@ def test_topics_can_be_renamed_to_what_the_dataflow_calls_them(tmp_path: Path, s
     refused = nervure("replay", strange_bag, dataflow, "--rename", "/robot/text=talker/words")
     assert refused.returncode == 2
     assert "the recording has no topic `/robot/text`" in refused.stderr
-    assert "hint: it has /idl, /robot/front/text, /settings, /wide" in refused.stderr
+    assert "hint: its topics are /idl, /robot/front/text, /settings, /wide" in refused.stderr
     refused = nervure("replay", strange_bag, dataflow)
     assert refused.returncode == 2
-    assert "it has /idl, /robot/front/text, /settings, /wide; the sources send talker/words" in refused.stderr
+    topics = "/idl, /robot/front/text, /settings, /wide"
+    assert f"the recording has {topics}; the sources send talker/words" in refused.stderr
     assert "`--rename TOPIC=talker/words`" in refused.stderr
     refused = nervure("replay", strange_bag, dataflow, "--rename", "/robot/front/text=talker/word")
     assert "/robot/front/text (played as talker/word)" in refused.stderr

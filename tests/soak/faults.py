@@ -289,9 +289,9 @@ class Performer:
                 if running.edges.get(input, {}).get("received", 0) <= before.get(input, 0)
             ]
 
-        before = running.edge_reports
+        reports = running.edge_reports
         if not running.wait_for(
-            lambda: running.is_finished or (running.edge_reports > before and not standing())
+            lambda: running.is_finished or (running.edge_reports > reports and not standing())
         ):
             raise RoundFailed(f"nothing arrives any more at {standing()}")
 
