@@ -195,7 +195,7 @@ impl Shell {
     }
 
     /// True when a resource has been short for as long as the keeper retries.
-    fn has_lost_patience(&self) -> bool {
+    pub(super) fn has_lost_patience(&self) -> bool {
         let now = self.now();
         self.short_since
             .is_some_and(|since| now.saturating_sub(since) >= SHORTAGE_PATIENCE)

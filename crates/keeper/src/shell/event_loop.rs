@@ -29,7 +29,6 @@ use super::{
     log_writer::Logs,
     outbox::Delivery,
     report_link::{Reader, ReportLink},
-    retry::SHORTAGE_PATIENCE,
     slot::Slot,
     token::Token,
 };
@@ -222,8 +221,8 @@ impl Shell {
                             format!("the keeper {what}: {shortage}"),
                         );
                     }
-                    let since = *self.short_since.get_or_insert(now);
-                    if now.saturating_sub(since) >= SHORTAGE_PATIENCE {
+                    self.short_since.get_or_insert(now);
+                    if self.has_lost_patience() {
                         return Err(KeeperError::Shortage { what, shortage });
                     }
                     self.actions.push_front(action);
