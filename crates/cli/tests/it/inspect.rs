@@ -77,10 +77,10 @@ fn a_dataflow_that_runs_is_listed_and_one_that_was_killed_is_not() {
 
 #[test]
 fn dataflows_of_other_users_are_mentioned() {
-    const NOBODY: u32 = 65_534;
+    const UNPRIVILEGED: u32 = 65_534;
     let folder = tempfile::tempdir().unwrap();
     let name = format!("theirs-{}", std::process::id());
-    // Anybody may take the name of a socket.
+    // Any process may take the name of a socket.
     let address =
         SocketAddrUnix::new_abstract_name(format!("nervure/4242/{name}/1").as_bytes()).unwrap();
     let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
@@ -91,7 +91,7 @@ fn dataflows_of_other_users_are_mentioned() {
         command.arg("list").args(arguments).current_dir("/");
         if rustix::process::geteuid().is_root() {
             // For root every dataflow is its own.
-            command.uid(NOBODY).gid(NOBODY);
+            command.uid(UNPRIVILEGED).gid(UNPRIVILEGED);
         }
         run(command)
     };

@@ -3,10 +3,11 @@
 use super::observed::Observed;
 use super::sent::Sent;
 
-/// In seconds: what a round trip takes beyond this is more likely a queue of reports than the path. A sender that
-/// never saw the path without it cannot tell them apart. So the reports of each sender in that queue are limited, and the
-/// window allows for at most this above the smallest round trip seen: with less in flight, the air has room for the reports.
-/// A round does not wait for its end either.
+/// Longest round trip, in seconds, that is taken for the path: a longer one is more likely a queue of
+/// reports. A sender that joins such a queue cannot see how short the path is without it. So each
+/// sender has a limited number of reports in the queue, the window allows for at most this time above
+/// the smallest round trip (with less in flight, the air has room for the reports), and a round does
+/// not last longer.
 pub(super) const LONGEST_PATH: f64 = 0.25;
 
 /// A round is no shorter than this, in seconds: reports come about once a millisecond.
