@@ -1,31 +1,14 @@
 //! Names and texts from outside that would steer a terminal.
 
-use std::{
-    fs,
-    path::Path,
-    process::{Command, Output},
-};
+use std::{fs, path::Path};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::dataflow::{Dataflow, nervure};
+use crate::dataflow::{Dataflow, nervure, output};
 
 /// Clears the screen, in 7 bits and in 8; sets the title; goes back; reorders; breaks the line.
 const HOSTILE: &str = "x\x1b[2J\u{9b}31m\x1b]0;title\x07\r\u{202e}\x7fy";
-
-fn output(mut command: Command) -> (Option<i32>, String, String) {
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = command.output().unwrap();
-    (
-        status.code(),
-        String::from_utf8(stdout).unwrap(),
-        String::from_utf8(stderr).unwrap(),
-    )
-}
 
 fn assert_harmless(text: &str) {
     let steers = |c: char| c.is_control() && !matches!(c, '\n' | '\t') || c == '\u{202e}';

@@ -1,9 +1,6 @@
 //! `nervure list`, `top`, `stop` and `node` on running dataflows.
 
-use std::{
-    os::unix::process::CommandExt,
-    process::{Command, Output},
-};
+use std::os::unix::process::CommandExt;
 
 use insta::assert_snapshot;
 use rustix::{
@@ -12,24 +9,10 @@ use rustix::{
 };
 use serde_json::{Value, json};
 
-use crate::dataflow::{Dataflow, Process, Run, nervure};
-
-/// Exit code, stdout and stderr of a command.
-fn run(mut command: Command) -> (Option<i32>, String, String) {
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = command.output().unwrap();
-    (
-        status.code(),
-        String::from_utf8(stdout).unwrap(),
-        String::from_utf8(stderr).unwrap(),
-    )
-}
+use crate::dataflow::{Dataflow, Process, Run, nervure, output};
 
 fn command_json(run: &Run, arguments: &[&str]) -> Value {
-    let (code, stdout, stderr) = self::run(run.command(arguments));
+    let (code, stdout, stderr) = output(run.command(arguments));
     assert_eq!(code, Some(0), "{arguments:?}: {stderr}");
     serde_json::from_str(&stdout).unwrap()
 }
@@ -62,7 +45,7 @@ fn a_dataflow_that_runs_is_listed_and_one_that_was_killed_is_not() {
         (&one["state"], &one["nodes"], &one["running"]),
         (&json!("running"), &json!(2), &json!(2))
     );
-    let (_, text, _) = self::run(run.command(&["list"]));
+    let (_, text, _) = output(run.command(&["list"]));
     assert!(text.starts_with("DATAFLOW"), "{text}");
     assert!(
         text.lines()
@@ -93,7 +76,7 @@ fn dataflows_of_other_users_are_mentioned() {
             // For root every dataflow is its own.
             command.uid(UNPRIVILEGED).gid(UNPRIVILEGED);
         }
-        run(command)
+        output(command)
     };
     let (code, _, stderr) = list(&[]);
     assert_eq!(code, Some(0), "{stderr}");
@@ -114,7 +97,7 @@ fn dataflows_of_other_users_are_mentioned() {
 #[test]
 fn stop_ends_a_dataflow_in_order_and_waits_for_it() {
     let run = pair();
-    let (code, stdout, stderr) = self::run(run.command(&["stop", "-d", run.name()]));
+    let (code, stdout, stderr) = output(run.command(&["stop", "-d", run.name()]));
     assert_eq!(
         (code, stdout),
         (Some(0), format!("{} has stopped\n", run.name())),
@@ -148,7 +131,7 @@ fn top_tells_nodes_and_edges_whether_they_began_before_it_or_not() {
         "-d",
         run.name(),
     ];
-    let (code, stdout, stderr) = self::run(run.command(&arguments));
+    let (code, stdout, stderr) = output(run.command(&arguments));
     assert_eq!(code, Some(0), "{stderr}");
     let looks: Vec<Value> = stdout
         .lines()
@@ -172,7 +155,7 @@ fn top_tells_nodes_and_edges_whether_they_began_before_it_or_not() {
         edge["rate_hz"].as_f64() > Some(0.0)
             && edge["sent"].as_u64() > looks[0]["edges"][0]["sent"].as_u64()
     );
-    let (_, text, _) = self::run(run.command(&["top", "--interval", "100ms", "-d", run.name()]));
+    let (_, text, _) = output(run.command(&["top", "--interval", "100ms", "-d", run.name()]));
     let shape: Vec<_> = text
         .lines()
         .map(|line| line.split_whitespace().next().unwrap_or(""))
@@ -238,7 +221,7 @@ fn a_node_is_stopped_and_started_while_its_neighbour_waits() {
     let mut run = pair();
     let order = |run: &Run, order: &str| {
         let name = format!("{}:source", run.name());
-        self::run(run.command(&["node", order, &name]))
+        output(run.command(&["node", order, &name]))
     };
     assert_eq!(order(&run, "stop").1, "node `source` has stopped\n");
     let ended = run.ended("source");
@@ -273,14 +256,14 @@ fn a_dataflow_that_does_not_run_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = nervure(folder.path());
     command.args(["top", "-d", "sun"]);
-    let (code, stdout, stderr) = run(command);
+    let (code, stdout, stderr) = output(command);
     // Other dataflows may run on this machine.
     let none_runs = code == Some(1) && stderr.starts_with("error: no dataflow runs\n");
     let others_run =
         code == Some(2) && stderr.starts_with("error: no dataflow `sun` runs; these do: ");
     assert!(stdout.is_empty() && (none_runs || others_run), "{stderr}");
     let run = pair();
-    let (code, _, stderr) = self::run(run.command(&["node", "stop", "sun", "-d", run.name()]));
+    let (code, _, stderr) = output(run.command(&["node", "stop", "sun", "-d", run.name()]));
     assert_eq!(code, Some(2));
     assert_snapshot!(stderr, @r"
     error: there is no node `sun`
@@ -294,7 +277,7 @@ fn a_dataflow_that_does_not_run_is_told() {
         (&["topic", "info", "suorce/out"], "source/out"),
         (&["record", "suorce/out"], "source/out"),
     ] {
-        let (code, _, stderr) = self::run(run.command(&[command, &["-d", run.name()]].concat()));
+        let (code, _, stderr) = output(run.command(&[command, &["-d", run.name()]].concat()));
         assert_eq!(code, Some(2), "{command:?}");
         assert!(
             stderr.ends_with(&format!("\nhint: did you mean `{near}`?\n")),
@@ -319,13 +302,13 @@ fn values() -> Run {
 fn redacted(run: &Run, arguments: &[&str]) -> String {
     let mut arguments = arguments.to_vec();
     arguments.extend(["-d", run.name()]);
-    let (code, stdout, stderr) = self::run(run.command(&arguments));
+    let (code, stdout, stderr) = output(run.command(&arguments));
     let text = format!(
         "exit code: {}\n{stdout}----- stderr -----\n{stderr}",
         code.unwrap()
     );
     let text = text.replace(run.name(), "[name]");
-    let (_, status, _) = self::run(run.command(&["status", "--json", "-d", run.name()]));
+    let (_, status, _) = output(run.command(&["status", "--json", "-d", run.name()]));
     let status: Value = serde_json::from_str(&status).unwrap();
     let pids: Vec<String> = status["nodes"]
         .as_array()
@@ -449,7 +432,7 @@ fn echo_shows_every_kind_of_value() {
         json!([0.5, -1.0, 2.0])
     );
     let (code, text, _) =
-        self::run(run.command(&["topic", "echo", "*/image", "-n", "1", "-d", run.name()]));
+        output(run.command(&["topic", "echo", "*/image", "-n", "1", "-d", run.name()]));
     let lines: Vec<_> = text.lines().collect();
     assert!(
         code == Some(0)
@@ -476,7 +459,7 @@ fn samples_are_saved_as_what_they_are() {
         ("source/vector", "npy", b"\x93NUMPY"),
         ("source/text", "json", b"{\"age_nanos"),
     ] {
-        let (code, _, stderr) = self::run(run.command(&[
+        let (code, _, stderr) = output(run.command(&[
             "topic",
             "echo",
             topic,
@@ -525,7 +508,7 @@ fn rates_bytes_and_delays_are_measured() {
     );
     assert_eq!(measure("bw")["bytes"]["max"], 8.0);
     let (_, text, _) =
-        self::run(run.command(&["topic", "bw", "source/out", "-n", "1", "-d", run.name()]));
+        output(run.command(&["topic", "bw", "source/out", "-n", "1", "-d", run.name()]));
     let row: Vec<_> = text.lines().nth(1).unwrap().split_whitespace().collect();
     // 8 bytes, a hundred times a second at most.
     assert!(
@@ -542,7 +525,7 @@ fn rates_bytes_and_delays_are_measured() {
         "{delay}"
     );
     let (_, text, _) =
-        self::run(run.command(&["topic", "hz", "source/out", "-n", "1", "-d", run.name()]));
+        output(run.command(&["topic", "hz", "source/out", "-n", "1", "-d", run.name()]));
     assert!(
         text.starts_with("TOPIC") && text.lines().nth(1).unwrap().starts_with("source/out"),
         "{text}"
@@ -593,7 +576,7 @@ fn status_tells_what_is_wrong() {
         )
         .run(&[]);
     run.ended("sink");
-    let (code, text, _) = self::run(run.command(&["status", "-d", run.name()]));
+    let (code, text, _) = output(run.command(&["status", "-d", run.name()]));
     assert_eq!(code, Some(0));
     assert!(
         text.contains("node `sink`: exited with code 1\n    Error: \"as requested\"\n"),
@@ -620,7 +603,7 @@ fn status_names_who_holds_the_start_up() {
         .node("sink", "sink", json!({"inputs": {"in": "dreamer/out"}}))
         .run(&[]);
     run.line("dreamer", "dreams");
-    let (code, text, _) = self::run(run.command(&["status", "-d", run.name()]));
+    let (code, text, _) = output(run.command(&["status", "-d", run.name()]));
     assert_eq!(code, Some(0));
     assert!(
         text.contains("\nnode `dreamer` has not connected: the dataflow waits for it\n"),
@@ -658,7 +641,7 @@ fn logs_are_filtered_and_outlive_their_run() {
     let texts = |run: &Run, arguments: &[&str]| {
         let mut all = vec!["logs", "--json", "-d", run.name()];
         all.extend(arguments);
-        let (code, stdout, stderr) = self::run(run.command(&all));
+        let (code, stdout, stderr) = output(run.command(&all));
         assert_eq!(code, Some(0), "{stderr}");
         let record = |line: &str| {
             serde_json::from_str::<Value>(line).unwrap()["text"]
@@ -675,11 +658,10 @@ fn logs_are_filtered_and_outlive_their_run() {
     assert_eq!(texts(&run, &["--grep", "one"]), ["one"]);
     assert_eq!(texts(&run, &["--grep", "^(?i)O.e$"]), ["one"]);
     assert!(texts(&run, &["--since", "1h"]).len() >= 4);
-    let (_, text, _) = self::run(run.command(&["logs", "--grep", "two", "-d", run.name()]));
+    let (_, text, _) = output(run.command(&["logs", "--grep", "two", "-d", run.name()]));
     assert!(text.ends_with(" talk       | WARN: two\n"), "{text}");
     let misspelt = |run: &Run| {
-        let (code, _, stderr) =
-            self::run(run.command(&["logs", "--node", "idel", "-d", run.name()]));
+        let (code, _, stderr) = output(run.command(&["logs", "--node", "idel", "-d", run.name()]));
         assert_eq!(code, Some(2), "{stderr}");
         assert!(
             stderr.contains("there is no node `idel`") && stderr.contains("did you mean `idle`?"),
@@ -692,7 +674,7 @@ fn logs_are_filtered_and_outlive_their_run() {
         "it has written nothing, and is there"
     );
     assert!(texts(&run, &["--node", "nervure"]).len() <= texts(&run, &[]).len());
-    self::run(run.command(&["stop", "-d", run.name()]));
+    output(run.command(&["stop", "-d", run.name()]));
     let after = texts(&run, &["--grep", "up"]);
     assert_eq!(after, ["up"]);
     misspelt(&run);
@@ -733,7 +715,7 @@ fn a_detached_dataflow_outlives_its_run_and_its_end_leaves_nothing() {
         .node("sink", "sink", json!({"inputs": {"in": "source/out"}}));
     let file = dataflow.write();
     let name = dataflow.name().to_owned();
-    let (code, stdout, stderr) = run({
+    let (code, stdout, stderr) = output({
         let mut command = dataflow.command(&["run", "--detach"]);
         command.arg(&file);
         command
@@ -744,7 +726,7 @@ fn a_detached_dataflow_outlives_its_run_and_its_end_leaves_nothing() {
         "{stdout}"
     );
     let status = |dataflow: &Dataflow| -> Value {
-        let (code, stdout, stderr) = run(dataflow.command(&["status", "--json", "-d", &name]));
+        let (code, stdout, stderr) = output(dataflow.command(&["status", "--json", "-d", &name]));
         assert_eq!(code, Some(0), "{stderr}");
         serde_json::from_str(&stdout).unwrap()
     };
@@ -760,7 +742,7 @@ fn a_detached_dataflow_outlives_its_run_and_its_end_leaves_nothing() {
         .map(|node| node["pid"].as_i64().unwrap());
     let mut processes: Vec<_> = pids.map(Process::new).collect();
     processes.push(Process::new(parsed["keeper"].as_i64().unwrap()));
-    let (code, ..) = run(dataflow.command(&["stop", "-d", &name]));
+    let (code, ..) = output(dataflow.command(&["stop", "-d", &name]));
     assert_eq!(code, Some(0));
     processes.iter().for_each(Process::assert_ends);
 }
@@ -774,7 +756,7 @@ fn of_several_dataflows_with_a_name_the_keeper_is_named() {
     std::fs::copy(&file, &copied).unwrap();
     let detach = |file| {
         let mut command = dataflow.command(&["run", "--detach"]);
-        let (code, stdout, stderr) = run({
+        let (code, stdout, stderr) = output({
             command.arg(file);
             command
         });
@@ -789,7 +771,8 @@ fn of_several_dataflows_with_a_name_the_keeper_is_named() {
             .to_owned();
         (keeper, stdout)
     };
-    let stop = |keeper: &str| assert_eq!(run(dataflow.command(&["stop", "-d", keeper])).0, Some(0));
+    let stop =
+        |keeper: &str| assert_eq!(output(dataflow.command(&["stop", "-d", keeper])).0, Some(0));
     let (first, stdout) = detach(&file);
     assert!(
         stdout.ends_with(&format!("end it with `nervure stop -d {name}`\n")),
@@ -809,18 +792,18 @@ fn later_runs_do_not_remove_the_logs_of_a_detached_one() {
     let detached = Dataflow::named().shell("idle", "echo up; sleep 1000", json!({}));
     let short = Dataflow::new().shell("short", "true", json!({}));
     let name = detached.name().to_owned();
-    let (code, _, stderr) = run({
+    let (code, _, stderr) = output({
         let mut command = detached.command(&["run", "--detach"]);
         command.arg(detached.write());
         command
     });
     assert_eq!(code, Some(0), "{stderr}");
-    let (_, status, _) = run(detached.command(&["status", "--json", "-d", &name]));
+    let (_, status, _) = output(detached.command(&["status", "--json", "-d", &name]));
     let status: Value = serde_json::from_str(&status).unwrap();
     let file = short.write();
     for _ in 0..21 {
         let mut command = detached.command(&["run", "--name", &name]);
-        let (code, _, stderr) = run({
+        let (code, _, stderr) = output({
             command.arg(&file);
             command
         });
@@ -828,7 +811,7 @@ fn later_runs_do_not_remove_the_logs_of_a_detached_one() {
     }
     let folder = std::path::Path::new(status["log_folder"].as_str().unwrap());
     assert!(folder.exists());
-    assert_eq!(run(detached.command(&["stop", "-d", &name])).0, Some(0));
+    assert_eq!(output(detached.command(&["stop", "-d", &name])).0, Some(0));
 }
 
 #[test]
@@ -837,7 +820,7 @@ fn a_detached_dataflow_that_fails_at_once_is_told() {
     let file = dataflow.write();
     let mut command = dataflow.command(&["run", "--detach"]);
     command.arg(&file);
-    let (code, _, stderr) = run(command);
+    let (code, _, stderr) = output(command);
     assert_eq!(code, Some(3), "{stderr}");
     assert!(
         stderr.contains("node `deaf` failed") || stderr.contains("deaf: exited with code 1"),
@@ -852,8 +835,8 @@ fn a_detached_dataflow_that_fails_at_once_is_told() {
             .shell("idle", "sleep 1000", json!({}));
     let mut command = dataflow.command(&["run", "--detach", "--log-level", "error"]);
     command.arg(dataflow.write());
-    let (code, stdout, stderr) = run(command);
-    let (stopped, ..) = run(dataflow.command(&["stop", "-d", dataflow.name()]));
+    let (code, stdout, stderr) = output(command);
+    let (stopped, ..) = output(dataflow.command(&["stop", "-d", dataflow.name()]));
     assert_eq!((code, stopped), (Some(3), Some(0)), "{stdout}{stderr}");
     assert!(
         stderr.contains("node `late` failed: exited with code 5\n    the reason\n"),

@@ -1,24 +1,9 @@
 //! Parameters and environment variables on the command line of `run` and `replay`.
 
-use std::process::{Command, Output};
-
 use insta::assert_snapshot;
 use serde_json::json;
 
-use crate::dataflow::Dataflow;
-
-fn output(mut command: Command) -> (Option<i32>, String, String) {
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = command.output().unwrap();
-    (
-        status.code(),
-        String::from_utf8(stdout).unwrap(),
-        String::from_utf8(stderr).unwrap(),
-    )
-}
+use crate::dataflow::{Dataflow, output};
 
 /// Stderr without warnings.
 fn error(stderr: &str) -> &str {

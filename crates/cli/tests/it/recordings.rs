@@ -2,28 +2,15 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::dataflow::{Dataflow, Run, nervure};
+use crate::dataflow::{Dataflow, Run, nervure, output};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-
-fn output(mut command: Command) -> (Option<i32>, String, String) {
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = command.output().unwrap();
-    (
-        status.code(),
-        String::from_utf8(stdout).unwrap(),
-        String::from_utf8(stderr).unwrap(),
-    )
-}
 
 fn info(folder: &Path, file: &str) -> Value {
     info_with_code(folder, file, 0)

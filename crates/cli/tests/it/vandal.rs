@@ -2,38 +2,24 @@
 
 use std::{
     io::{BufRead, BufReader},
-    process::{Command, Output, Stdio},
+    process::Stdio,
 };
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::dataflow::{Dataflow, Run};
-
-/// Exit code, stdout and stderr of a command.
-fn run(mut command: Command) -> (Option<i32>, String, String) {
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = command.output().unwrap();
-    (
-        status.code(),
-        String::from_utf8(stdout).unwrap(),
-        String::from_utf8(stderr).unwrap(),
-    )
-}
+use crate::dataflow::{Dataflow, Run, output};
 
 /// The output of a command on a dataflow, as text.
 fn said(run: &Run, arguments: &[&str], code: i32) -> String {
-    let result = self::run(run.command(&[arguments, &["-d", run.name()]].concat()));
+    let result = output(run.command(&[arguments, &["-d", run.name()]].concat()));
     assert_eq!(result.0, Some(code), "{arguments:?}: {result:?}");
     result.1 + &result.2
 }
 
 /// The same, as JSON.
 fn command_json(run: &Run, arguments: &[&str], code: i32) -> Value {
-    let result = self::run(run.command(&[arguments, &["--json", "-d", run.name()]].concat()));
+    let result = output(run.command(&[arguments, &["--json", "-d", run.name()]].concat()));
     assert_eq!(result.0, Some(code), "{arguments:?}: {result:?}");
     serde_json::from_str(&result.1).unwrap()
 }
