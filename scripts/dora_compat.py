@@ -1,0 +1,325 @@
+#!/usr/bin/env python3
+"""Measures how much of dora's projects runs under Nervure unchanged, and writes the compatibility page.
+
+Three tables, from clones of dora and dora-hub:
+
+1. Dataflow files: which of them `nervure validate` accepts, and which of them dora's own `validate` accepts.
+2. Python programs: what they use of the package `dora`, by their syntax, against what Nervure's package has.
+3. Dataflows that need no hardware, weights or network: executed under `nervure run` and `dora run`, compared.
+
+Nothing is written into the clones: what runs is a copy in a temporary folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import textwrap
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dora_api_use
+import dora_runs
+
+ROOT = Path(__file__).resolve().parents[1]
+COMMAND_SECONDS = 60
+NODES = re.compile(r"^nodes:", re.MULTILINE)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("dora_clone", type=Path, help="a git clone of dora-rs/dora")
+    parser.add_argument("hub_clone", type=Path, help="a git clone of dora-rs/dora-hub")
+    parser.add_argument("--dora", type=Path, help="the command `dora` of the environment with dora-rs")
+    parser.add_argument("--nervure", type=Path, help="the command `nervure` (default: beside this Python)")
+    parser.add_argument("--package", type=Path, help="folder with Nervure's package `dora`")
+    parser.add_argument("--no-runs", action="store_true", help="leave out the dataflows that are executed")
+    parser.add_argument("--only", help="execute only the dataflows whose path contains this text")
+    parser.add_argument("--report", type=Path, help="the page to write, with data/dora.json beside it")
+    arguments = parser.parse_args()
+    clones = {"dora": arguments.dora_clone.resolve(), "dora-hub": arguments.hub_clone.resolve()}
+    nervure = (arguments.nervure or Path(sys.executable).parent / "nervure").resolve()
+    # The link of a virtual environment is what makes it one: it is not resolved.
+    dora = arguments.dora.absolute() if arguments.dora else None
+
+    data: dict[str, Any] = {"versions": versions(clones, nervure, dora)}
+    data["dataflow_files"] = dataflow_files(clones, nervure, dora)
+    data["programs"] = program_table(clones, arguments.package or package_folder(), dora)
+    if not arguments.no_runs:
+        data["runs"] = dora_runs.compare(clones, nervure, dora, arguments.only or "")
+    page = render(data)
+    if arguments.report:
+        arguments.report.write_text(page, encoding="utf-8")
+        beside = arguments.report.parent / "data" / f"{arguments.report.stem}.json"
+        beside.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    else:
+        print(page, end="")
+    return 0
+
+
+def output(*command: str | Path) -> str:
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=COMMAND_SECONDS)
+    return done.stdout.strip()
+
+
+def versions(clones: dict[str, Path], nervure: Path, dora: Path | None) -> dict[str, str]:
+    found = {"nervure": output(nervure, "--version").split()[-1]}
+    if dora:
+        found["dora-cli"] = output(dora, "--version").split()[-1]
+        python = dora_runs.python_beside(dora)
+        found["dora-rs"] = output(python, "-c", "import importlib.metadata as m; print(m.version('dora-rs'))")
+    for name, clone in clones.items():
+        commit, date = output("git", "-C", clone, "log", "-1", "--format=%H %cs").split()
+        found[f"{name} clone"] = f"{commit[:12]} of {date}"
+    return found
+
+
+# Dataflow files
+
+
+@dataclass(frozen=True)
+class Verdict:
+    accepted: bool
+    reason: str = ""
+    # Programs that the file names and the clone does not have. dora does not look for them.
+    missing_programs: int = 0
+
+
+def dataflow_files(clones: dict[str, Path], nervure: Path, dora: Path | None) -> list[dict[str, Any]]:
+    files = [
+        (name, clone, file)
+        for name, clone in clones.items()
+        for pattern in ("*.yml", "*.yaml")
+        for file in sorted(clone.rglob(pattern))
+        if NODES.search(file.read_text(encoding="utf-8", errors="replace"))
+    ]
+    if not files:
+        raise SystemExit("error: the clones have no YAML file with `nodes:`")
+
+    def judge(entry: tuple[str, Path, Path]) -> dict[str, Any]:
+        name, clone, file = entry
+        path = str(file.relative_to(clone))
+        row: dict[str, Any] = {"clone": name, "path": path}
+        row["nervure"] = vars(by_nervure(nervure, clone, path))
+        if dora:
+            row["dora"] = vars(by_dora(dora, clone, path))
+        return row
+
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        return list(pool.map(judge, files))
+
+
+def by_nervure(nervure: Path, clone: Path, path: str) -> Verdict:
+    done = subprocess.run(
+        [nervure, "validate", "--json", path],
+        cwd=clone,
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_SECONDS,
+        check=False,
+    )
+    findings = json.loads(done.stdout.splitlines()[0])["findings"] if done.stdout else []
+    missing = [finding for finding in findings if finding["code"] in ("missing-file", "not-built")]
+    errors = [finding for finding in findings if finding["severity"] == "error" and finding not in missing]
+    if errors:
+        return Verdict(False, "; ".join(dict.fromkeys(error["message"] for error in errors[:3])))
+    if done.returncode and not missing:
+        return Verdict(False, f"exit code {done.returncode}: {done.stderr.strip()[-200:]}")
+    return Verdict(True, missing_programs=len(missing))
+
+
+def by_dora(dora: Path, clone: Path, path: str) -> Verdict:
+    done = subprocess.run(
+        [dora, "validate", "--offline", path],
+        cwd=clone,
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_SECONDS,
+        check=False,
+    )
+    if done.returncode == 0:
+        return Verdict(True)
+    # The last cause, before the place in dora's sources and the backtrace.
+    message = done.stderr.partition("[ERROR]")[2].partition("Location:")[0].strip()
+    causes = message.partition("Caused by:")[2].strip() or message
+    lines = [line.strip() for line in causes.splitlines() if line.strip()]
+    reasons = [line for line in lines if not line.startswith("hint:")]
+    reason = reasons[-1] if reasons else f"exit code {done.returncode}"
+    return Verdict(False, reason.replace(str(clone), "").partition(", expected one of")[0])
+
+
+# Python programs
+
+
+def package_folder() -> Path | None:
+    """The folder that `nervure run` puts on PYTHONPATH for programs of dora."""
+    folder = ROOT / "bindings" / "python" / "python"
+    beside = [path for path in folder.rglob("dora/__init__.py")]
+    return beside[0].parents[1] if beside else None
+
+
+def program_table(
+    clones: dict[str, Path], package: Path | None, dora: Path | None
+) -> dict[str, list[dict[str, Any]]]:
+    """The programs of dora's examples, and those of dora-hub without the tests of its nodes."""
+    examples = sorted((clones["dora"] / "examples").rglob("*.py"))
+    hub = [
+        file
+        for file in sorted(clones["dora-hub"].rglob("*.py"))
+        if "tests" not in file.relative_to(clones["dora-hub"]).parts[1:]
+    ]
+    found = {
+        "dora": dora_api_use.programs(clones["dora"], examples),
+        "dora-hub": dora_api_use.programs(clones["dora-hub"], hub),
+    }
+    modules = {use.module for group in found.values() for program in group for use in program.uses}
+    ours = dora_api_use.Package(Path(sys.executable), package, modules)
+    theirs = dora_api_use.Package(dora_runs.python_beside(dora), None, modules) if dora else None
+    table: dict[str, list[dict[str, Any]]] = {}
+    for clone, group in found.items():
+        table[clone] = []
+        for program in group:
+            row: dict[str, Any] = {"path": program.path, "nervure_lacks": ours.lacks(program)}
+            if theirs:
+                row["dora_lacks"] = theirs.lacks(program)
+            table[clone].append(row)
+    return table
+
+
+# The page
+
+
+def render(data: dict[str, Any]) -> str:
+    sections = [
+        "# Projects of dora under Nervure\n",
+        prose(
+            "Written by `scripts/dora_compat.py`. All rows, with every refused file and missing name, are in"
+            " [data/dora.json](data/dora.json). dora is a project of its own, under the Apache-2.0 licence."
+        ),
+        table(["", "version"], [[name, version] for name, version in data["versions"].items()]),
+        render_files(data["dataflow_files"]),
+        render_programs(data["programs"]),
+    ]
+    if data.get("runs"):
+        sections.append(render_runs(data["runs"]))
+    return "\n".join(sections)
+
+
+def prose(text: str) -> str:
+    return textwrap.fill(text, 118, break_long_words=False, break_on_hyphens=False) + "\n"
+
+
+def table(heads: list[str], rows: list[list[Any]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "".join(f"| {' | '.join(cell(value) for value in line)} |\n" for line in lines)
+
+
+def cell(value: Any) -> str:
+    return str(value).replace("|", "\\|").replace("\n", " ")
+
+
+def name(row: dict[str, Any]) -> str:
+    return f"{row['clone']}: `{row['path']}`"
+
+
+def render_files(rows: list[dict[str, Any]]) -> str:
+    has_dora = "dora" in rows[0]
+    counts = []
+    for clone in ("dora", "dora-hub", None):
+        group = [row for row in rows if clone in (None, row["clone"])]
+        ours = [row for row in group if row["nervure"]["accepted"]]
+        line = [clone or "both", len(group), len(ours)]
+        if has_dora:
+            theirs = [row for row in group if row["dora"]["accepted"]]
+            both = [row for row in ours if row["dora"]["accepted"]]
+            line += [len(theirs), f"{len(both)} of {len(theirs)}"]
+        counts.append(line)
+    heads = ["clone", "files", "accepted by Nervure"]
+    heads += ["accepted by dora", "by Nervure, of these"] if has_dora else []
+    refused = [
+        [name(row), row["nervure"]["reason"]]
+        for row in rows
+        if not row["nervure"]["accepted"] and (not has_dora or row["dora"]["accepted"])
+    ]
+    unbuilt = sum(row["nervure"]["accepted"] and row["nervure"]["missing_programs"] > 0 for row in rows)
+    checkers = "`nervure validate` and `dora validate`" if has_dora else "`nervure validate`"
+    text = "## Dataflow files\n\n" + prose(
+        f"All YAML files with `nodes:` at the top level, checked by {checkers}. {unbuilt} of the files that"
+        " Nervure accepts name programs that are not in the clone and have to be built or installed first."
+    )
+    text += "\n" + table(heads, counts)
+    text += "\nRefused by Nervure" + (", accepted by dora:\n\n" if has_dora else ":\n\n")
+    text += table(["file", "reason"], refused) if refused else "None.\n"
+    if has_dora:
+        invalid = [
+            [name(row), row["dora"]["reason"], "yes" if row["nervure"]["accepted"] else "no"]
+            for row in rows
+            if not row["dora"]["accepted"]
+        ]
+        text += "\nRefused by dora:\n\n" + table(["file", "dora's reason", "accepted by Nervure"], invalid)
+    return text
+
+
+def render_programs(groups: dict[str, list[dict[str, Any]]]) -> str:
+    titles = {
+        "dora": "dora: Python files in `examples/` that import `dora`",
+        "dora-hub": "dora-hub: Python files that import `dora`, without the tests of its nodes",
+    }
+    has_dora = any("dora_lacks" in row for row in groups["dora"])
+    counts = []
+    missing: Counter[str] = Counter()
+    also_missing: set[str] = set()
+    for clone, rows in groups.items():
+        line = [titles[clone], len(rows), sum(not row["nervure_lacks"] for row in rows)]
+        if has_dora:
+            line.append(sum(not row["dora_lacks"] for row in rows))
+        counts.append(line)
+        for row in rows:
+            missing.update(name for _, name in row["nervure_lacks"])
+            also_missing.update(name for _, name in row.get("dora_lacks", []))
+    text = "## Python programs\n\n" + prose(
+        "Each module, function, class, method and keyword argument of `dora` that a program uses is looked"
+        " for in Nervure's package. This checks names; what the calls do is compared in the next section."
+    )
+    text += "\n"
+    heads = ["programs", "files", "all names in Nervure's `dora`"]
+    text += table(heads + (["all names in dora's own package"] if has_dora else []), counts)
+    rows = [[f"`{name}`", count] for name, count in missing.most_common()]
+    if has_dora:
+        rows = [[*row, "no" if row[0].strip("`") in also_missing else "yes"] for row in rows]
+    text += "\nNames that Nervure's package lacks:\n\n"
+    names = ["name", "files"] + (["in dora's own package"] if has_dora else [])
+    return text + (table(names, rows) if rows else "None.\n")
+
+
+def render_runs(rows: list[dict[str, Any]]) -> str:
+    has_dora = any("dora" in row["exit_codes"] for row in rows)
+    good = sum(row["result"] in ("same", "runs") for row in rows)
+    text = "Dataflows that need no hardware, weights, network or compiler, run unchanged in a copy of their"
+    text += " folder."
+    if has_dora:
+        text += (
+            " Compared are the exit code (0 or not) and what the nodes print: the same lines, or as many"
+            " (within a quarter) where timers set the number."
+        )
+    text += f" {good} of {len(rows)} {'give the same result' if has_dora else 'run'}."
+    lines = []
+    for row in rows:
+        counts = ", ".join(
+            str(shown["nervure"]) + (f"/{shown['dora']}" if has_dora else "") for shown in row["shown"]
+        )
+        lines.append([name(row), row["result"], counts or "exit code", row["why"]])
+    heads = ["dataflow", "result", "lines, Nervure/dora" if has_dora else "lines", "difference"]
+    return "## Dataflows that are executed\n\n" + prose(text) + "\n" + table(heads, lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

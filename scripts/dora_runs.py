@@ -1,0 +1,328 @@
+"""Executes dataflows of dora's examples under `nervure run` and `dora run`, and compares what nodes print."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+# A run that takes longer than this beyond its own time is killed.
+EXTRA_SECONDS = 30
+# Runs that are bounded by time print as often as timers and scheduling let them.
+COUNT_TOLERANCE = 0.25
+
+
+@dataclass(frozen=True)
+class Run:
+    """A dataflow that runs anywhere, and what of its output is compared."""
+
+    path: str
+    # (node, pattern): what the pattern finds in the lines of that node, in their order.
+    shows: tuple[tuple[str, str], ...] = ()
+    # "equal": the same finds in the same order. "count": about as many.
+    how: Literal["equal", "count"] = "equal"
+    clone: Literal["dora", "dora-hub"] = "dora"
+    # None: it ends by itself.
+    stop_after: int | None = None
+    # How long it may take.
+    seconds: int = 20
+    # Commands that the file names, with their file in the clone: `pip install` would make them.
+    commands: dict[str, str] = field(default_factory=dict)
+
+
+def _hub_command(name: str) -> dict[str, str]:
+    return {name: f"node-hub/{name}/{name.replace('-', '_')}/main.py"}
+
+
+RUNS = [
+    Run(
+        "examples/python-dataflow/dataflow.yml",
+        (
+            ("receiver", r"Received message: \[\d+\]"),
+            ("receiver", r"Received transformed: .*"),
+            ("receiver", r"Receiver finished"),
+        ),
+    ),
+    Run(
+        "examples/python-echo/dataflow.yml",
+        (("checker", r"\[PASS\]"), ("checker", r"\[FAIL\]")),
+        how="count",
+        stop_after=5,
+    ),
+    Run(
+        "examples/python-log/dataflow.yaml",
+        (
+            ("receive_data_with_sleep", r"info \[\d+\]"),
+            ("receive_data_with_sleep", r"THIS IS A WARNING"),
+            ("receive_data_with_sleep", r"done!"),
+        ),
+        how="count",
+    ),
+    Run(
+        "examples/python-logging/dataflow.yml",
+        (
+            ("sensor", r"raw sensor tick"),
+            ("sensor", r"sensor reading: tick"),
+            ("processor", r"processor stdout"),
+            ("monitor", r"monitor caught error: simulated processing error at sample \d+"),
+            ("monitor", r"monitor summary: readings=20"),
+        ),
+        how="count",
+        stop_after=5,
+    ),
+    Run("examples/python-async/dataflow.yaml", (("receive_data_with_sleep", r"done!"),), stop_after=3),
+    Run(
+        "examples/python-drain/dataflow.yaml",
+        (
+            ("receive_data_with_sleep", r"['\"]type['\"]: ['\"]INPUT['\"]"),
+            ("receive_data_with_sleep", r"Error receiving event"),
+            ("receive_data_with_sleep", r"done!"),
+        ),
+        how="count",
+    ),
+    Run(
+        "examples/python-multiple-arrays/dataflow.yml",
+        (
+            ("sender", r"Sent message with 3 arrays"),
+            ("receiver", r"Shape1: .*?\), Shape2: .*?\), State: .*?\)"),
+        ),
+        how="count",
+        stop_after=6,
+    ),
+    Run(
+        "examples/python-concurrent-rw/dataflow.yml",
+        (("node1", r"info \[\d+\]"), ("node2", r"info \[\d+\]")),
+        how="count",
+        stop_after=6,
+    ),
+    Run("examples/python-recv-async/dataflow.yml", (("async-receiver", r"recv-async: .*"),)),
+    Run(
+        "examples/python-zero-copy-send/dataflow.yml",
+        (("receiver", r"\[\d+\] large_output: .*"), ("receiver", r"\[\d+\] rgb_image: .*")),
+    ),
+    Run("examples/python-zero-copy-send/contract_dataflow.yml", (("contract", r"(?i).*\b(?:pass|fail).*"),)),
+    Run("examples/typed-dataflow/dataflow.yml", (("sink", r"\[sink\] (?:HIGH|LOW|OK)"),), how="count"),
+    Run("examples/module-dataflow/dataflow.yml", (("receiver", r"Received \[filtered\]: \[\d+\]"),)),
+    Run(
+        "examples/log-aggregator/dataflow.yml",
+        (
+            # One line a log entry: as an entry, or as text if the value is an array.
+            ("log-viewer", r"^\[(?:[A-Z]+ *\]\[sensor\] .*emperature|RAW\])"),
+        ),
+        how="count",
+        stop_after=5,
+    ),
+    Run(
+        "examples/dynamic-add-remove/dataflow.yml",
+        (("sender", r"Sent \d+"), ("receiver", r"\[value\] Received \d+ messages \(latest: \[\d+\]\)")),
+        how="count",
+        stop_after=7,
+    ),
+    Run(
+        "examples/dynamic-agent-tools/dataflow.yml",
+        (("agent", r"Agent received tool response"), ("echo-tool", r"Echo: ")),
+        how="count",
+        stop_after=6,
+    ),
+    Run(
+        "tests/queue_size_and_timeout_python/dataflow.yaml",
+        (("receive_data_with_sleep", r"\] Sent: "),),
+        how="count",
+        seconds=30,
+    ),
+    Run(
+        "tests/queue_size_latest_data_python/dataflow.yaml",
+        (("receive_data_with_sleep", r"Duration: "),),
+        how="count",
+        seconds=30,
+    ),
+    Run("tests/fixtures/zenoh-debug-dataflow.yml", stop_after=2),
+    Run(
+        "examples/echo/dataflow.yml",
+        clone="dora-hub",
+        commands=_hub_command("pyarrow-sender") | _hub_command("dora-echo") | _hub_command("pyarrow-assert"),
+    ),
+    Run(
+        "examples/pyarrow-test/dataflow.yml",
+        clone="dora-hub",
+        commands=_hub_command("pyarrow-sender") | _hub_command("pyarrow-assert"),
+    ),
+    Run(
+        "examples/python-async/dataflow.yaml",
+        (
+            ("receive_data_with_sleep", r"['\"]type['\"]: ['\"]INPUT['\"]"),
+            ("receive_data_with_sleep", r"done!"),
+        ),
+        how="count",
+        clone="dora-hub",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Result:
+    exit_code: int | None
+    # For each of `Run.shows`.
+    finds: list[list[str]]
+    # The last lines that explain a failure.
+    tail: list[str]
+
+
+def python_beside(command: Path) -> Path:
+    return command.parent / "python"
+
+
+def compare(
+    clones: dict[str, Path], nervure: Path, dora: Path | None, only: str = ""
+) -> list[dict[str, Any]]:
+    rows = []
+    for run in RUNS:
+        if only not in run.path:
+            continue
+        row: dict[str, Any] = {"clone": run.clone, "path": run.path}
+        ours = execute(run, clones[run.clone], nervure, Path(sys.executable), nervure_lines)
+        theirs = execute(run, clones[run.clone], dora, python_beside(dora), dora_lines) if dora else None
+        row["result"], row["why"] = judge(run, ours, theirs)
+        row["shown"] = [
+            {"node": node, "pattern": pattern, "nervure": len(ours.finds[index])}
+            | ({"dora": len(theirs.finds[index])} if theirs else {})
+            for index, (node, pattern) in enumerate(run.shows)
+        ]
+        row["exit_codes"] = {"nervure": ours.exit_code} | ({"dora": theirs.exit_code} if theirs else {})
+        if row["result"] != "same":
+            row["last_lines"] = ours.tail
+        print(f"{row['result']}: {run.clone}: {run.path} {row['why']}", file=sys.stderr)
+        rows.append(row)
+    return rows
+
+
+def judge(run: Run, ours: Result, theirs: Result | None) -> tuple[str, str]:
+    """The result, and why it is not the same."""
+    if ours.exit_code is None:
+        return "different", f"it ran for more than {run.seconds + EXTRA_SECONDS} s under Nervure"
+    if theirs is None:
+        ended = ours.exit_code == 0 and all(ours.finds)
+        return ("runs", "") if ended else ("fails", f"exit code {ours.exit_code}")
+    if theirs.exit_code is None:
+        return "different", f"it ran for more than {run.seconds + EXTRA_SECONDS} s under dora"
+    if bool(ours.exit_code) != bool(theirs.exit_code):
+        return "different", f"exit code {ours.exit_code}, under dora {theirs.exit_code}"
+    for (node, pattern), our, their in zip(run.shows, ours.finds, theirs.finds, strict=True):
+        if run.how == "equal" and our != their:
+            return "different", f"{node} prints other lines for `{pattern}`"
+        # One of a few may be on either side of the stop.
+        if abs(len(our) - len(their)) > max(1, COUNT_TOLERANCE * len(their)):
+            return "different", f"{node} prints `{pattern}` {len(our)} times, under dora {len(their)} times"
+        if bool(our) != bool(their):
+            return "different", f"{node} prints `{pattern}` only under {'Nervure' if our else 'dora'}"
+    return "same", ""
+
+
+def execute(
+    run: Run,
+    clone: Path,
+    command: Path,
+    python: Path,
+    lines: Callable[[str], Iterator[tuple[str, str]]],
+) -> Result:
+    with copied(run, clone, python) as (dataflow, commands):
+        arguments = ["run", dataflow.name]
+        if command.name == "dora":
+            arguments += ["--log-format", "json"]
+            stop = [] if run.stop_after is None else ["--stop-after", str(run.stop_after)]
+        else:
+            arguments += ["--json", "--no-logs"]
+            stop = [] if run.stop_after is None else ["--stop-after", f"{run.stop_after}s"]
+        exit_code, text = bounded(
+            [str(command), *arguments, *stop],
+            folder=dataflow.parent,
+            environment={
+                **os.environ,
+                "PATH": f"{commands}{os.pathsep}{python.parent}{os.pathsep}{os.environ['PATH']}",
+                "VIRTUAL_ENV": str(python.parent.parent),
+                "NO_COLOR": "1",
+            },
+            seconds=(run.stop_after or run.seconds) + EXTRA_SECONDS,
+        )
+    printed = list(lines(text))
+    finds: list[list[str]] = [
+        [find.group() for printer, line in printed if printer == node for find in re.finditer(pattern, line)]
+        for node, pattern in run.shows
+    ]
+    tail = [f"{node}: {line}"[:300] for node, line in printed[-6:]] or text.splitlines()[-3:]
+    return Result(exit_code, finds, [line.replace(str(dataflow.parent), "FOLDER") for line in tail])
+
+
+@contextmanager
+def copied(run: Run, clone: Path, python: Path) -> Iterator[tuple[Path, Path]]:
+    """A copy of the dataflow's folder, because runs write into it, and a folder with its commands."""
+    with tempfile.TemporaryDirectory(prefix="dora-compat-") as temporary:
+        folder = Path(temporary) / clone.name / Path(run.path).parent
+        shutil.copytree(clone / Path(run.path).parent, folder)
+        commands = Path(temporary) / "commands"
+        commands.mkdir()
+        for name, program in run.commands.items():
+            path = commands / name
+            path.write_text(
+                f"#!{python}\nimport runpy\nrunpy.run_path({str(clone / program)!r}, run_name='__main__')\n"
+            )
+            path.chmod(0o755)
+        yield folder / Path(run.path).name, commands
+
+
+def bounded(
+    command: list[str], *, folder: Path, environment: dict[str, str], seconds: int
+) -> tuple[int | None, str]:
+    """The exit code (None if the time was up), and all that was printed."""
+    with tempfile.TemporaryFile("w+", errors="replace") as printed:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=printed,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        exit_code: int | None
+        try:
+            exit_code = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            exit_code = None
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        printed.seek(0)
+        return exit_code, printed.read()
+
+
+def nervure_lines(text: str) -> Iterator[tuple[str, str]]:
+    for message in json_lines(text):
+        if message.get("message") == "log" and message.get("stream") != "keeper":
+            yield message["node"], message["text"]
+
+
+def dora_lines(text: str) -> Iterator[tuple[str, str]]:
+    for message in json_lines(text):
+        if message.get("node_id"):
+            # What Python's `logging` writes is a JSON object in that line.
+            logged = next(json_lines(message["message"]), {}).get("fields", {})
+            yield message["node_id"], logged.get("message", message["message"])
+
+
+def json_lines(text: str) -> Iterator[dict[str, Any]]:
+    for line in text.splitlines():
+        if line.startswith("{"):
+            try:
+                yield json.loads(line)
+            except ValueError:
+                continue
