@@ -16,5 +16,6 @@ mod shell;
 pub use shell::{
     KeeperError,
     process::{hang_up_with_parent, python},
+    python_path::python_path,
     serve,
 };

@@ -34,6 +34,9 @@ pub const CONTROL_FD_VARIABLE: &str = "NERVURE_CONTROL_FD";
 /// The environment variable with the name of a dataflow, used where the command line has no `-d`.
 pub const DATAFLOW_VARIABLE: &str = "NERVURE_DATAFLOW";
 
+/// The environment variable with the path of the dataflow file, for nodes that the keeper starts.
+pub const DATAFLOW_FILE_VARIABLE: &str = "NERVURE_DATAFLOW_FILE";
+
 /// The environment variable with the id of the node that a process joins as.
 pub const NODE_VARIABLE: &str = "NERVURE_NODE";
 

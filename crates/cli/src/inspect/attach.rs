@@ -120,6 +120,9 @@ fn command(attached: &Attached, words: &[String]) -> Result<Command, Failure> {
         .current_dir(&attached.folder)
         .envs(&attached.env);
     command.env_remove(CONTROL_FD_VARIABLE);
+    if let Some(path) = nervure_keeper::python_path(&attached.env) {
+        command.env("PYTHONPATH", path);
+    }
     nervure_keeper::hang_up_with_parent(&mut command);
     Ok(command)
 }

@@ -211,8 +211,8 @@ impl Shell {
             let node = &plan.nodes[node];
             let start = |group| {
                 process::start(
+                    plan,
                     node,
-                    &plan.folder,
                     control,
                     self.files,
                     group,

@@ -14,7 +14,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use nervure_protocol::CONTROL_FD_VARIABLE;
+use nervure_protocol::{CONTROL_FD_VARIABLE, DATAFLOW_FILE_VARIABLE};
 use nervure_shm::Shortage;
 use rustix::{
     fd::{AsRawFd, BorrowedFd, OwnedFd},
@@ -24,8 +24,10 @@ use rustix::{
 
 use crate::{
     descendants::MARK_VARIABLE,
-    plan::{NodePlan, Program, Scheduling},
+    plan::{NodePlan, Plan, Program, Scheduling},
 };
+
+use super::python_path::python_path;
 
 /// A process that was started, and the ends of its pipes.
 #[derive(Debug)]
@@ -63,8 +65,8 @@ impl From<String> for NotStarted {
 /// # Errors
 /// What failed, for people.
 pub fn start(
+    plan: &Plan,
     node: &NodePlan,
-    folder: &Path,
     control: BorrowedFd<'_>,
     files: Rlimit,
     group: Option<BorrowedFd<'_>>,
@@ -101,7 +103,7 @@ pub fn start(
     }
     command
         .args(&node.settings.args)
-        .current_dir(folder)
+        .current_dir(&plan.folder)
         .envs(&node.settings.env)
         .env(CONTROL_FD_VARIABLE, control.as_raw_fd().to_string())
         .env(MARK_VARIABLE, mark)
@@ -109,6 +111,12 @@ pub fn start(
         .stdout(stdout_end)
         .stderr(stderr_end)
         .process_group(0);
+    if let Some(path) = python_path(&node.settings.env) {
+        command.env("PYTHONPATH", path);
+    }
+    if let Some(file) = &plan.file {
+        command.env(DATAFLOW_FILE_VARIABLE, file);
+    }
     let setup = Setup {
         control: control.as_raw_fd(),
         group: group.map(|group| group.as_raw_fd()),
@@ -125,7 +133,7 @@ pub fn start(
         None if error.kind() == io::ErrorKind::WouldBlock => NotStarted::Short(Shortage::Processes),
         step => match Shortage::of(&error).filter(|_| step.is_none()) {
             Some(shortage) => NotStarted::Short(shortage),
-            None => explain(&error, node, &command, folder).into(),
+            None => explain(&error, node, &command, &plan.folder).into(),
         },
     })?;
     let pid = Pid::from_child(&child);
