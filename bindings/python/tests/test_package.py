@@ -144,6 +144,7 @@ def test_typed_programs_are_checked(tmp_path: Path) -> None:
     )
     assert result.returncode == 1 and "2 errors" in result.stdout, result.stdout
     mypy("-m", "mypy", "--strict", *config, str(PACKAGE / "python" / "nervure"))
+    mypy("-m", "mypy", "--strict", *config, "-p", "dora")
 
 
 def test_the_type_of_an_event_is_a_literal(tmp_path: Path) -> None:
