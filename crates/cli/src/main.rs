@@ -47,6 +47,9 @@ fn main() -> ExitCode {
         Ok(parsed) => parsed,
         Err(error) => return report_usage(&with_tip(error)),
     };
+    if let Err(error) = nervure_node::diagnostics::install() {
+        return Failure::invalid(error.to_string()).report(as_json);
+    }
     let result = match arguments.command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Record(arguments) => record::record(&arguments),

@@ -2,6 +2,7 @@
 
 use crate::control::{self, Departure};
 use crate::core::Core;
+use crate::diagnostics::emit;
 use crate::error::ConnectError;
 use crate::receiving::Events;
 use crate::running::{self, Connection, ConnectionError};
@@ -122,6 +123,13 @@ pub(crate) fn connect_through(
         .send(&hello, &[])
         .map_err(|_| ConnectError::KeeperGone)?;
     let (welcome, fds) = receive_welcome(&socket, &mut go_on)?;
+    emit!(
+        debug,
+        node = welcome.node,
+        dataflow = welcome.dataflow,
+        incarnation = welcome.incarnation,
+        "connected to the keeper"
+    );
     let (core, mut events) = assemble(welcome, fds, socket)?;
     control::start(core.clone(), events.inbox.handle(), departure)?;
     let waits_for_start = core.is_source() && !core.welcome.manual_ready;

@@ -26,6 +26,7 @@ pub mod binding;
 mod connect;
 mod control;
 mod core;
+pub mod diagnostics;
 mod error;
 mod gaps;
 mod handle;

@@ -3,6 +3,7 @@
 mod build;
 mod complete;
 mod dataflow;
+mod diagnostics;
 mod graph;
 mod help;
 mod hostile_text;

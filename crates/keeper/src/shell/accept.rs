@@ -11,6 +11,7 @@ use rustix::{
     fd::AsFd,
     process::{Pid, PidfdFlags},
 };
+use tracing::debug;
 
 use super::{
     clients::Client,
@@ -108,6 +109,7 @@ impl Shell {
             self.watch(pidfd.as_fd(), Token::ClientEnded(number))
                 .map_err(|error| failed(&error))?;
         }
+        debug!(client = number, pid = peer.pid, "client connected");
         let link = ReportLink::new(socket, Reader::Client);
         let client = Client {
             peer,
@@ -206,6 +208,7 @@ impl Shell {
     /// Closes the connection of a client, and notifies the machine.
     pub(super) fn client_gone(&mut self, client: usize) {
         if self.clients.client(client).is_some() {
+            debug!(client, "client disconnected");
             self.clients.remove(client);
             self.events.push_back(Event::ClientGone { client });
         }

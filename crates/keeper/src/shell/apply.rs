@@ -11,6 +11,7 @@ use rustix::{
     fd::{AsFd, BorrowedFd},
     process::Pid,
 };
+use tracing::{debug, trace};
 
 use super::{
     error::{KeeperError, retryable, system},
@@ -35,6 +36,7 @@ impl Shell {
                 message,
                 descriptors,
             } => {
+                trace!(node, sent = ?message, "message to a node");
                 let bytes = match encode(&message) {
                     Ok(bytes) => bytes,
                     Err(error) => {
@@ -173,6 +175,8 @@ impl Shell {
                 self.watch(started.stdout.as_fd(), Token::Output(node, Stream::Stdout))?;
                 self.watch(started.stderr.as_fd(), Token::Output(node, Stream::Stderr))?;
                 let pid = started.pid;
+                let id = &self.machine.plan().nodes[node].id;
+                debug!(node, id, pid = pid.as_raw_pid(), "process started");
                 self.nodes_by_pid.insert(pid, node);
                 self.slots[node].begin(ours, started);
                 self.events.push_back(Event::Started {
@@ -188,6 +192,7 @@ impl Shell {
                 // The shortage ends this node, not the keeper.
                 self.short_since = None;
                 let reason = error.to_string();
+                debug!(node, reason, "process not started");
                 self.events.push_back(Event::NotStarted { node, reason });
             }
         }
@@ -256,6 +261,7 @@ impl Shell {
         let Some(pid) = self.slots[node].pid() else {
             return;
         };
+        debug!(node, pid = pid.as_raw_pid(), ?signal, "signal sent");
         let _ = match signal {
             Signal::Terminate => {
                 rustix::process::kill_process_group(pid, rustix::process::Signal::TERM)

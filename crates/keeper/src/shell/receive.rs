@@ -4,6 +4,7 @@ use std::io;
 
 use nervure_protocol::{decode, keeper_to_run::Level};
 use nervure_shm::Received;
+use tracing::{debug, trace};
 
 use super::{event_loop::Shell, lines, slot::Stream};
 use crate::{descendants, machine::Event};
@@ -28,6 +29,7 @@ impl Shell {
 
     pub(super) fn receive_from_node(&mut self, node: usize) {
         for result in self.slots[node].receive(&mut self.buffer) {
+            trace!(node, received = ?result, "message of a node");
             self.events.push_back(match result {
                 Ok(message) => Event::Message { node, message },
                 Err(what) => Event::Misbehaved { node, what },
@@ -58,6 +60,7 @@ impl Shell {
             let Some(end) = descendants::reap(pid) else {
                 continue;
             };
+            debug!(node, pid = pid.as_raw_pid(), ?end, "process ended");
             self.receive_from_node(node);
             for stream in [Stream::Stdout, Stream::Stderr] {
                 for line in self.slots[node].drain(stream) {

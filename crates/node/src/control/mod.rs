@@ -11,6 +11,7 @@ mod pairs;
 mod retry;
 
 use crate::core::{Core, Notice, Notices};
+use crate::diagnostics::emit;
 use edges::Edges;
 use nervure_message::{Header, JsonSample, Metadata};
 use nervure_protocol::MAX_MESSAGE_BYTES;
@@ -90,6 +91,7 @@ impl Control {
                 }
             }
         }
+        emit!(debug, "the connection to the keeper is closed");
         let mut notices = self.core.notices();
         notices.keeper_gone = true;
         let reason = "the keeper is gone".to_owned();
@@ -179,7 +181,7 @@ impl Control {
                 }
                 Err(error) if Shortage::of(&error).is_some() => Err(error),
                 Err(error) => {
-                    eprintln!("nervure: cannot receive from the keeper: {error}");
+                    emit!(warn, %error, "cannot receive from the keeper");
                     return error.kind() == io::ErrorKind::InvalidData;
                 }
             };
@@ -204,7 +206,7 @@ impl Control {
                 }
                 // No other message carries descriptors.
                 Ok(message) => self.handle(message),
-                Err(error) => eprintln!("nervure: ignored a message of the keeper: {error}"),
+                Err(error) => emit!(warn, %error, "ignored a message of the keeper"),
             }
             self.core.socket.consume();
         }
@@ -216,6 +218,7 @@ impl Control {
     fn finish_attachment(&mut self, edge: u32, attached: io::Result<()>) -> bool {
         let now = monotonic_nanos();
         let Err(error) = attached else {
+            emit!(debug, edge, "edge attached");
             let retry = self.unattached.take();
             if retry.is_some_and(|retry| retry.edge == edge) {
                 self.report_status(edge, EdgeState::Working, String::new());
@@ -223,10 +226,11 @@ impl Control {
             return true;
         };
         if Shortage::of(&error).is_none() {
-            eprintln!("nervure: cannot attach edge {edge}: {error}");
+            emit!(warn, edge, %error, "cannot attach an edge");
             return self.report_status(edge, EdgeState::Failed, error.to_string());
         }
         let Some(retry) = &mut self.unattached else {
+            emit!(info, edge, %error, "the attachment of an edge waits");
             self.unattached = Some(Retry::new(edge, now));
             self.report_status(edge, EdgeState::Waiting, error.to_string());
             return false;
@@ -247,6 +251,7 @@ impl Control {
     fn handle(&mut self, message: Message) {
         match message {
             Message::DetachOutput { edge, suspended } => {
+                emit!(debug, edge, suspended, "output edge detached");
                 let answers = self.edges.detach_output(&self.core, edge, suspended);
                 if let Some(input) = answers {
                     // Requests that were sent until now may never be answered.
@@ -254,12 +259,16 @@ impl Control {
                 }
             }
             Message::CloseInput { edge, last } => {
+                emit!(debug, edge, "input edge closed");
                 self.edges.consumer_pairs.detach(edge);
                 self.inbox.close(edge, last);
             }
             Message::LastValue(last) => self.deliver_last_value(&last),
             Message::Wired => self.notify(|notices| notices.wired = true),
-            Message::Start => self.notify(|notices| notices.started = true),
+            Message::Start => {
+                emit!(debug, "the dataflow has started");
+                self.notify(|notices| notices.started = true);
+            }
             Message::Param(param) => {
                 if self.core.set_param(&param) {
                     let notice = Notice::ParamChanged(param);
@@ -270,6 +279,7 @@ impl Control {
                 self.notify(|notices| notices.events.push_back(Notice::Event(event)));
             }
             Message::Stop { reason, .. } => {
+                emit!(debug, reason, "asked to stop");
                 self.core.producer.stop();
                 self.notify(|notices| notices.stop = Some(reason));
             }
@@ -301,7 +311,7 @@ impl Control {
             });
         match sample {
             Ok(sample) => self.inbox.deliver(last.input, sample),
-            Err(error) => eprintln!("nervure: cannot deliver a value of `on_failure`: {error}"),
+            Err(error) => emit!(warn, %error, "cannot deliver a value of `on_failure`"),
         }
     }
 
@@ -329,6 +339,7 @@ impl Control {
         match (status.shortage, self.unmapped.get_mut(&peer)) {
             (Some(_), Some(retry)) => retry.failed_again(now),
             (Some(shortage), None) => {
+                emit!(info, edge, %shortage, "the mapping of a segment waits");
                 self.unmapped.insert(peer, Retry::new(edge, now));
                 self.report_status(edge, EdgeState::Waiting, shortage.to_string());
             }

@@ -15,6 +15,7 @@ use super::request::Request;
 use super::schedule::{DueItem, Schedule};
 use super::wait::{WaitPlan, Waiter};
 use crate::core::Core;
+use crate::diagnostics::emit;
 use crate::error::UnknownName;
 use crate::sample::Sample;
 use crate::sending::Publisher;
@@ -461,7 +462,7 @@ impl Events {
                 misbehaviour,
             } => {
                 let name = &self.names[input as usize];
-                eprintln!("nervure: input {name} is cut off from its producer: {misbehaviour}");
+                emit!(warn, input = %name, %misbehaviour, "an input is cut off from its producer");
                 self.core.send_to_keeper(&Message::Misbehaviour {
                     edge,
                     what: misbehaviour.to_string(),
