@@ -117,9 +117,17 @@ pub enum Command {
     Build {
         /// A dataflow file.
         file: PathBuf,
+        /// Install the Python packages of each node into an environment of its own, by `uv`.
+        #[arg(long)]
+        uv: bool,
         /// Write the built nodes as JSON to stdout.
         #[arg(long)]
         json: bool,
+    },
+    /// Remove what `build --uv` made for a dataflow: the Python environments of its nodes.
+    Clean {
+        /// A dataflow file.
+        file: PathBuf,
     },
     /// Check this machine: kernel, limits, permissions, real-time, Python.
     ///
@@ -159,6 +167,9 @@ pub struct RunArguments {
     /// Run the `build` commands of the nodes first.
     #[arg(long)]
     pub build: bool,
+    /// Run each node with the Python environment that `nervure build --uv` made for it.
+    #[arg(long)]
+    pub uv: bool,
     /// Return when the dataflow is ready, and let it run until `nervure stop`.
     #[arg(long, conflicts_with = "stop_after")]
     pub detach: bool,

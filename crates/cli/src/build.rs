@@ -1,27 +1,38 @@
 //! `nervure build`: runs the build commands of nodes.
 
 use std::{
+    collections::BTreeMap,
     io,
     path::Path,
     process::{Command, ExitCode, Stdio},
 };
 
-use nervure_dataflow::{Dataflow, Host, Node, load, load_for};
+use nervure_dataflow::{Dataflow, Host, Node, load_for};
 
 use serde_json::json;
 
 use crate::{
-    failure::Failure, format::count, hosts::BuiltHost, output, overrides::Overrides, source,
+    environments::{self, Environments, Uv},
+    failure::Failure,
+    format::count,
+    hosts::BuiltHost,
+    output,
+    overrides::Overrides,
+    source,
 };
 
-/// Builds the nodes of a dataflow file, and checks that every program exists afterwards.
-pub fn build(file: &Path, as_json: bool) -> Result<ExitCode, Failure> {
+/// Builds the nodes of a dataflow file, and checks that every program exists afterwards. With
+/// `has_uv`, packages of Python go into an environment for each node.
+pub fn build(file: &Path, has_uv: bool, as_json: bool) -> Result<ExitCode, Failure> {
     let dataflow = source::accept(load_for(file, &BuiltHost { host: &Host }), file)?;
-    let built = run_commands(&dataflow)?;
+    let built = run_commands(&dataflow, file, has_uv)?;
     match built.len() {
         0 => note!("no node has a `build`"),
         number => {
-            let mut report = load(file);
+            let mut report = match has_uv {
+                true => load_for(file, &Environments::of(file)?.host(&Host)),
+                false => load_for(file, &Host),
+            };
             report.require_programs();
             // Warnings were shown before the build.
             if report.has_errors() {
@@ -40,32 +51,59 @@ pub fn build(file: &Path, as_json: bool) -> Result<ExitCode, Failure> {
 }
 
 /// Builds the nodes of a dataflow file before its start.
-pub fn build_first(overrides: &Overrides, file: &Path) -> Result<(), Failure> {
-    run_commands(&overrides.read_to_build(file)?)?;
+pub fn build_first(overrides: &Overrides, file: &Path, has_uv: bool) -> Result<(), Failure> {
+    run_commands(&overrides.read_to_build(file)?, file, has_uv)?;
     Ok(())
+}
+
+/// Removes the Python environments that builds of a dataflow file made.
+pub fn clean(file: &Path) -> Result<ExitCode, Failure> {
+    match environments::remove(file)? {
+        Some(folder) => note!("removed {}", folder.display()),
+        None => note!("there is nothing to remove"),
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Runs the build commands of every node, each with `sh` in the dataflow's folder, up to the first
 /// failure. Returns the ids of the nodes with build commands.
-fn run_commands(dataflow: &Dataflow) -> Result<Vec<&str>, Failure> {
+fn run_commands<'d>(
+    dataflow: &'d Dataflow,
+    file: &Path,
+    has_uv: bool,
+) -> Result<Vec<&'d str>, Failure> {
+    let uv = has_uv.then(|| Uv::find(file)).transpose()?;
     let mut built = Vec::new();
     for node in &dataflow.nodes {
         let Some(commands) = &node.build else {
             continue;
+        };
+        let variables = match &uv {
+            Some(uv) => uv.begin(node)?,
+            None => BTreeMap::new(),
         };
         for line in commands
             .lines()
             .map(str::trim)
             .filter(|line| !line.is_empty())
         {
-            run_command(line, node, &dataflow.directory)?;
+            run_command(line, node, &dataflow.directory, &variables)?;
+        }
+        if let Some(uv) = &uv {
+            uv.finish(node)?;
         }
         built.push(node.id.as_str());
     }
     Ok(built)
 }
 
-fn run_command(line: &str, node: &Node, folder: &Path) -> Result<(), Failure> {
+/// Runs a line of a node's `build`, with `variables` over those of the node.
+fn run_command(
+    line: &str,
+    node: &Node,
+    folder: &Path,
+    variables: &BTreeMap<String, String>,
+) -> Result<(), Failure> {
     note!("{}: {line}", node.id);
     let mut command = Command::new("sh");
     // Stdout is for the data of `nervure build`, not for the output of builds.
@@ -73,11 +111,17 @@ fn run_command(line: &str, node: &Node, folder: &Path) -> Result<(), Failure> {
         .args(["-c", line])
         .current_dir(folder)
         .envs(&node.settings.env)
+        .envs(variables)
         .stdin(Stdio::null())
         .stdout(io::stderr());
     let failed = |what: String| {
-        Failure::internal(format!("the build of node `{}` failed: {what}", node.id))
-            .because(format!("`{line}` in {}", folder.display()))
+        Failure::internal(format!("the build of node `{}` failed: {what}", node.id)).because(
+            format!(
+                "`{line}` in {}, for line {} of the dataflow file",
+                folder.display(),
+                node.line
+            ),
+        )
     };
     let status = command
         .status()

@@ -7,6 +7,7 @@ mod arguments;
 mod build;
 mod complete;
 mod doctor;
+mod environments;
 mod failure;
 mod format;
 mod hosts;
@@ -57,7 +58,8 @@ fn main() -> ExitCode {
         Command::Info { file, quick, json } => info::info(&file, quick, json),
         Command::Validate { files, json } => validate::validate(&files, json),
         Command::Graph { file, json } => validate::graph(&file, json),
-        Command::Build { file, json } => build::build(&file, json),
+        Command::Build { file, uv, json } => build::build(&file, uv, json),
+        Command::Clean { file } => build::clean(&file),
         Command::Completions { shell } => complete::print_script(shell).map(|()| ExitCode::SUCCESS),
         Command::Doctor { json } => doctor::doctor(json),
         Command::New(arguments) => new::new(&arguments),

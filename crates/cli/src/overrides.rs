@@ -5,11 +5,12 @@ use std::path::Path;
 
 use clap::Args;
 use clap_complete::ArgValueCandidates;
-use nervure_dataflow::{Dataflow, Node, load_for, param_value};
+use nervure_dataflow::{Dataflow, Node, Report, load_for, param_value};
 use nervure_protocol::{did_you_mean, params::MAX_NODE_PARAMS_BYTES};
 
 use crate::{
     complete,
+    environments::Environments,
     failure::Failure,
     hosts::{BuiltHost, OverriddenHost},
     source,
@@ -44,7 +45,22 @@ impl Overrides {
     /// As [`Self::read`], for a command that starts the nodes: a program that is not built yet is
     /// an error.
     pub fn read_to_start(&self, file: &Path) -> Result<Dataflow, Failure> {
-        let mut report = load_for(file, &self.host());
+        self.accept_to_start(load_for(file, &self.host()), file)
+    }
+
+    /// As [`Self::read_to_start`], with the nodes in their Python environments.
+    pub fn read_to_start_in(
+        &self,
+        environments: &Environments,
+        file: &Path,
+    ) -> Result<Dataflow, Failure> {
+        let report = load_for(file, &environments.host(&self.host()));
+        let mut dataflow = self.accept_to_start(report, file)?;
+        environments.activate(&mut dataflow)?;
+        Ok(dataflow)
+    }
+
+    fn accept_to_start(&self, mut report: Report, file: &Path) -> Result<Dataflow, Failure> {
         report.require_programs();
         self.apply(source::accept(report, file)?)
     }

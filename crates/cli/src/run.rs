@@ -46,6 +46,7 @@ use serde_json::json;
 use crate::{
     arguments::{RunArguments, RunOptions},
     build,
+    environments::Environments,
     failure::{Failure, IMPERFECT, INTERNAL, KILLED},
     format,
     inspect::list,
@@ -74,9 +75,13 @@ const SETTLING: Duration = Duration::from_millis(500);
 /// Runs the dataflow of a file.
 pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     if arguments.build {
-        build::build_first(&arguments.overrides, &arguments.file)?;
+        build::build_first(&arguments.overrides, &arguments.file, arguments.uv)?;
     }
-    let dataflow = arguments.overrides.read_to_start(&arguments.file)?;
+    let (overrides, file) = (&arguments.overrides, &arguments.file);
+    let dataflow = match arguments.uv {
+        true => overrides.read_to_start_in(&Environments::of(file)?, file)?,
+        false => overrides.read_to_start(file)?,
+    };
     let clock = arguments
         .clock
         .as_deref()

@@ -4,6 +4,7 @@ mod build;
 mod complete;
 mod dataflow;
 mod diagnostics;
+mod environments;
 mod graph;
 mod help;
 mod hostile_text;
