@@ -11,7 +11,7 @@ use nervure_dataflow::{
     UnansweredClient,
 };
 use nervure_keeper::plan::ClockPlan;
-use nervure_protocol::did_you_mean;
+use nervure_protocol::{did_you_mean, wiring::absolute_output};
 use nervure_recorder::{Overview, Recording, played_name};
 
 use crate::{
@@ -301,7 +301,7 @@ fn player(arguments: &ReplayArguments) -> Result<Node, Failure> {
 fn alone(topics: &BTreeSet<&str>, mut player: Node) -> Dataflow {
     player.outputs = topics
         .iter()
-        .map(|name| output((*name).to_owned()))
+        .map(|topic| output(absolute_output(topic)))
         .collect();
     Dataflow {
         name: PLAYER.to_owned(),
@@ -321,8 +321,8 @@ fn output(name: String) -> Output {
     }
 }
 
-/// The dataflow with the player as its first node, without the replaced nodes. The player's outputs
-/// have the names of their topics.
+/// The dataflow with the player as its first node, without the replaced nodes. The player sends
+/// their topics.
 fn replace(
     dataflow: Dataflow,
     replaced: &BTreeSet<usize>,

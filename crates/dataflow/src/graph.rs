@@ -232,10 +232,8 @@ impl Dataflow {
     #[must_use]
     pub fn topic(&self, output: OutputIndex) -> String {
         let node = &self.nodes[output.node];
-        format!(
-            "{}:{}/{}",
-            self.name, node.id, node.outputs[output.output].name
-        )
+        let topic = wiring::topic(&node.id, &node.outputs[output.output].name);
+        format!("{}:{topic}", self.name)
     }
 
     /// The input that an edge leads to.
@@ -306,6 +304,7 @@ fn program_with_field<S: Serializer>(program: &Program, serializer: S) -> Result
         Program::Executable(file) => json!({"executable": {"file": file}}),
         Program::Command(name) => json!({"command": {"name": name}}),
         Program::Dynamic => json!("dynamic"),
+        Program::Operators(operators) => json!({"operators": operators}),
     }
     .serialize(serializer)
 }

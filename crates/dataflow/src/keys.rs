@@ -31,6 +31,8 @@ pub(crate) struct Key {
 pub(crate) enum Status {
     Required,
     Optional,
+    /// Required, unless another key of this list is there.
+    RequiredUnless(&'static [&'static str]),
     /// Reserved for a later version: refused, with what to do until then.
     Later(&'static str),
     /// Known from dora and not supported: refused, with what to do instead.
@@ -78,6 +80,10 @@ pub(crate) enum Shape {
     Names,
     /// `node/service` by name.
     Clients,
+    /// Operators of dora that share a process.
+    Operators,
+    /// The script of an operator, with or without a conda environment.
+    PythonSource,
     Map(&'static Level),
     /// The form of refused keys.
     Anything,
@@ -105,6 +111,9 @@ pub(crate) const SCHEDULING_POLICIES: &[&str] = &["other", "fifo", "rr"];
 pub(crate) const PARAM_TYPES: &[&str] = &["bool", "int", "float", "str", "list"];
 pub(crate) const READY: &[&str] = &["auto", "manual"];
 
+/// Keys that define the program and the outputs of a node in the place of `path`.
+const OTHER_PROGRAMS: &[&str] = &["operator", "operators"];
+
 /// Refused keys that define the program and the outputs of a node in another way. A node with one
 /// of them gets no further findings about a missing path or output.
 pub(crate) const OTHER_KINDS_OF_NODES: &[&str] =
@@ -116,6 +125,8 @@ pub(crate) static LEVELS: &[&Level] = &[
     &NODE,
     &INPUT,
     &OUTPUT,
+    &OPERATOR,
+    &PYTHON_SOURCE,
     &LOOP,
     &ON_FAILURE,
     &PARAM,
@@ -218,10 +229,23 @@ pub(crate) static NODE: Level = Level {
         required("id", Name, "Name of the node, unique in the dataflow."),
         optional("name", Words, "Name to display."),
         optional("description", Words, "Description of the node."),
-        required(
-            "path",
-            Path,
-            "The program: a Python script (`.py`, run with the Python of the active environment) or an executable, both relative to this file, or a command on the PATH. `dynamic`: the node is started by hand, and can join and rejoin while the dataflow runs.",
+        Key {
+            status: Status::RequiredUnless(OTHER_PROGRAMS),
+            ..required(
+                "path",
+                Path,
+                "The program: a Python script (`.py`, run with the Python of the active environment) or an executable, both relative to this file, or a command on the PATH. `dynamic`: the node is started by hand, and can join and rejoin while the dataflow runs.",
+            )
+        },
+        optional(
+            "operators",
+            Operators,
+            "Operators of dora, which one process hosts (see operator). The node has their inputs and outputs, named `operator/input` and `operator/output`; a source is `node/operator/output`.",
+        ),
+        optional(
+            "operator",
+            Map(&OPERATOR),
+            "A single operator (see operator). Sources may leave out its id: `node/output`.",
         ),
         optional(
             "args",
@@ -402,16 +426,6 @@ pub(crate) static NODE: Level = Level {
             "Nodes in the form of old versions.",
         ),
         unsupported(
-            "operator",
-            "make the operator a node of its own, with a `path`",
-            "Operator in a shared process.",
-        ),
-        unsupported(
-            "operators",
-            "make each operator a node of its own, with a `path`",
-            "Operators in a shared process.",
-        ),
-        unsupported(
             "ros2",
             "write a node that talks to ROS 2",
             "Bridge to ROS 2.",
@@ -559,6 +573,77 @@ pub(crate) static OUTPUT: Level = Level {
     ],
 };
 
+pub(crate) static OPERATOR: Level = Level {
+    name: "operator",
+    noun: "an operator",
+    keys: &[
+        optional(
+            "id",
+            Name,
+            "Name of the operator, unique in the node. Required in `operators`; in `operator`, the default is `op`.",
+        ),
+        optional("name", Words, "Name to display."),
+        optional("description", Words, "Description of the operator."),
+        Key {
+            status: Status::RequiredUnless(&["shared-library", "wasm"]),
+            ..required(
+                "python",
+                PythonSource,
+                "A Python script with a class `Operator`, relative to this file, or a map (see python).",
+            )
+        },
+        Key {
+            aliases: &["shared_library"],
+            ..optional(
+                "shared-library",
+                Path,
+                "A shared library with dora's C interface for operators, relative to this file. `build/detect` is the file `build/libdetect.so`.",
+            )
+        },
+        optional(
+            "build",
+            Words,
+            "Commands that `nervure build` runs in the folder of this file, one a line.",
+        ),
+        optional(
+            "inputs",
+            Inputs,
+            "Inputs by the operator's own names, as those of a node.",
+        ),
+        optional(
+            "outputs",
+            Outputs,
+            "Outputs by the operator's own names, as those of a node.",
+        ),
+        optional("input_types", Types, "Types of inputs by name."),
+        optional("output_types", Types, "Types of outputs by name."),
+        unsupported(
+            "wasm",
+            "build the operator as a shared library, and name it in `shared-library`",
+            "Operator in WebAssembly.",
+        ),
+        unsupported("send_stdout_as", LOGS, "Output for what the node prints."),
+        unsupported("send_logs_as", LOGS, "Output for what the node logs."),
+    ],
+};
+
+pub(crate) static PYTHON_SOURCE: Level = Level {
+    name: "python",
+    noun: "`python`",
+    keys: &[
+        required(
+            "source",
+            Path,
+            "A Python script with a class `Operator`, relative to this file.",
+        ),
+        optional(
+            "conda_env",
+            Words,
+            "The conda environment whose Python runs the operator.",
+        ),
+    ],
+};
+
 pub(crate) static LOOP: Level = Level {
     name: "loop",
     noun: "`loop`",
@@ -698,7 +783,10 @@ impl Level {
 
 impl Key {
     pub fn is_usable(&self) -> bool {
-        matches!(self.status, Status::Required | Status::Optional)
+        matches!(
+            self.status,
+            Status::Required | Status::Optional | Status::RequiredUnless(_)
+        )
     }
 }
 
@@ -735,6 +823,8 @@ impl Shape {
             Number => "a number".to_owned(),
             Names => "a list of names".to_owned(),
             Clients => "a map from names to `node/service`".to_owned(),
+            Operators => "a list of operators".to_owned(),
+            PythonSource => "the path of a script, or a map".to_owned(),
             Boolean => "`true` or `false`".to_owned(),
             Map(_) => "a map".to_owned(),
             Anything => "anything".to_owned(),

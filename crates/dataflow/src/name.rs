@@ -8,13 +8,19 @@ use crate::quote::{is_invisible, quoted};
 
 /// Longest name, in bytes. Names are part of topics, log lines and file names.
 pub const MAX_NAME_BYTES: usize = 64;
+/// Longest name of an input or output, in bytes, with its slashes.
+pub const MAX_PORT_NAME_BYTES: usize = 2 * MAX_NAME_BYTES + 1;
 /// Longest name of a type, in bytes.
 const MAX_TYPE_BYTES: usize = 128;
 
 /// The grammar of names, for messages.
 pub(crate) const NAME_GRAMMAR: &str = "letters a-z, digits, `_`, `-` and `.`, not `-` or `.` first";
 
-/// Checks that `text` can be the name of a dataflow, a node, an input or an output.
+/// The grammar of names of inputs and outputs, for messages.
+pub(crate) const PORT_NAME_GRAMMAR: &str =
+    "letters a-z, digits, `_`, `-` and `.`, not `-` or `.` first; `/` between parts";
+
+/// Checks that `text` can be the name of a dataflow or a node.
 ///
 /// A name is 1 to 64 ASCII letters, digits, `_`, `-` and `.`, and begins with neither `-` (options)
 /// nor `.` (`..`).
@@ -41,6 +47,36 @@ pub fn check_name(text: &str) -> Result<(), String> {
         return Err(format!("begins with `{}`", &text[..1]));
     }
     Ok(())
+}
+
+/// Checks that `text` can be the name of an input or an output: names as of [`check_name`], with a
+/// slash between them.
+///
+/// # Errors
+/// As [`check_name`].
+pub(crate) fn check_port_name(text: &str) -> Result<(), String> {
+    if !text.contains('/') {
+        return check_name(text);
+    }
+    if text.len() > MAX_PORT_NAME_BYTES {
+        return Err(format!(
+            "is {} bytes long; the limit is {MAX_PORT_NAME_BYTES}",
+            text.len()
+        ));
+    }
+    text.split('/').try_for_each(|part| match part {
+        "" => Err("has an empty part: `/` stands between two names".to_owned()),
+        _ => check_name(part),
+    })
+}
+
+/// A valid name of an input or output close to `text`, if it can be guessed.
+pub(crate) fn repair_port_name(text: &str) -> Option<String> {
+    let parts = text.split('/').filter(|part| !part.is_empty());
+    let repaired: Option<Vec<String>> = parts.map(repair_name).collect();
+    repaired
+        .map(|parts| parts.join("/"))
+        .filter(|name| check_port_name(name).is_ok())
 }
 
 /// A valid name close to `text`, if it can be guessed.
@@ -203,6 +239,22 @@ mod tests {
         ] {
             assert!(check_name(name).is_err(), "{name:?}");
         }
+    }
+
+    #[test]
+    fn names_of_inputs_and_outputs_may_have_parts() {
+        let long = format!("{}/{}", "n".repeat(64), "n".repeat(64));
+        for name in ["image", "camera/image", "a/b/c", &long] {
+            assert_eq!(check_port_name(name), Ok(()), "{name}");
+        }
+        for name in ["", "/", "/a", "a/", "a//b", "a/../b", "a/-b", "a /b", "a:b"] {
+            assert!(check_port_name(name).is_err(), "{name:?}");
+        }
+        assert_eq!(
+            repair_port_name("/left camera//image/").as_deref(),
+            Some("left_camera/image")
+        );
+        assert_eq!(repair_port_name("../../etc"), None);
     }
 
     #[test]

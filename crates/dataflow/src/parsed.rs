@@ -39,6 +39,17 @@ pub(crate) struct ParsedNode {
     pub services_complete: bool,
     pub clients: Vec<ParsedClient>,
     pub shared_memory: Option<u64>,
+    /// The id of the only operator of a node with `operator`: sources may leave it out.
+    pub single_operator: Option<String>,
+}
+
+impl ParsedNode {
+    /// The name by which sources can refer to an output: without the id of a single operator.
+    pub fn source_name<'o>(&self, output: &'o ParsedOutput) -> &'o str {
+        let own = |operator: &String| output.name.text.strip_prefix(operator)?.strip_prefix('/');
+        let short = self.single_operator.as_ref().and_then(own);
+        short.unwrap_or(&output.name.text)
+    }
 }
 
 #[derive(Debug)]

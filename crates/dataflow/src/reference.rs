@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::diagnostic::Code;
-use crate::keys::{LEVELS, Level, Status};
+use crate::keys::{Key, LEVELS, Level, Status};
 
 /// The reference page of dataflow files, in Markdown: every key and every code of a finding.
 #[must_use]
@@ -44,8 +44,9 @@ nodes:
 `nervure validate FILE` checks a file, `nervure schema` prints a JSON schema for editors. This page is generated from the
 table of keys in `crates/dataflow`; a test keeps it up to date.
 
-Names have 1 to 64 characters: letters (a-z, A-Z), digits, `_`, `-` and `.`. The first is neither `-` nor `.`. In words
-such as `on-failure` and `drop_oldest`, `-` and `_` are the same.
+Names have 1 to 64 characters: letters (a-z, A-Z), digits, `_`, `-` and `.`. The first is neither `-` nor `.`. Names of
+inputs and outputs may consist of several such names with `/` between them, 129 characters together. In words such as
+`on-failure` and `drop_oldest`, `-` and `_` are the same.
 
 Durations have a unit, here and on the command line: `500ns`, `500us`, `15ms`, `2s`, `10min`, `1h`. Keys that dora has as
 well also accept a number of seconds without a unit. Sizes have a unit: `B`, `kB`, `kiB`, `MB`, `MiB`, `GB`, `GiB`, `TB`
@@ -63,10 +64,17 @@ fn heading(level: &Level) -> String {
 fn usable_keys(level: &Level, page: &mut String) {
     page.push_str("| key | value | |\n| --- | --- | --- |\n");
     for key in level.usable() {
-        let required = if let Status::Required = key.status {
-            " **Required.**"
-        } else {
-            ""
+        let required = match key.status {
+            Status::Required => " **Required.**".to_owned(),
+            Status::RequiredUnless(others) => {
+                let others: Vec<String> = others
+                    .iter()
+                    .filter(|other| level.find(other).is_some_and(Key::is_usable))
+                    .map(|other| format!("`{other}`"))
+                    .collect();
+                format!(" **Required**, except with {}.", others.join(" or "))
+            }
+            _ => String::new(),
         };
         let aliases: String = key
             .aliases

@@ -29,8 +29,8 @@ pub struct UnansweredClient {
 
 impl Dataflow {
     /// Replaces the nodes with the indices `replaced` by `stand_in`, which becomes the first node;
-    /// the others keep their order. After its own outputs it gets those of the replaced nodes,
-    /// named `node/output`, and the requests of replaced clients come from it.
+    /// the others keep their order. After its own outputs it gets those of the replaced nodes, which
+    /// keep their topics, and the requests of replaced clients come from it.
     ///
     /// # Errors
     /// [`UnansweredClient`] if a remaining node is the client of a replaced one.
@@ -116,7 +116,7 @@ impl Renumbering {
             nodes.push(STAND_IN);
             for (output, spec) in old.outputs.iter().enumerate() {
                 outputs.insert(OutputIndex { node, output }, stand_in.outputs.len());
-                let name = wiring::topic(&old.id, &spec.name);
+                let name = wiring::absolute_output(&wiring::topic(&old.id, &spec.name));
                 stand_in.outputs.push(Output {
                     name,
                     ..spec.clone()

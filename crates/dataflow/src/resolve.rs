@@ -91,7 +91,12 @@ impl Resolver<'_> {
             return None;
         };
         let producer = &self.parsed.nodes[node_index];
-        let Some(&output_index) = self.by_output.get(&(node_index, output.text.as_str())) else {
+        let by_name = |name: &str| self.by_output.get(&(node_index, name)).copied();
+        let of_operator = || {
+            let operator = producer.single_operator.as_ref()?;
+            by_name(&format!("{operator}/{}", output.text))
+        };
+        let Some(output_index) = by_name(&output.text).or_else(of_operator) else {
             // An output that could not be read may be this one.
             if producer.outputs_complete {
                 findings.push_error_with(|| self.unknown_output(producer, node, output));
@@ -123,22 +128,23 @@ impl Resolver<'_> {
             .by_id
             .get(source.text.as_str())
             .or_else(|| self.by_id.get(node));
-        let outputs = index.map_or(&[][..], |&index| &self.parsed.nodes[index].outputs);
-        let written = outputs.iter().find(|known| known.name.text == output);
-        match (written, outputs) {
-            (Some(output), _) | (None, [output]) => {
-                let suggestion = format!("{node}/{}", output.name.text);
+        let producer = index.map(|&index| &self.parsed.nodes[index]);
+        let names: Vec<&str> = producer.map_or_else(Vec::new, |producer| {
+            let outputs = producer.outputs.iter();
+            outputs.map(|known| producer.source_name(known)).collect()
+        });
+        let written = names.iter().find(|name| **name == output);
+        match (written, names.as_slice()) {
+            (Some(name), _) | (None, [name]) => {
+                let suggestion = format!("{node}/{name}");
                 finding.nearest(Some(&suggestion), || None)
             }
             (None, []) => finding,
-            (None, outputs) => {
-                let names = outputs.iter().map(|output| output.name.text.as_str());
-                finding.hint(format!(
-                    "the outputs of {} are {}",
-                    quoted(node),
-                    listed(names)
-                ))
-            }
+            (None, names) => finding.hint(format!(
+                "the outputs of {} are {}",
+                quoted(node),
+                listed(names.iter().copied())
+            )),
         }
     }
 
@@ -173,7 +179,7 @@ impl Resolver<'_> {
             producer
                 .outputs
                 .iter()
-                .map(|known| known.name.text.as_str())
+                .map(|known| producer.source_name(known))
         };
         let message = format!(
             "the node {} has no output {}",

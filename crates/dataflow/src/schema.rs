@@ -3,9 +3,13 @@
 use serde_json::{Map, Value, json};
 
 use crate::keys::{
-    DATAFLOW, INPUT, Key, LEVELS, Level, NODE, ON_FAILURE, OUTPUT, PARAM, Shape, Status,
+    DATAFLOW, INPUT, Key, LEVELS, Level, NODE, ON_FAILURE, OPERATOR, OUTPUT, PARAM, PYTHON_SOURCE,
+    Shape, Status,
 };
-use crate::name::MAX_NAME_BYTES;
+use crate::name::{MAX_NAME_BYTES, MAX_PORT_NAME_BYTES};
+
+/// A part of the name of an input or output, as a pattern.
+const PART: &str = "[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}";
 
 /// The JSON schema of a dataflow file, draft 2020-12.
 ///
@@ -45,11 +49,31 @@ fn level_schema(level: &Level) -> Value {
         .filter(is_required)
         .map(|key| key.name)
         .collect();
-    json!({
+    let mut schema = json!({
         "type": "object",
         "properties": properties,
         "required": required,
         "additionalProperties": false,
+    });
+    let fields = schema.as_object_mut().into_iter();
+    for (fields, one_of) in fields.zip(alternatives(level)) {
+        fields.insert("oneOf".to_owned(), one_of);
+    }
+    schema
+}
+
+/// The keys of which a map needs exactly one.
+fn alternatives(level: &Level) -> Option<Value> {
+    level.keys.iter().find_map(|key| {
+        let Status::RequiredUnless(others) = key.status else {
+            return None;
+        };
+        let others = others.iter().filter_map(|other| level.find(other));
+        let names = std::iter::once(key)
+            .chain(others)
+            .filter(|key| key.is_usable())
+            .flat_map(|key| std::iter::once(&key.name).chain(key.aliases));
+        Some(names.map(|name| json!({ "required": [name] })).collect())
     })
 }
 
@@ -65,11 +89,14 @@ fn shape_schema(shape: Shape) -> Value {
     let text = json!({ "type": "string", "minLength": 1 });
     let name_pattern = format!("^[A-Za-z0-9_][A-Za-z0-9_.-]{{0,{}}}$", MAX_NAME_BYTES - 1);
     let names = || json!({ "pattern": name_pattern });
+    let port_pattern = format!("^{PART}(/{PART})*$");
+    let ports = || json!({ "pattern": port_pattern, "maxLength": MAX_PORT_NAME_BYTES });
+    let port = || json!({ "type": "string", "pattern": port_pattern });
     let reference = |level: &Level| json!({ "$ref": format!("#/$defs/{}", level.name) });
     match shape {
         Shape::Words | Shape::Path => text,
         Shape::Name => json!({ "type": "string", "pattern": name_pattern }),
-        Shape::Source => json!({ "type": "string", "pattern": "^[^/]+/[^/]+(/[^/]+/[^/]+)?$" }),
+        Shape::Source => json!({ "type": "string", "pattern": "^[^/]+(/[^/]+)+$" }),
         Shape::Type => json!({ "type": "string", "pattern": "^[!-?A-~]+(@[1-9][0-9]*)?$" }),
         Shape::Integer(range) => {
             json!({ "type": "integer", "minimum": range.start(), "maximum": range.end() })
@@ -103,20 +130,20 @@ fn shape_schema(shape: Shape) -> Value {
         Shape::Nodes => json!({ "type": "array", "minItems": 1, "items": reference(&NODE) }),
         Shape::Inputs => json!({
             "type": ["object", "null"],
-            "propertyNames": names(),
+            "propertyNames": ports(),
             "additionalProperties": { "oneOf": [shape_schema(Shape::Source), reference(&INPUT)] },
         }),
         Shape::Outputs => json!({ "oneOf": [
-            { "type": "array", "items": shape_schema(Shape::Name), "uniqueItems": true },
+            { "type": "array", "items": port(), "uniqueItems": true },
             {
                 "type": ["object", "null"],
-                "propertyNames": names(),
+                "propertyNames": ports(),
                 "additionalProperties": { "oneOf": [{ "type": "null" }, reference(&OUTPUT)] },
             },
         ] }),
         Shape::Types => json!({
             "type": ["object", "null"],
-            "propertyNames": names(),
+            "propertyNames": ports(),
             "additionalProperties": shape_schema(Shape::Type),
         }),
         Shape::LastValues => json!({ "oneOf": [
@@ -144,6 +171,10 @@ fn shape_schema(shape: Shape) -> Value {
             "propertyNames": names(),
             "additionalProperties": { "type": "string", "pattern": "^[^/]+/[^/]+$" },
         }),
+        Shape::Operators => {
+            json!({ "type": "array", "minItems": 1, "items": reference(&OPERATOR) })
+        }
+        Shape::PythonSource => json!({ "oneOf": [text, reference(&PYTHON_SOURCE)] }),
         Shape::Number => json!({ "type": "number" }),
         Shape::Boolean => json!({ "type": "boolean" }),
         Shape::Map(level) => reference(level),

@@ -50,8 +50,8 @@ fn one_file_contains_every_key() {
         .values()
         .chain([&schema]);
     let keys = levels.flat_map(|level| level["properties"].as_object().unwrap().keys());
-    for key in keys.filter(|key| !["shared_memory_pool_size", "on-failure"].contains(&key.as_str()))
-    {
+    let aliases = ["shared_memory_pool_size", "on-failure", "shared_library"];
+    for key in keys.filter(|key| !aliases.contains(&key.as_str())) {
         assert!(
             text.contains(&format!("{key}:")),
             "tests/good/every-key.yml has no `{key}`"
@@ -176,6 +176,22 @@ fn dashes_and_underscores_are_the_same_in_words_and_keys() {
     );
     assert_eq!(one.nodes[0].settings.on_failure.len(), 1);
     assert_eq!(of(file("on_failure", "on-failure", "drop-newest")), one);
+}
+
+#[test]
+fn sources_may_leave_out_the_id_of_a_single_operator() {
+    let file = |source: &str| {
+        format!(
+            "nodes: [{{id: a, operator: {{python: camera.py, outputs: [image]}}}}, \
+             {{id: b, operator: {{id: view, python: camera.py, inputs: {{image: {source}}}}}}}]"
+        )
+    };
+    let of = |source: &str| parse("a.yml", file(source).as_bytes()).dataflow;
+    let short = of("a/image").unwrap();
+    assert_eq!(short.topic(short.edges[0].from), "a:a/op/image");
+    assert_eq!(short.nodes[1].inputs[0].name, "view/image");
+    assert_eq!(of("a/op/image"), Some(short));
+    assert_eq!(of("a/view/image"), None);
 }
 
 fn fixtures() -> Vec<(String, Report)> {

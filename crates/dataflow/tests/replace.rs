@@ -5,6 +5,7 @@ mod support;
 use std::collections::{BTreeSet, HashSet};
 
 use nervure_dataflow::{Dataflow, Node, Source};
+use nervure_protocol::wiring;
 use proptest::prelude::*;
 use serde_json::json;
 use support::parse;
@@ -92,9 +93,8 @@ fn stand_in() -> Node {
 /// The connections of the nodes that are not replaced, by names.
 fn wiring(dataflow: &Dataflow, replaced: &BTreeSet<usize>) -> HashSet<String> {
     let nodes = &dataflow.nodes;
-    let topic = |node: usize, output: usize| match &*nodes[node].id {
-        STAND_IN => nodes[node].outputs[output].name.clone(),
-        id => format!("{id}/{}", nodes[node].outputs[output].name),
+    let topic = |node: usize, output: usize| {
+        wiring::topic(&nodes[node].id, &nodes[node].outputs[output].name)
     };
     let id = |node: usize| {
         if replaced.contains(&node) {

@@ -15,7 +15,8 @@ mod shell;
 
 pub use shell::{
     KeeperError,
-    process::{hang_up_with_parent, python},
+    process::hang_up_with_parent,
+    program::{python, words as program_words},
     python_path::python_path,
     serve,
 };

@@ -12,6 +12,7 @@ mod log_files;
 mod log_writer;
 mod outbox;
 pub(crate) mod process;
+pub(crate) mod program;
 pub(crate) mod python_path;
 mod receive;
 mod report_link;

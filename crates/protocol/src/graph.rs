@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{nanos, params::ParamSpec};
 
+/// The environment variable with the operators of a node, as JSON.
+pub const OPERATORS_VARIABLE: &str = "NERVURE_OPERATORS";
+
 /// The settings of a node that its keeper takes from the file unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -62,6 +65,54 @@ pub enum Program {
     Command(String),
     /// Nothing that the keeper starts: a process that is started by hand joins as the node.
     Dynamic,
+    /// Operators of dora, all of the same kind, which one process hosts.
+    Operators(Vec<OperatorSpec>),
+}
+
+/// An operator: a part of a node that gets its inputs by calls. The inputs and outputs of the node
+/// are named `operator/input` and `operator/output`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OperatorSpec {
+    /// Its id, unique in the node.
+    pub id: String,
+    /// Its code.
+    #[serde(flatten)]
+    pub source: OperatorSource,
+    /// The conda environment of its Python.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conda_env: Option<String>,
+    /// Its inputs, by its own names.
+    pub inputs: Vec<String>,
+    /// Its outputs, by its own names.
+    pub outputs: Vec<String>,
+}
+
+/// The code of an operator. Paths are absolute.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OperatorSource {
+    /// A script with a class `Operator`.
+    Python(PathBuf),
+    /// A shared library with the functions of dora's C interface.
+    SharedLibrary(PathBuf),
+}
+
+impl Program {
+    /// The environment variable that a host of operators reads, with its value: the operators as
+    /// JSON. `None` for other programs.
+    ///
+    /// # Panics
+    /// If a path is not UTF-8; those of a dataflow file are.
+    #[must_use]
+    pub fn environment(&self) -> Option<(&'static str, String)> {
+        match self {
+            Self::Operators(operators) => Some((
+                OPERATORS_VARIABLE,
+                serde_json::to_string(operators).expect("operators can be written as JSON"),
+            )),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for Program {
@@ -70,6 +121,10 @@ impl fmt::Display for Program {
             Self::Python(path) | Self::Executable(path) => path.display().fmt(f),
             Self::Command(name) => name.fmt(f),
             Self::Dynamic => "dynamic".fmt(f),
+            Self::Operators(operators) => {
+                let ids: Vec<&str> = operators.iter().map(|one| one.id.as_str()).collect();
+                write!(f, "operators {}", ids.join(", "))
+            }
         }
     }
 }

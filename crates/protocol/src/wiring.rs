@@ -5,13 +5,22 @@ use serde::{Deserialize, Serialize};
 /// Maximum number of inputs of a node: the number of bits of its doorbell.
 pub const MAX_NODE_INPUTS: u32 = 64 * 64 - 1;
 
-/// The name of a topic: `node/output`. Outputs of a node that plays a recording are named after the
-/// topics that they replay, and keep that name; no output of a dataflow file contains a slash.
+/// The name of a topic: `node/output`. A node that plays a recording sends the topics of other
+/// nodes: its outputs are named by [`absolute_output`], and keep that name.
 pub fn topic(node: &str, output: &str) -> String {
-    if output.contains('/') {
-        output.to_owned()
-    } else {
-        format!("{node}/{output}")
+    match output.strip_prefix('/') {
+        Some(topic) => topic.to_owned(),
+        None => format!("{node}/{output}"),
+    }
+}
+
+/// The name of an output that sends `topic`, whatever node it belongs to: no output of a dataflow
+/// file begins with a slash. A topic without a slash names no node, and becomes an output like any
+/// other.
+pub fn absolute_output(topic: &str) -> String {
+    match topic.contains('/') {
+        true => format!("/{topic}"),
+        false => topic.to_owned(),
     }
 }
 
@@ -138,4 +147,19 @@ pub enum EdgeState {
     /// A state of a later version.
     #[serde(other)]
     Unknown,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_output_of_a_player_keeps_its_topic() {
+        assert_eq!(topic("camera", "image"), "camera/image");
+        assert_eq!(topic("runtime", "detect/boxes"), "runtime/detect/boxes");
+        for name in ["camera/image", "runtime/detect/boxes"] {
+            assert_eq!(topic("replay", &absolute_output(name)), name);
+        }
+        assert_eq!(topic("replay", &absolute_output("map")), "replay/map");
+    }
 }

@@ -8,7 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use nervure_node::{
-    Envelope, Event, Events, Handle, Node, Publisher, SendError, Wait, monotonic_nanos,
+    Envelope, Event, Events, Handle, Node, Publisher, SendError, Wait, absolute_output,
+    monotonic_nanos,
 };
 
 use crate::channel::{Channel, Message};
@@ -100,8 +101,8 @@ pub fn played_name<'a>(topic: &'a str, renamed: &'a BTreeMap<String, String>) ->
         .map_or(topic.strip_prefix('/').unwrap_or(topic), String::as_str)
 }
 
-/// Publishes the recorded messages on those outputs of `node` that have the name of a topic
-/// ([`played_name`]), in order of time.
+/// Publishes the recorded messages on those outputs of `node` that are named after their topic
+/// ([`played_name`], [`absolute_output`]), in order of time.
 ///
 /// Calls `say` with messages for the user. Delays are reported at most once a second.
 ///
@@ -135,8 +136,8 @@ pub fn play(
         thread::scope(|scope| {
             let (sender, receiver) = sync_channel(READ_AHEAD);
             let wanted = |channel: &Channel| {
-                let name = played_name(&channel.topic, &options.renamed);
-                outputs.iter().any(|output| output == name)
+                let name = absolute_output(played_name(&channel.topic, &options.renamed));
+                outputs.contains(&name)
             };
             thread::Builder::new()
                 .name("nervure-read".to_owned())
@@ -276,10 +277,10 @@ impl Player<'_> {
                 let samples = SampleChannel::new(&message.channel)
                     .inspect_err(|reason| (self.say)(&format!("{topic} is not played: {reason}")))
                     .ok();
-                let output = played_name(topic, self.renamed);
+                let output = absolute_output(played_name(topic, self.renamed));
                 let publisher = self
                     .handle
-                    .output(output)
+                    .output(&output)
                     .expect("only topics that are outputs are read");
                 place.insert(Track {
                     samples,

@@ -94,11 +94,15 @@ pub fn attach(arguments: &AttachArguments) -> Result<ExitCode, Failure> {
 /// program.
 fn command(attached: &Attached, words: &[String]) -> Result<Command, Failure> {
     let mut own = match &attached.program {
-        Program::Python(script) => {
-            let python = nervure_keeper::python(&attached.env).map_err(Failure::invalid)?;
-            vec![python.display().to_string(), script.display().to_string()]
+        Program::Dynamic => vec![attached.program.to_string()],
+        program => {
+            let words = nervure_keeper::program_words(program, &attached.env);
+            let words = words.map_err(Failure::invalid)?;
+            words
+                .iter()
+                .map(|word| word.display().to_string())
+                .collect()
         }
-        program => vec![program.to_string()],
     };
     own.extend(attached.args.iter().cloned());
     let words = match words {
@@ -118,7 +122,8 @@ fn command(attached: &Attached, words: &[String]) -> Result<Command, Failure> {
     command
         .args(&words[1..])
         .current_dir(&attached.folder)
-        .envs(&attached.env);
+        .envs(&attached.env)
+        .envs(attached.program.environment());
     command.env_remove(CONTROL_FD_VARIABLE);
     if let Some(path) = nervure_keeper::python_path(&attached.env) {
         command.env("PYTHONPATH", path);

@@ -55,7 +55,7 @@ fn read_input_map(reader: &mut Reader<'_>, value: &Value) -> Vec<ParsedInput> {
 
 fn read_input(reader: &mut Reader<'_>, entry: &Entry) -> Option<ParsedInput> {
     let Entry { key: name, value } = entry;
-    let is_named = reader.check_name(name, "input");
+    let is_named = reader.check_port_name(name, "input");
     let input = if let Kind::Map(_) = value.kind {
         read_long_input(reader, name, value)
     } else {

@@ -85,16 +85,16 @@ pub(crate) fn read_keys<'t>(
                 reader.report(refused_key(Code::UnsupportedKey, reason, &entry.key, hint));
                 keys.refused.push(key.name);
             }
-            Status::Required | Status::Optional => match keys.entry(key.name) {
-                Some(first) => reader.report(duplicate_key(&entry.key, &first.key)),
-                None => keys.found.push((key, entry)),
-            },
+            Status::Required | Status::Optional | Status::RequiredUnless(_) => {
+                match keys.entry(key.name) {
+                    Some(first) => reader.report(duplicate_key(&entry.key, &first.key)),
+                    None => keys.found.push((key, entry)),
+                }
+            }
         }
     }
     for key in level.keys {
-        if let Status::Required = key.status
-            && is_missing(key, &keys)
-        {
+        if is_missing(key, &keys) {
             reader.report(missing_key(value.span, key, level, entries));
         }
     }
@@ -133,16 +133,22 @@ pub(crate) fn duplicate_name(code: Code, what: &str, name: &Text, first: Span) -
         .related(first, "first here")
 }
 
-/// A node of another kind, which is refused, has no `path` in the first place.
+/// Whether a required key is absent. A node of another kind, which is refused, has no `path` in the
+/// first place.
 fn is_missing(key: &Key, keys: &Keys<'_>) -> bool {
-    let is_of_another_kind = || {
-        OTHER_KINDS_OF_NODES
-            .iter()
-            .any(|name| keys.is_refused(name))
+    let is_there = |name: &str| keys.entry(name).is_some() || keys.is_refused(name);
+    let others: &[&str] = match key.status {
+        Status::Required => &[],
+        Status::RequiredUnless(others) => others,
+        _ => return false,
     };
-    keys.entry(key.name).is_none()
-        && !keys.is_refused(key.name)
-        && !(key.name == "path" && is_of_another_kind())
+    let is_of_another_kind = || {
+        key.name == "path"
+            && OTHER_KINDS_OF_NODES
+                .iter()
+                .any(|name| keys.is_refused(name))
+    };
+    !is_there(key.name) && !others.iter().any(|other| is_there(other)) && !is_of_another_kind()
 }
 
 /// `near` is the key that was probably meant.
@@ -200,7 +206,13 @@ fn missing_key(map: Span, key: &Key, level: &Level, entries: &[Entry]) -> Findin
             kind: Kind::Text(id),
             span,
             ..
-        }) => (format!("the node {}", quoted(id)), *span),
+        }) => {
+            let noun = level
+                .noun
+                .split_once(' ')
+                .map_or(level.noun, |(_, noun)| noun);
+            (format!("the {noun} {}", quoted(id)), *span)
+        }
         _ => (
             level.noun.to_owned(),
             entries.first().map_or(map, |entry| entry.key.span),

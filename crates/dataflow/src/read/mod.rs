@@ -10,6 +10,7 @@ pub(crate) mod json;
 mod last_values;
 mod map;
 mod node;
+mod operators;
 mod outputs;
 mod params;
 mod program;

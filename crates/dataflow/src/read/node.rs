@@ -9,10 +9,11 @@ use super::environment::read_environment;
 use super::inputs::read_inputs;
 use super::last_values::read_last_values;
 use super::map::{Keys, read_keys};
+use super::operators::{ProgramAndPorts, read_operators};
 use super::outputs::read_outputs;
 use super::params::read_params;
-use super::program::{ProgramLocator, read_arguments, read_program};
-use super::reader::{Reader, wrong_type};
+use super::program::{ProgramLocator, read_arguments, read_build, read_program};
+use super::reader::Reader;
 use super::restart::read_restart;
 use super::scheduling::{read_processors, read_scheduling};
 use super::services::{read_clients, read_services};
@@ -21,7 +22,7 @@ use crate::diagnostic::{Code, Finding};
 use crate::keys::{LOOP, NODE, READY, Shape};
 use crate::parsed::{ParsedInput, ParsedNode};
 use crate::quote::{listed, quoted};
-use crate::tree::{Kind, Text, Value};
+use crate::tree::{Text, Value};
 
 /// Ids that begin the names of timers.
 const RESERVED_IDS: &[&str] = &["nervure", "dora"];
@@ -49,23 +50,23 @@ pub(super) fn read_node(
     if let Some(id) = &id {
         check_not_reserved(reader, id);
     }
-    let (inputs, inputs_complete) = read_inputs(reader, &keys);
-    let (outputs, outputs_complete) = read_outputs(reader, &keys);
+    let code = match read_operators(reader, &host.programs, &keys) {
+        Some(operators) => operators,
+        None => own_program(reader, host, &keys),
+    };
     let (services, services_complete) = read_services(reader, &keys);
     let mut node = ParsedNode {
         id,
         span: value.span,
         name: read_words(reader, &keys, "name"),
         description: read_words(reader, &keys, "description"),
-        program: read_program(reader, &host.programs, &keys),
+        program: code.program,
         settings: NodeSettings::default(),
-        build: keys
-            .value_if_any("build")
-            .and_then(|value| read_build(reader, value)),
-        inputs,
-        inputs_complete,
-        outputs,
-        outputs_complete,
+        build: code.build,
+        inputs: code.inputs,
+        inputs_complete: code.inputs_complete,
+        outputs: code.outputs,
+        outputs_complete: code.outputs_complete,
         services,
         services_complete,
         clients: keys
@@ -73,6 +74,7 @@ pub(super) fn read_node(
             .map(|value| read_clients(reader, value))
             .unwrap_or_default(),
         shared_memory: read_shared_memory(reader, &keys),
+        single_operator: code.single,
     };
     node.settings = read_settings(reader, host, &keys, &node);
     if let (false, Some(entry)) = (may_connect(&node), keys.entry("startup_timeout")) {
@@ -82,6 +84,23 @@ pub(super) fn read_node(
         reader.report(finding.hint("remove it"));
     }
     Some(node)
+}
+
+/// The program of a node without operators, with its inputs and outputs.
+fn own_program(reader: &mut Reader<'_>, host: &Host<'_>, keys: &Keys<'_>) -> ProgramAndPorts {
+    let (inputs, inputs_complete) = read_inputs(reader, keys);
+    let (outputs, outputs_complete) = read_outputs(reader, keys);
+    ProgramAndPorts {
+        program: read_program(reader, &host.programs, keys),
+        build: keys
+            .value_if_any("build")
+            .and_then(|value| read_build(reader, value)),
+        inputs,
+        outputs,
+        inputs_complete,
+        outputs_complete,
+        single: None,
+    }
 }
 
 /// The settings of `node`, of which everything else is read.
@@ -150,15 +169,6 @@ fn check_not_reserved(reader: &mut Reader<'_>, id: &Text) {
 fn read_words(reader: &mut Reader<'_>, keys: &Keys<'_>, name: &str) -> Option<String> {
     let text = reader.text(keys.value(name)?, Shape::Words)?;
     Some(text.text)
-}
-
-fn read_build(reader: &mut Reader<'_>, value: &Value) -> Option<String> {
-    if let Kind::List(_) = value.kind {
-        let hint = "for several commands write `build: |`, and below it one command a line";
-        reader.report(wrong_type(value, Shape::Words.describe()).hint(hint));
-        return None;
-    }
-    reader.text(value, Shape::Words).map(|text| text.text)
 }
 
 fn read_shared_memory(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<u64> {

@@ -42,7 +42,7 @@ fn read_output_list(reader: &mut Reader<'_>, items: &[Value]) -> Vec<ParsedOutpu
             reader.report(wrong_type(item, "the name of an output").hint(hint));
             continue;
         }
-        let Some(name) = reader.name(item, "output") else {
+        let Some(name) = reader.port_name(item, "output") else {
             continue;
         };
         if let Some(&first) = first.get(&name.text) {
@@ -70,7 +70,7 @@ fn read_output_map(reader: &mut Reader<'_>, value: &Value) -> Vec<ParsedOutput> 
     let entries = read_entries(reader, value, shape, code, "output").unwrap_or_default();
     let mut outputs = Vec::new();
     for Entry { key: name, value } in entries {
-        let is_named = reader.check_name(name, "output");
+        let is_named = reader.check_port_name(name, "output");
         let output = match value.kind {
             Kind::Null => Some(plain_output(name.clone())),
             _ => read_long_output(reader, name, value),

@@ -138,43 +138,58 @@ fn read_argument(
     }
 }
 
+/// The commands that build a program, one a line.
+pub(super) fn read_build(reader: &mut Reader<'_>, value: &Value) -> Option<String> {
+    if let Kind::List(_) = value.kind {
+        let hint = "for several commands write `build: |`, and below it one command a line";
+        reader.report(wrong_type(value, Shape::Words.describe()).hint(hint));
+        return None;
+    }
+    reader.text(value, Shape::Words).map(|text| text.text)
+}
+
 /// Why `path` cannot be the path of a program. Some words have a special meaning in dora.
 fn check_path(path: &Text) -> Option<Finding> {
     let text = &path.text;
-    let refuse = |code, message: String, hint: &str| {
-        Some(Finding::error(code, path.span, message).hint(hint))
+    if let Some(finding) = check_characters(path) {
+        Some(finding)
+    } else if text == "shell" {
+        let message = "`path: shell` is not supported";
+        let finding = Finding::error(Code::UnsupportedKey, path.span, message);
+        Some(finding.hint("write `path: sh` and `args: [-c, \"..\"]`"))
+    } else if is_function(text) {
+        let message = format!(
+            "{} names a function of a module, which is reserved for a later version",
+            quoted(text)
+        );
+        let finding = Finding::error(Code::LaterKey, path.span, message);
+        Some(finding.hint("until then, name a script that calls the function"))
+    } else {
+        None
+    }
+}
+
+/// Why `path` cannot be a path on this host.
+fn check_characters(path: &Text) -> Option<Finding> {
+    let text = &path.text;
+    let refuse = |message: String, hint: &str| {
+        Some(Finding::error(Code::InvalidPath, path.span, message).hint(hint))
     };
     if let Some(character) = text.chars().find(|&character| is_invisible(character)) {
         let number = u32::from(character);
         refuse(
-            Code::InvalidPath,
             format!("the path contains the invisible character U+{number:04X}"),
             "delete the character; it may have been copied along",
         )
     } else if text.len() > MAX_PATH_BYTES {
         refuse(
-            Code::InvalidPath,
             format!("the path is {} bytes long", text.len()),
             "Linux takes paths of up to 4096 bytes",
         )
     } else if text.contains("://") {
         refuse(
-            Code::InvalidPath,
             "programs are not downloaded".to_owned(),
             "download it in `build`, and name the file in `path`",
-        )
-    } else if text == "shell" {
-        refuse(
-            Code::UnsupportedKey,
-            "`path: shell` is not supported".to_owned(),
-            "write `path: sh` and `args: [-c, \"..\"]`",
-        )
-    } else if is_function(text) {
-        let text = quoted(text);
-        refuse(
-            Code::LaterKey,
-            format!("{text} names a function of a module, which is reserved for a later version"),
-            "until then, name a script that calls the function",
         )
     } else {
         None
@@ -219,15 +234,60 @@ impl ProgramLocator<'_> {
                 });
             }
             Entry::File { .. } => reader.report(not_executable(path)),
-            Entry::Folder => {
-                let message = format!("{} is a folder", quoted(&path.text));
-                let finding = Finding::error(Code::MissingFile, path.span, message)
-                    .expected(Shape::Path.describe());
-                reader.report(finding.hint("name the program inside of it"));
-            }
+            Entry::Folder => reader.report(is_a_folder(path)),
             Entry::Missing => {
                 reader.report_with(|| self.missing_program(path, &file, may_be_command));
             }
+        }
+        None
+    }
+
+    /// The script of an operator, and whether it exists yet.
+    pub fn locate_script(
+        &self,
+        reader: &mut Reader<'_>,
+        path: &Text,
+        has_build: bool,
+    ) -> Option<(PathBuf, bool)> {
+        self.locate_code(reader, path, &path.text, has_build)
+    }
+
+    /// The shared library of an operator, and whether it exists yet. As in dora, the name of the file
+    /// is made from that in `path`: `build/detect` is `build/libdetect.so`.
+    pub fn locate_library(
+        &self,
+        reader: &mut Reader<'_>,
+        path: &Text,
+        has_build: bool,
+    ) -> Option<(PathBuf, bool)> {
+        self.locate_code(reader, path, &library_file(&path.text), has_build)
+    }
+
+    /// The file `name` of an operator, which `path` stands for.
+    fn locate_code(
+        &self,
+        reader: &mut Reader<'_>,
+        path: &Text,
+        name: &str,
+        has_build: bool,
+    ) -> Option<(PathBuf, bool)> {
+        if let Some(finding) = check_characters(path) {
+            reader.report(finding);
+            return None;
+        }
+        let file: PathBuf = self.directory.join(name).components().collect();
+        let named = Text {
+            span: path.span,
+            text: name.to_owned(),
+        };
+        match self.surroundings.entry(&file) {
+            Entry::File { .. } => return Some((file, true)),
+            Entry::Missing if has_build => {
+                reader.report(not_built(&named));
+                return Some((file, false));
+            }
+            Entry::Missing => reader.report_with(|| self.missing_program(&named, &file, false)),
+            Entry::Folder => reader.report(is_a_folder(path)),
         }
         None
     }
@@ -277,6 +337,27 @@ impl ProgramLocator<'_> {
     }
 }
 
+/// The path of a shared library: with `lib` and `.so` added to the name of its file, unless it has
+/// an extension.
+fn library_file(path: &str) -> String {
+    let (folder, name) = path
+        .rsplit_once('/')
+        .map_or(("", path), |(folder, name)| (folder, name));
+    if Path::new(name).extension().is_some() {
+        return path.to_owned();
+    }
+    let slash = if path.contains('/') { "/" } else { "" };
+    let prefix = if name.starts_with("lib") { "" } else { "lib" };
+    format!("{folder}{slash}{prefix}{name}.so")
+}
+
+fn is_a_folder(path: &Text) -> Finding {
+    let message = format!("{} is a folder", quoted(&path.text));
+    Finding::error(Code::MissingFile, path.span, message)
+        .expected(Shape::Path.describe())
+        .hint("name the program inside of it")
+}
+
 fn is_python_script(path: &Text) -> bool {
     Path::new(&path.text)
         .extension()
@@ -307,4 +388,23 @@ fn is_function(text: &str) -> bool {
     };
     text.split_once(':')
         .is_some_and(|(module, function)| is_identifier(module) && is_identifier(function))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::library_file;
+
+    #[test]
+    fn the_name_of_a_library_is_completed_as_dora_does_it() {
+        for (path, file) in [
+            ("build/operator", "build/liboperator.so"),
+            ("operator", "liboperator.so"),
+            ("../a.b/operator", "../a.b/liboperator.so"),
+            ("build/libop", "build/libop.so"),
+            ("build/libop.so", "build/libop.so"),
+            ("build/libop.so.1", "build/libop.so.1"),
+        ] {
+            assert_eq!(library_file(path), file, "{path}");
+        }
+    }
 }

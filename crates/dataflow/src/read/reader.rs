@@ -7,7 +7,9 @@ use nervure_protocol::nearest;
 
 use crate::diagnostic::{Code, Finding, Findings};
 use crate::keys::Shape;
-use crate::name::{NAME_GRAMMAR, check_name, repair_name};
+use crate::name::{
+    NAME_GRAMMAR, PORT_NAME_GRAMMAR, check_name, check_port_name, repair_name, repair_port_name,
+};
 use crate::quote::quoted;
 use crate::tree::{Kind, Text, Value};
 use crate::unit::{self, UnitError};
@@ -74,15 +76,25 @@ impl<'a> Reader<'a> {
 
     /// A name that follows the grammar; `what` is the thing that it names.
     pub fn name(&mut self, value: &Value, what: &str) -> Option<Text> {
-        let text = match &value.kind {
-            // For empty text the message of `check_name` is better than that of `text`.
-            Kind::Text(text) => Text {
+        let text = self.name_text(value)?;
+        self.check_name(&text, what).then_some(text)
+    }
+
+    /// As [`Reader::name`], for an input or output, whose name may have slashes.
+    pub fn port_name(&mut self, value: &Value, what: &str) -> Option<Text> {
+        let text = self.name_text(value)?;
+        self.check_port_name(&text, what).then_some(text)
+    }
+
+    fn name_text(&mut self, value: &Value) -> Option<Text> {
+        match &value.kind {
+            // For empty text the message about the name is better than that of `text`.
+            Kind::Text(text) => Some(Text {
                 span: value.span,
                 text: text.clone(),
-            },
-            _ => self.text(value, Shape::Name)?,
-        };
-        self.check_name(&text, what).then_some(text)
+            }),
+            _ => self.text(value, Shape::Name),
+        }
     }
 
     /// Whether `name` follows the grammar; reports it if not.
@@ -90,16 +102,24 @@ impl<'a> Reader<'a> {
         let Err(reason) = check_name(&name.text) else {
             return true;
         };
-        let message = match name.text.as_str() {
-            "" => format!("the {what} {reason}"),
-            text => format!("the {what} {} {reason}", quoted(text)),
+        let repaired = repair_name(&name.text);
+        self.report(invalid_name(name, what, &reason, NAME_GRAMMAR, repaired));
+        false
+    }
+
+    /// As [`Reader::check_name`], for an input or output.
+    pub fn check_port_name(&mut self, name: &Text, what: &str) -> bool {
+        let Err(reason) = check_port_name(&name.text) else {
+            return true;
         };
-        let mut finding =
-            Finding::error(Code::InvalidName, name.span, message).expected(NAME_GRAMMAR);
-        if let Some(repaired) = repair_name(&name.text) {
-            finding = finding.nearest(Some(&repaired), || None);
-        }
-        self.report(finding);
+        let repaired = repair_port_name(&name.text);
+        self.report(invalid_name(
+            name,
+            what,
+            &reason,
+            PORT_NAME_GRAMMAR,
+            repaired,
+        ));
         false
     }
 
@@ -226,6 +246,24 @@ impl<'a> Reader<'a> {
         let finding = Finding::error(Code::InvalidValue, value.span, message);
         self.report(finding.expected(shape.describe()));
         None
+    }
+}
+
+fn invalid_name(
+    name: &Text,
+    what: &str,
+    reason: &str,
+    grammar: &str,
+    repaired: Option<String>,
+) -> Finding {
+    let message = match name.text.as_str() {
+        "" => format!("the {what} {reason}"),
+        text => format!("the {what} {} {reason}", quoted(text)),
+    };
+    let finding = Finding::error(Code::InvalidName, name.span, message).expected(grammar);
+    match repaired {
+        Some(repaired) => finding.nearest(Some(&repaired), || None),
+        None => finding,
     }
 }
 

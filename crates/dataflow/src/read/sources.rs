@@ -10,32 +10,28 @@ use crate::timer::parse_timer;
 use crate::tree::Text;
 
 pub(super) fn read_source(reader: &mut Reader<'_>, text: &Text) -> ParsedSource {
-    let parts: Vec<&str> = text.text.splitn(3, '/').collect();
-    match parts.as_slice() {
-        ["nervure" | "dora", rest @ ..] => match parse_built_in(text, rest) {
-            Ok(period_nanos) => ParsedSource::Timer { period_nanos },
-            Err(finding) => invalid(reader, *finding),
-        },
-        [node, output] if !node.is_empty() && !output.is_empty() => {
-            read_output_source(reader, text, node, output)
+    let (node, output) = text.text.split_once('/').unwrap_or((&text.text, ""));
+    match (node, output) {
+        ("nervure" | "dora", rest) => {
+            let rest: Vec<&str> = rest.splitn(2, '/').collect();
+            match parse_built_in(text, &rest) {
+                Ok(period_nanos) => ParsedSource::Timer { period_nanos },
+                Err(finding) => invalid(reader, *finding),
+            }
         }
-        [node] | [node, ""] if !node.is_empty() => ParsedSource::Node {
+        ("", _) => invalid(reader, invalid_source(text, "the source names no node")),
+        (node, "") => ParsedSource::Node {
             node: Text {
                 span: text.span,
-                text: (*node).to_owned(),
+                text: node.to_owned(),
             },
         },
-        ["timer", ..] => {
+        ("timer", rest) if parse_timer(rest).is_ok() => {
             let suggestion = format!("nervure/{}", shown(&text.text));
             let message = "timers are sources of `nervure`";
             invalid(reader, invalid_timer(text, message, Some(&suggestion)))
         }
-        [_, _, _] => {
-            let hint = "names contain no `/`; an operator of dora becomes a node of its own";
-            let finding = invalid_source(text, "the source has more than two parts");
-            invalid(reader, finding.hint(hint))
-        }
-        _ => invalid(reader, invalid_source(text, "the source names no node")),
+        (node, output) => read_output_source(reader, text, node, output),
     }
 }
 
@@ -66,7 +62,7 @@ fn read_output_source(
         text: output.to_owned(),
     };
     // Without short-circuit: both names are checked.
-    if reader.check_name(&node_text, "node id") & reader.check_name(&output_text, "output") {
+    if reader.check_name(&node_text, "node id") & reader.check_port_name(&output_text, "output") {
         ParsedSource::Output {
             node: node_text,
             output: output_text,

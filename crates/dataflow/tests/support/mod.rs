@@ -16,6 +16,7 @@ const FILES: &[(&str, bool)] = &[
     ("/robot/planner.py", false),
     ("/robot/control", true),
     ("/robot/notes.txt", false),
+    ("/robot/libs/libplanner.so", false),
 ];
 
 impl Surroundings for FakeHost {

@@ -6,8 +6,7 @@
 )]
 
 use std::{
-    collections::BTreeMap,
-    env, io,
+    io,
     mem::{MaybeUninit, size_of, zeroed},
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
@@ -22,12 +21,11 @@ use rustix::{
     process::{Pid, Resource, Rlimit},
 };
 
+use super::{program, python_path::python_path};
 use crate::{
     descendants::MARK_VARIABLE,
-    plan::{NodePlan, Plan, Program, Scheduling},
+    plan::{NodePlan, Plan, Scheduling},
 };
-
-use super::python_path::python_path;
 
 /// A process that was started, and the ends of its pipes.
 #[derive(Debug)]
@@ -72,20 +70,13 @@ pub fn start(
     group: Option<BorrowedFd<'_>>,
     mark: &str,
 ) -> Result<Started, NotStarted> {
-    let interpreter = match &node.program {
-        Program::Python(_) => Some(python(&node.settings.env)?),
-        _ => None,
-    };
-    let mut command = match (&node.program, &interpreter) {
-        (Program::Python(script), Some(python)) => {
-            let mut command = Command::new(python);
-            command.arg(script).env("PYTHONUNBUFFERED", "1");
-            command
-        }
-        (Program::Python(file) | Program::Executable(file), _) => Command::new(file),
-        (Program::Command(name), _) => Command::new(name),
-        (Program::Dynamic, _) => return Err("its keeper does not start it".to_owned().into()),
-    };
+    let words = program::words(&node.program, &node.settings.env)?;
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]);
+    let interpreter = program::is_run_by_python(&node.program).then(|| {
+        command.env("PYTHONUNBUFFERED", "1");
+        PathBuf::from(&words[0])
+    });
     let pipe = || {
         rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(|error| {
             let error = io::Error::from(error);
@@ -105,6 +96,7 @@ pub fn start(
         .args(&node.settings.args)
         .current_dir(&plan.folder)
         .envs(&node.settings.env)
+        .envs(node.program.environment())
         .env(CONTROL_FD_VARIABLE, control.as_raw_fd().to_string())
         .env(MARK_VARIABLE, mark)
         .stdin(Stdio::null())
@@ -315,42 +307,6 @@ fn affinity(node: &NodePlan) -> Result<Option<libc::cpu_set_t>, String> {
     Ok(Some(set))
 }
 
-/// The Python of a node with the environment variables `own` of the file. In this order: that of
-/// `VIRTUAL_ENV`; that of the environment in which `nervure` itself is installed, so that
-/// `.venv/bin/nervure run` needs no activation; the first `python3` on the PATH.
-///
-/// # Errors
-/// Why there is none, for people.
-pub fn python(own: &BTreeMap<String, String>) -> Result<PathBuf, String> {
-    let variable = |name: &str| own.get(name).map(Into::into).or_else(|| env::var_os(name));
-    if let Some(root) = variable("VIRTUAL_ENV").filter(|root| !root.is_empty()) {
-        let python = Path::new(&root).join("bin/python");
-        return if python.exists() {
-            Ok(python)
-        } else {
-            Err(format!(
-                "VIRTUAL_ENV is `{}`, and there is no `bin/python` in it",
-                root.display()
-            ))
-        };
-    }
-    if let Some(python) = python_beside(&env::current_exe().unwrap_or_default()) {
-        return Ok(python);
-    }
-    let path = variable("PATH").unwrap_or_default();
-    env::split_paths(&path)
-        .map(|folder| folder.join("python3"))
-        .find(|python| python.is_file())
-        .ok_or_else(|| "no `python3` on the PATH, and no VIRTUAL_ENV is active".to_owned())
-}
-
-/// The Python of the virtual environment in which `program` is installed.
-fn python_beside(program: &Path) -> Option<PathBuf> {
-    let bin = program.parent()?;
-    let python = bin.join("python");
-    (bin.parent()?.join("pyvenv.cfg").is_file() && python.is_file()).then_some(python)
-}
-
 fn explain(error: &io::Error, node: &NodePlan, command: &Command, folder: &Path) -> String {
     let Some((step, cause)) = Step::of(error) else {
         let program = Path::new(command.get_program());
@@ -412,24 +368,5 @@ mod tests {
             assert_eq!((received, cause.raw_os_error()), (step, Some(libc::EPERM)));
         }
         assert!(Step::of(&io::Error::from_raw_os_error(libc::ENOENT)).is_none());
-    }
-
-    #[test]
-    fn a_command_in_a_virtual_environment_runs_its_python() {
-        let folder = tempfile::tempdir().unwrap();
-        let bin = folder.path().join("bin");
-        std::fs::create_dir(&bin).unwrap();
-        std::fs::write(bin.join("python"), "").unwrap();
-        assert_eq!(
-            python_beside(&bin.join("nervure")),
-            None,
-            "a folder with a `python` is not a virtual environment"
-        );
-        std::fs::write(folder.path().join("pyvenv.cfg"), "").unwrap();
-        assert_eq!(
-            python_beside(&bin.join("nervure")),
-            Some(bin.join("python"))
-        );
-        assert_eq!(python_beside(Path::new("/")), None);
     }
 }

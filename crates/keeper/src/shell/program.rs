@@ -1,0 +1,184 @@
+//! The command line that runs the program of a node.
+
+use std::{
+    collections::BTreeMap,
+    env,
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
+
+use nervure_protocol::graph::{OperatorSource, OperatorSpec};
+
+use crate::plan::Program;
+
+/// The Python module that hosts operators.
+const OPERATORS_MODULE: &str = "nervure.operators";
+
+/// The command line of a program of a node with the environment variables `own` of the file, without
+/// the node's arguments.
+///
+/// # Errors
+/// Why there is none, for people.
+pub fn words(program: &Program, own: &BTreeMap<String, String>) -> Result<Vec<OsString>, String> {
+    Ok(match program {
+        Program::Python(script) => vec![python(own)?.into(), script.into()],
+        Program::Executable(file) => vec![file.into()],
+        Program::Command(name) => vec![name.into()],
+        Program::Dynamic => return Err("its keeper does not start it".to_owned()),
+        Program::Operators(operators) if is_run_by_python(program) => vec![
+            operators_python(operators, own)?.into(),
+            "-m".into(),
+            OPERATORS_MODULE.into(),
+        ],
+        Program::Operators(_) => {
+            return Err("operators in shared libraries cannot be run yet".to_owned());
+        }
+    })
+}
+
+/// Whether a Python runs the program.
+pub fn is_run_by_python(program: &Program) -> bool {
+    let is_python = |operator: &OperatorSpec| matches!(operator.source, OperatorSource::Python(_));
+    match program {
+        Program::Python(_) => true,
+        Program::Operators(operators) => operators.iter().all(is_python),
+        _ => false,
+    }
+}
+
+/// The Python of operators: that of their conda environment if they name one.
+fn operators_python(
+    operators: &[OperatorSpec],
+    own: &BTreeMap<String, String>,
+) -> Result<PathBuf, String> {
+    let named = operators.iter().find_map(|one| one.conda_env.as_deref());
+    named.map_or_else(|| python(own), conda_python)
+}
+
+/// The Python of a conda environment. It is started directly: `conda run` closes the descriptor by
+/// which a node reaches its keeper.
+fn conda_python(environment: &str) -> Result<PathBuf, String> {
+    let conda = env::var_os("CONDA_EXE").map(PathBuf::from).or_else(|| {
+        let path = env::var_os("PATH")?;
+        env::split_paths(&path)
+            .map(|folder| folder.join("conda"))
+            .find(|conda| conda.is_file())
+    });
+    let conda = conda.ok_or_else(|| {
+        format!("`conda_env: {environment}` needs conda, and there is no `conda` on the PATH")
+    })?;
+    conda_environments(&conda, environment)
+        .into_iter()
+        .map(|folder| folder.join("bin/python"))
+        .find(|python| python.is_file())
+        .ok_or_else(|| {
+            format!(
+                "the conda at {} has no environment `{environment}` with a Python",
+                conda.display()
+            )
+        })
+}
+
+/// The folders that may be those of a conda environment.
+fn conda_environments(conda: &Path, name: &str) -> Vec<PathBuf> {
+    // `conda` lies in `bin` or `condabin` of its own environment, which is called `base`.
+    let base = conda.parent().and_then(Path::parent);
+    if name == "base" {
+        return base.map(Path::to_owned).into_iter().collect();
+    }
+    let mut folders: Vec<PathBuf> = env::var_os("CONDA_ENVS_PATH")
+        .map(|path| env::split_paths(&path).collect())
+        .unwrap_or_default();
+    folders.extend(base.map(|base| base.join("envs")));
+    folders.extend(env::home_dir().map(|home| home.join(".conda/envs")));
+    folders.iter().map(|folder| folder.join(name)).collect()
+}
+
+/// The Python of a node with the environment variables `own` of the file. In this order: that of
+/// `VIRTUAL_ENV`; that of the environment in which `nervure` itself is installed, so that
+/// `.venv/bin/nervure run` needs no activation; the first `python3` on the PATH.
+///
+/// # Errors
+/// Why there is none, for people.
+pub fn python(own: &BTreeMap<String, String>) -> Result<PathBuf, String> {
+    let variable = |name: &str| own.get(name).map(Into::into).or_else(|| env::var_os(name));
+    if let Some(root) = variable("VIRTUAL_ENV").filter(|root| !root.is_empty()) {
+        let python = Path::new(&root).join("bin/python");
+        return if python.exists() {
+            Ok(python)
+        } else {
+            Err(format!(
+                "VIRTUAL_ENV is `{}`, and there is no `bin/python` in it",
+                root.display()
+            ))
+        };
+    }
+    if let Some(python) = python_beside(&env::current_exe().unwrap_or_default()) {
+        return Ok(python);
+    }
+    let path = variable("PATH").unwrap_or_default();
+    env::split_paths(&path)
+        .map(|folder| folder.join("python3"))
+        .find(|python| python.is_file())
+        .ok_or_else(|| "no `python3` on the PATH, and no VIRTUAL_ENV is active".to_owned())
+}
+
+/// The Python of the virtual environment in which `program` is installed.
+fn python_beside(program: &Path) -> Option<PathBuf> {
+    let bin = program.parent()?;
+    let python = bin.join("python");
+    (bin.parent()?.join("pyvenv.cfg").is_file() && python.is_file()).then_some(python)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn operator(source: OperatorSource) -> OperatorSpec {
+        OperatorSpec {
+            id: "op".to_owned(),
+            source,
+            conda_env: None,
+            inputs: vec!["image".to_owned()],
+            outputs: vec!["boxes".to_owned()],
+        }
+    }
+
+    #[test]
+    fn a_module_hosts_operators_and_reads_them_as_json() {
+        let program = Program::Operators(vec![operator(OperatorSource::Python("/a/op.py".into()))]);
+        let words = words(&program, &BTreeMap::new()).unwrap();
+        assert_eq!(words[1..], ["-m", "nervure.operators"]);
+        let json = r#"[{"id":"op","python":"/a/op.py","inputs":["image"],"outputs":["boxes"]}]"#;
+        assert_eq!(
+            program.environment(),
+            Some(("NERVURE_OPERATORS", json.to_owned()))
+        );
+    }
+
+    #[test]
+    fn a_conda_environment_is_a_folder_of_its_conda() {
+        let found = |name| conda_environments(Path::new("/opt/conda/bin/conda"), name);
+        assert_eq!(found("base"), [Path::new("/opt/conda")]);
+        assert!(found("vision").contains(&PathBuf::from("/opt/conda/envs/vision")));
+    }
+
+    #[test]
+    fn a_command_in_a_virtual_environment_runs_its_python() {
+        let folder = tempfile::tempdir().unwrap();
+        let bin = folder.path().join("bin");
+        std::fs::create_dir(&bin).unwrap();
+        std::fs::write(bin.join("python"), "").unwrap();
+        assert_eq!(
+            python_beside(&bin.join("nervure")),
+            None,
+            "a folder with a `python` is not a virtual environment"
+        );
+        std::fs::write(folder.path().join("pyvenv.cfg"), "").unwrap();
+        assert_eq!(
+            python_beside(&bin.join("nervure")),
+            Some(bin.join("python"))
+        );
+        assert_eq!(python_beside(Path::new("/")), None);
+    }
+}
