@@ -1,5 +1,5 @@
-// A Fast DDS publisher and subscriber of the link experiment: `PROGRAM receive|send`. What the endpoints share (schedule,
-// clock, report) is that of nervure_lab/experiments/link/endpoint.py, in the same environment variables.
+// Fast DDS publisher and subscriber of the link experiment: `PROGRAM receive|send`. Schedule, clock, report and
+// environment variables are those of nervure_lab/experiments/link/endpoint.py.
 
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -46,9 +46,9 @@ constexpr double DRAIN_SECONDS = 3.0;
 constexpr double CONNECT_SECONDS = 10.0;
 constexpr double GIVE_UP_SECONDS = 10.0;
 constexpr std::size_t HEADER_BYTES = 16;
-// RTPS messages fit a packet of 1500 bytes with the headers of IP and UDP.
-constexpr std::uint32_t MESSAGE_BYTES = 1472;
-constexpr std::uint32_t SOCKET_BYTES = 8 << 20;
+// 1500 bytes less the headers of IP and UDP.
+constexpr std::uint32_t MAX_MESSAGE_BYTES = 1472;
+constexpr std::uint32_t SOCKET_BUFFER_BYTES = 8 << 20;
 
 std::int64_t monotonic_nanos() {
     timespec time{};
@@ -71,14 +71,14 @@ const char* environment(const char* name) {
     return value;
 }
 
-// Returns the number after a key of the case, which is flat JSON; 0 without the key.
+// Returns the number of a key of the case, which is flat JSON; 0 without the key.
 double number_of(const std::string& case_text, const std::string& key) {
     const auto at = case_text.find("\"" + key + "\":");
     return at == std::string::npos ? 0.0 : std::atof(case_text.c_str() + at + key.size() + 3);
 }
 
-// Returns the text after a key of the case; it has no escapes.
-std::string path_of(const std::string& case_text, const std::string& key) {
+// Returns the text of a key of the case; the text must have no escapes.
+std::string text_of(const std::string& case_text, const std::string& key) {
     const std::string before = "\"" + key + "\": \"";
     const auto at = case_text.find(before);
     if (at == std::string::npos) {
@@ -95,25 +95,25 @@ class Run {
 public:
     Run() {
         const std::string case_text = environment("NERVURE_LAB_CASE");
-        rendezvous = path_of(case_text, "rendezvous");
+        rendezvous = text_of(case_text, "rendezvous");
         samples = static_cast<std::uint64_t>(number_of(case_text, "samples"));
         rate_hz = number_of(case_text, "rate_hz");
         payload_bytes = std::max(static_cast<std::size_t>(number_of(case_text, "payload_bytes")), HEADER_BYTES);
     }
 
-    // Says that this end is ready, and waits for the time at which the schedule starts.
-    void ready() {
-        const int link = socket(AF_UNIX, SOCK_STREAM, 0);
+    // Notifies the lab that this end is ready, and waits for the time at which the schedule starts.
+    void ready_then_wait_for_start() {
+        const int lab = socket(AF_UNIX, SOCK_STREAM, 0);
         sockaddr_un address{};
         address.sun_family = AF_UNIX;
         std::strncpy(address.sun_path, rendezvous.c_str(), sizeof address.sun_path - 1);
         char line[64] = {};
-        if (connect(link, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 || write(link, "{}\n", 3) != 3 ||
-            read(link, line, sizeof line - 1) <= 0) {
-            std::cerr << "error: the lab does not answer\n";
+        if (connect(lab, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 || write(lab, "{}\n", 3) != 3 ||
+            read(lab, line, sizeof line - 1) <= 0) {
+            std::cerr << "error: the lab does not answer on " << rendezvous << "\n";
             std::exit(1);
         }
-        close(link);
+        close(lab);
         start_nanos = std::atoll(line);
         end_nanos = start_nanos + static_cast<std::int64_t>((samples / rate_hz + DRAIN_SECONDS) * 1e9);
         cpu_before = cpu_seconds();
@@ -130,7 +130,7 @@ public:
     double cpu_before = 0;
 };
 
-// A sequence of bytes, in the plain CDR that IDL's `sequence<octet>` has.
+// A sequence of bytes in plain CDR, as IDL's `sequence<octet>`.
 class BytesType : public TopicDataType {
 public:
     using Bytes = std::vector<std::uint8_t>;
@@ -175,29 +175,31 @@ public:
     bool getKey(void*, InstanceHandle_t*, bool) override { return false; }
 };
 
-// UDP alone (the ends share a machine, and would use its memory), messages that IP does not fragment, large buffers.
-DomainParticipant* participant() {
+// UDP alone, because the ends share a machine and would use shared memory; messages that IP does not fragment; large
+// buffers.
+DomainParticipant* create_participant() {
     auto transport = std::make_shared<eprosima::fastdds::rtps::UDPv4TransportDescriptor>();
-    transport->maxMessageSize = MESSAGE_BYTES;
-    transport->sendBufferSize = SOCKET_BYTES;
-    transport->receiveBufferSize = SOCKET_BYTES;
+    transport->maxMessageSize = MAX_MESSAGE_BYTES;
+    transport->sendBufferSize = SOCKET_BUFFER_BYTES;
+    transport->receiveBufferSize = SOCKET_BUFFER_BYTES;
     DomainParticipantQos qos;
     qos.transport().use_builtin_transports = false;
     qos.transport().user_transports.push_back(transport);
-    auto* made = DomainParticipantFactory::get_instance()->create_participant(0, qos);
-    if (made == nullptr) {
-        std::cerr << "error: no participant\n";
+    auto* participant = DomainParticipantFactory::get_instance()->create_participant(0, qos);
+    if (participant == nullptr) {
+        std::cerr << "error: Fast DDS created no participant\n";
         std::exit(1);
     }
-    return made;
+    return participant;
 }
 
 eprosima::fastrtps::Duration_t seconds(double value) {
     return {static_cast<std::int32_t>(value), static_cast<std::uint32_t>((value - std::floor(value)) * 1e9)};
 }
 
+// QoS that both ends must agree on.
 template <typename Qos>
-void common(Qos& qos) {
+void set_common_qos(Qos& qos) {
     qos.reliability().kind = RELIABLE_RELIABILITY_QOS;
     qos.durability().kind = VOLATILE_DURABILITY_QOS;
     qos.history().kind = KEEP_LAST_HISTORY_QOS;
@@ -205,7 +207,7 @@ void common(Qos& qos) {
     qos.endpoint().history_memory_policy = eprosima::fastrtps::rtps::PREALLOCATED_WITH_REALLOC_MEMORY_MODE;
 }
 
-// Until the ends know each other, or it is taken for ready nevertheless.
+// Waits until the ends have matched; after the time limit the run starts without.
 template <typename Matched>
 void wait_for_match(Matched matched) {
     const std::int64_t until = monotonic_nanos() + static_cast<std::int64_t>(CONNECT_SECONDS * 1e9);
@@ -215,41 +217,41 @@ void wait_for_match(Matched matched) {
 }
 
 int send(Run& run) {
-    auto* domain = participant();
+    auto* participant = create_participant();
     TypeSupport type(new BytesType(run.payload_bytes));
-    type.register_type(domain);
-    auto* topic = domain->create_topic("lab", "Bytes", TOPIC_QOS_DEFAULT);
+    type.register_type(participant);
+    auto* topic = participant->create_topic("lab", "Bytes", TOPIC_QOS_DEFAULT);
     DataWriterQos qos;
-    common(qos);
-    // A sample larger than a message needs it.
+    set_common_qos(qos);
+    // Required for samples larger than a message.
     qos.publish_mode().kind = ASYNCHRONOUS_PUBLISH_MODE;
     auto& times = qos.reliable_writer_qos().times;
     times.heartbeatPeriod = seconds(1 / (2 * run.rate_hz));
     times.nackResponseDelay = seconds(0);
     times.nackSupressionDuration = seconds(0);
     times.initialHeartbeatDelay = seconds(0);
-    // With every message, the reader would ask for what is on its way.
+    // With a heartbeat on every message, the reader would request fragments that are in flight.
     qos.reliable_writer_qos().disable_heartbeat_piggyback = true;
-    auto* writer = domain->create_publisher(PUBLISHER_QOS_DEFAULT)->create_datawriter(topic, qos);
+    auto* writer = participant->create_publisher(PUBLISHER_QOS_DEFAULT)->create_datawriter(topic, qos);
     wait_for_match([writer] {
         PublicationMatchedStatus status;
         writer->get_publication_matched_status(status);
         return status.current_count > 0;
     });
-    run.ready();
-    const auto tell = [&run] { report("{\"cpu_s\": " + std::to_string(run.cpu()) + "}"); };
+    run.ready_then_wait_for_start();
+    const auto report_cpu = [&run] { report("{\"cpu_s\": " + std::to_string(run.cpu()) + "}"); };
     BytesType::Bytes sample(run.payload_bytes);
     for (auto& byte : sample) {
         byte = static_cast<std::uint8_t>(std::rand());
     }
-    // The end comes as a signal: blocked here, and taken by the thread that reports.
+    // The lab ends a sender by SIGTERM, which all threads block and the reporting thread receives.
     sigset_t signals;
     sigemptyset(&signals);
     sigaddset(&signals, SIGTERM);
-    std::thread([signals, tell] {
+    std::thread([signals, report_cpu] {
         int signal = 0;
         sigwait(&signals, &signal);
-        tell();
+        report_cpu();
         _exit(0);
     }).detach();
     for (std::uint64_t number = 0; number < run.samples; ++number) {
@@ -260,7 +262,7 @@ int send(Run& run) {
         writer->write(&sample);
     }
     std::this_thread::sleep_for(std::chrono::nanoseconds(run.end_nanos - monotonic_nanos()));
-    tell();
+    report_cpu();
     _exit(0);
 }
 
@@ -292,12 +294,12 @@ public:
         }
     }
 
-    // Until all has arrived, or the time is over, or nothing has come for so long that it is given up.
+    // Waits until all samples have arrived, the schedule has ended, or none has come within GIVE_UP_SECONDS.
     void wait() {
         std::unique_lock<std::mutex> lock(mutex_);
-        const std::int64_t patience = run_.start_nanos + static_cast<std::int64_t>(GIVE_UP_SECONDS * 1e9);
+        const std::int64_t give_up_at = run_.start_nanos + static_cast<std::int64_t>(GIVE_UP_SECONDS * 1e9);
         while (received_.size() < run_.samples) {
-            const std::int64_t until = received_.empty() ? std::min(patience, run_.end_nanos) : run_.end_nanos;
+            const std::int64_t until = received_.empty() ? std::min(give_up_at, run_.end_nanos) : run_.end_nanos;
             const std::int64_t left = until - monotonic_nanos();
             if (left <= 0) {
                 gave_up_ = received_.empty() && until < run_.end_nanos;
@@ -307,7 +309,7 @@ public:
         }
     }
 
-    void tell() {
+    void write_report() {
         const std::lock_guard<std::mutex> lock(mutex_);
         std::vector<double> latencies;
         std::ofstream file(environment("NERVURE_LAB_RECEPTIONS"));
@@ -346,26 +348,26 @@ private:
 };
 
 int receive(Run& run) {
-    auto* domain = participant();
+    auto* participant = create_participant();
     TypeSupport type(new BytesType(run.payload_bytes));
-    type.register_type(domain);
-    auto* topic = domain->create_topic("lab", "Bytes", TOPIC_QOS_DEFAULT);
+    type.register_type(participant);
+    auto* topic = participant->create_topic("lab", "Bytes", TOPIC_QOS_DEFAULT);
     DataReaderQos qos;
-    common(qos);
+    set_common_qos(qos);
     auto& times = qos.reliable_reader_qos().times;
     times.heartbeatResponseDelay = seconds(0);
     times.initialAcknackDelay = seconds(0);
     Receptions receptions(run);
-    auto* reader = domain->create_subscriber(SUBSCRIBER_QOS_DEFAULT)->create_datareader(topic, qos, &receptions);
+    auto* reader = participant->create_subscriber(SUBSCRIBER_QOS_DEFAULT)->create_datareader(topic, qos, &receptions);
     wait_for_match([reader] {
         SubscriptionMatchedStatus status;
         reader->get_subscription_matched_status(status);
         return status.current_count > 0;
     });
-    run.ready();
+    run.ready_then_wait_for_start();
     receptions.wait();
-    receptions.tell();
-    // Taking the entities down would wait for the other end.
+    receptions.write_report();
+    // Deleting the entities would wait for the other end.
     _exit(0);
 }
 
@@ -377,7 +379,7 @@ int main(int count, char** words) {
         std::cerr << "error: expected `send` or `receive`\n";
         return 2;
     }
-    // Before any thread is made, so that all of them block it.
+    // Blocked before any thread is created, so that all threads block it.
     sigset_t signals;
     sigemptyset(&signals);
     sigaddset(&signals, SIGTERM);

@@ -1,23 +1,20 @@
-//! What to measure, as the driver wrote it into `NERVURE_LAB_CASE`.
+//! The case to measure, which the driver passes in `NERVURE_LAB_CASE`.
 
 use serde::Deserialize;
 
 /// One measurement, seen from one endpoint.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Case {
-    /// Producer or consumer.
     pub role: Role,
-    /// Which consumer this is, from 0; 0 for the producer.
+    /// Number of the consumer, from 0; 0 for the producer.
     pub index: usize,
-    /// Where the driver listens.
+    /// Socket of the driver.
     pub rendezvous: std::path::PathBuf,
-    /// Separates this run's services and files from those of any other.
+    /// Unique; part of the names of services and files, so that runs do not meet.
     pub run_name: String,
-    /// Paced, or as fast as it goes.
     pub mode: Mode,
     /// Size of a message, header included; a multiple of 64.
     pub payload_bytes: usize,
-    /// How many consumers receive each message.
     pub consumers: usize,
     /// Messages a second, when paced.
     pub rate_hz: f64,
@@ -25,11 +22,10 @@ pub struct Case {
     pub warmup_messages: u64,
     /// Messages to measure, when paced.
     pub messages: u64,
-    /// How long to send, when flooding.
+    /// Sending time, when flooding.
     pub flood_seconds: f64,
-    /// How long after the first message throughput starts to count, when flooding.
+    /// Time between the first message and the window in which throughput counts, when flooding.
     pub flood_warmup_seconds: f64,
-    /// How long nothing is sent, when idle.
     pub idle_seconds: f64,
     /// Messages that an edge may queue.
     pub queue_depth: usize,
@@ -37,27 +33,24 @@ pub struct Case {
     pub touch: bool,
 }
 
-/// What an endpoint does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// Sends.
     Producer,
-    /// Receives.
     Consumer,
 }
 
-/// How messages are timed.
+/// When messages are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// At a fixed rate, with consumers asleep in between; queues drop the oldest.
     Paced,
-    /// As fast as the consumers allow; nothing may be lost, where the peer knows how.
+    /// As fast as the consumers allow, without loss where the peer has backpressure.
     Flood,
-    /// Nothing is sent: what a process costs that waits.
+    /// Never; measures the cost of a process that waits.
     Idle,
-    /// Many nodes that all send one message: how fast a large graph starts.
+    /// One message by each of many nodes; measures the start of a large graph.
     Mesh,
 }
 

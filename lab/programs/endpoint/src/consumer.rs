@@ -1,4 +1,4 @@
-//! The receiving side: what arrived, when, and what did not.
+//! The receiving side: counts and times the messages, and counts the losses.
 
 use std::hint::black_box;
 
@@ -9,8 +9,8 @@ use crate::driver::Endpoint;
 use crate::process::{Usage, UsageStart, now_nanos};
 use crate::{END_OF_STREAM, FIRST_UNREAD_WORD};
 
-/// How many ends of the stream a consumer that misses messages waits for, 50 ms apart: late ones may still come.
-const ENDS_TO_WAIT_FOR: u32 = 10;
+/// End-of-stream messages, 50 ms apart, after which a missing message counts as lost: it may be late.
+const ENDS_UNTIL_LOST: u32 = 10;
 
 /// Counts and times what one consumer receives.
 pub struct Consumer<'a> {
@@ -51,7 +51,7 @@ impl<'a> Consumer<'a> {
         })
     }
 
-    /// Takes one message. `received_at_nanos` was read as soon as the peer returned it, before its bytes were touched.
+    /// Takes one message. `received_at_nanos` is read as soon as the peer returns it, before its bytes are touched.
     #[inline]
     pub fn observe(&mut self, received_at_nanos: u64, message: &[u64]) {
         let sequence = message[0];
@@ -79,7 +79,7 @@ impl<'a> Consumer<'a> {
         self.record.last_receive_nanos = received_at_nanos;
     }
 
-    /// Finishes after `messages`, without an end of the stream.
+    /// Sets the number of messages after which the stream has ended, where no end-of-stream message comes.
     pub fn expect(&mut self, messages: u64) {
         self.sent = Some(messages);
     }
@@ -87,10 +87,10 @@ impl<'a> Consumer<'a> {
     /// Whether the stream has ended for this consumer.
     pub fn is_finished(&self) -> bool {
         self.sent
-            .is_some_and(|sent| self.seen.distinct >= sent || self.ends_seen >= ENDS_TO_WAIT_FOR)
+            .is_some_and(|sent| self.seen.distinct >= sent || self.ends_seen >= ENDS_UNTIL_LOST)
     }
 
-    /// Reports, and waits until all others have.
+    /// Reports to the driver, and waits until all endpoints have reported.
     pub fn report(mut self) -> Result<(), String> {
         self.record.usage = self.usage.map(Usage::since);
         self.record.received = self.seen.distinct;
@@ -121,7 +121,7 @@ impl<'a> Consumer<'a> {
             return;
         }
         if self.usage.is_none() {
-            // The window opens on this message; it is the zeroth, so that a rate is messages over intervals.
+            // The message that opens the window is not counted, so that a rate is messages over intervals.
             self.usage = Some(Usage::start());
             self.record.window_start_nanos =
                 self.record.first_receive_nanos.unwrap_or(0) + since_first_nanos;
@@ -153,7 +153,7 @@ struct ConsumerRecord {
     usage: Option<Usage>,
 }
 
-/// Which sequences came, and in what order.
+/// Sequences received so far, with their order.
 #[derive(Default)]
 struct SeenSequences {
     bits: Vec<u64>,

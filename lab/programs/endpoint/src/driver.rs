@@ -1,4 +1,4 @@
-//! The talk with the driver, one line of JSON at a time: hello, start, report, leave.
+//! The protocol with the driver, one line of JSON a message: hello, start, report, leave.
 
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
@@ -30,12 +30,11 @@ impl Endpoint {
         })
     }
 
-    /// What this endpoint measures.
     pub fn case(&self) -> &Case {
         &self.case
     }
 
-    /// Notifies the driver that this endpoint can send or receive, and waits until all others can.
+    /// Notifies the driver that this endpoint can send or receive, and waits until all endpoints can.
     pub(crate) fn ready_then_wait_for_start(&mut self) -> Result<(), String> {
         #[derive(Serialize)]
         struct Hello {
@@ -51,17 +50,16 @@ impl Endpoint {
         self.wait_for_line()
     }
 
-    /// Sends the one report of this endpoint.
     pub(crate) fn report(&mut self, record: &impl Serialize) -> Result<(), String> {
         self.send(record)
     }
 
-    /// Waits until the driver lets this endpoint go, so that no early leaver disturbs the others.
+    /// Waits for the driver's permission to exit, so that the exit of one endpoint does not disturb the others.
     pub(crate) fn wait_for_leave(&mut self) -> Result<(), String> {
         self.wait_for_line()
     }
 
-    /// Whether the driver let this endpoint go within `timeout`.
+    /// Waits up to `timeout` for the driver's permission to exit.
     pub(crate) fn may_leave_within(&mut self, timeout: Duration) -> Result<bool, String> {
         let socket = self.stream.get_ref();
         socket
@@ -72,15 +70,15 @@ impl Endpoint {
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                 Ok(false)
             }
-            Err(error) => Err(format!("listening to the driver: {error}")),
+            Err(error) => Err(format!("reading from the driver: {error}")),
         }
     }
 
     fn wait_for_line(&mut self) -> Result<(), String> {
         match self.stream.read_line(&mut String::new()) {
-            Ok(0) => Err("the driver has gone".to_owned()),
+            Ok(0) => Err("the driver closed the connection".to_owned()),
             Ok(_) => Ok(()),
-            Err(error) => Err(format!("listening to the driver: {error}")),
+            Err(error) => Err(format!("reading from the driver: {error}")),
         }
     }
 
@@ -90,6 +88,6 @@ impl Endpoint {
         let socket = self.stream.get_mut();
         socket
             .write_all(line.as_bytes())
-            .map_err(|error| format!("reporting to the driver: {error}"))
+            .map_err(|error| format!("writing to the driver: {error}"))
     }
 }

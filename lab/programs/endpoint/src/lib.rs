@@ -1,8 +1,8 @@
-//! What every Rust endpoint of the lab shares.
+//! The code that all Rust endpoints of the lab share.
 //!
-//! An endpoint is one producer or one consumer, in a process of its own. It finds its case in the environment, notifies
-//! the driver when it is ready, waits for the start, measures, and reports. Peers differ only in how a message is
-//! published and received; stamps, pacing, counting and reading are the same code for all of them:
+//! An endpoint is one producer or one consumer, in a process of its own. It reads its case from the environment,
+//! notifies the driver when it is ready, waits for the start, measures, and reports. Only publishing and receiving
+//! depend on the peer; timestamps, pacing, counting and reading are the same code for all:
 //!
 //! ```no_run
 //! use nervure_lab_endpoint::{Consumer, Endpoint, Publish, Role, produce};
@@ -44,7 +44,7 @@ pub use producer::{Publish, produce};
 
 /// Words of the header: sequence, time before the copy, time after the fill.
 pub const HEADER_WORDS: usize = 3;
-/// The header's cache line is read with the header; touching a payload reads every word after it.
+/// First word that touching a payload reads: the words before it share the header's cache line.
 pub const FIRST_UNREAD_WORD: usize = 8;
 /// The sequence of the message that ends a stream; its second word is the number of messages sent.
 pub const END_OF_STREAM: u64 = u64::MAX;

@@ -1,9 +1,9 @@
-//! Clocks, and what this process has used.
+//! Clocks, and the resource usage of this process.
 
 use rustix::time::{ClockId, Timespec};
 use serde::Serialize;
 
-/// `CLOCK_MONOTONIC`, which all processes of a host share.
+/// Reads `CLOCK_MONOTONIC`, which all processes of a host share.
 pub fn now_nanos() -> u64 {
     nanos(rustix::time::clock_gettime(ClockId::Monotonic))
 }
@@ -19,7 +19,7 @@ pub fn sleep_until_nanos(deadline_nanos: u64) {
     {}
 }
 
-/// What this process used since [`Usage::start`], and its size.
+/// CPU time and context switches of this process within a window, and its size at the end.
 #[derive(Debug, Clone, Serialize)]
 pub struct Usage {
     pub cpu_seconds: f64,
@@ -29,7 +29,7 @@ pub struct Usage {
     pub threads: u64,
 }
 
-/// The start of a window.
+/// The counters at the start of a window.
 #[derive(Debug, Clone, Copy)]
 pub struct UsageStart {
     cpu_nanos: u64,
@@ -38,7 +38,7 @@ pub struct UsageStart {
 }
 
 impl Usage {
-    /// Opens the window.
+    /// Opens a window.
     pub fn start() -> UsageStart {
         UsageStart {
             cpu_nanos: cpu_nanos(),
@@ -68,7 +68,7 @@ fn nanos(time: Timespec) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Summed over the threads: the file of the process counts its main thread only.
+/// Sum over the threads: `/proc/self/status` counts the main thread only.
 fn voluntary_context_switches() -> u64 {
     let Ok(threads) = std::fs::read_dir("/proc/self/task") else {
         return 0;

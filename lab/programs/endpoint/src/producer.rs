@@ -1,4 +1,4 @@
-//! The sending side: pace, stamp, copy, publish; then repeat the end of the stream until all consumers have it.
+//! The sending side: wait, stamp, copy, publish; then repeat the end of the stream until all consumers have it.
 
 use std::time::Duration;
 
@@ -9,15 +9,15 @@ use crate::driver::Endpoint;
 use crate::process::{Usage, now_nanos, sleep_until_nanos};
 use crate::{END_OF_STREAM, FIRST_UNREAD_WORD, HEADER_WORDS};
 
-/// How a peer publishes one message.
+/// Publishing one message with a peer.
 pub trait Publish {
-    /// Takes memory for `words` words of 8 bytes from the peer, has `fill` write them, and publishes.
+    /// Borrows memory for `words` words of 8 bytes from the peer, lets `fill` write them, and publishes.
     fn publish(&mut self, words: usize, fill: impl FnOnce(&mut [u64])) -> Result<(), String>;
 }
 
-/// Sends what the case asks for, and reports.
+/// Sends the messages of the case, and reports.
 pub fn produce(endpoint: &mut Endpoint, publisher: &mut impl Publish) -> Result<(), String> {
-    // Ones, not zeros: a zeroed vector is untouched memory, all one page.
+    // Not zeros: the kernel would back a zeroed vector with one shared page.
     let source = vec![1; endpoint.case().payload_words()];
     endpoint.ready_then_wait_for_start()?;
     let usage = Usage::start();
@@ -25,7 +25,7 @@ pub fn produce(endpoint: &mut Endpoint, publisher: &mut impl Publish) -> Result<
         Mode::Paced => paced(endpoint, publisher, &source)?,
         Mode::Flood => flood(endpoint, publisher, &source)?,
         Mode::Idle => idle(endpoint),
-        Mode::Mesh => return Err("a mesh has no producer".to_owned()),
+        Mode::Mesh => return Err("the mode mesh has no producer".to_owned()),
     };
     endpoint.report(&ProducerRecord {
         role: "producer",

@@ -1,4 +1,4 @@
-//! What the machine itself costs, with nothing around it: `floors wake` and `floors copy`.
+//! Floors of the machine, which no middleware can beat: `floors wake` and `floors copy`.
 
 mod shared_block;
 
@@ -17,8 +17,8 @@ fn main() -> Result<(), String> {
     }
 }
 
-/// Two or more processes that share one memfd and a futex word in it: the producer fills the block and wakes, the
-/// consumers sleep. No queue, no choice of blocks: what remains when a middleware is taken away.
+/// Two or more processes share one memfd with a block and a futex word: the producer fills the block and wakes the
+/// consumers, which sleep on the futex. There is no queue and no choice of blocks.
 fn wake(mut endpoint: Endpoint) -> Result<(), String> {
     let block = SharedBlock::from_environment(endpoint.case().payload_words())?;
     match endpoint.case().role {
@@ -53,7 +53,7 @@ impl Publish for Output {
     }
 }
 
-/// One process, no wake-up: copies into the same hot block again and again; reads it back if the case touches.
+/// One process, no wake-up: copies into the same hot block repeatedly, and reads it back if the case touches.
 fn copy(mut endpoint: Endpoint) -> Result<(), String> {
     let case = endpoint.case().clone();
     let source = vec![1; case.payload_words()];
@@ -70,7 +70,7 @@ fn copy(mut endpoint: Endpoint) -> Result<(), String> {
             Mode::Flood if now_nanos() > start_nanos + (case.flood_seconds * 1e9) as u64 => break,
             Mode::Flood => {}
             Mode::Idle | Mode::Mesh => {
-                return Err("one process neither waits nor meshes".to_owned());
+                return Err("expected the mode paced or flood".to_owned());
             }
         }
         let before_copy_nanos = now_nanos();

@@ -1,8 +1,8 @@
-//! One block of shared memory, a futex word and a count of releases, in a memfd that the driver made and all endpoints
-//! inherit.
+//! One block of shared memory, a futex word and a count of releases, in a memfd that the driver creates and all
+//! endpoints inherit.
 #![expect(
     unsafe_code,
-    reason = "maps memory and reads what another process writes"
+    reason = "maps memory that other processes read and write"
 )]
 
 use std::os::fd::{BorrowedFd, RawFd};
@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::thread::futex;
 
-/// The futex word has a cache line of its own; so has the count of releases.
+/// Futex word and count of releases have a cache line each.
 const RELEASES_OFFSET_BYTES: usize = 64;
 const BLOCK_OFFSET_BYTES: usize = 128;
 
@@ -30,10 +30,10 @@ impl SharedBlock {
             .ok()
             .and_then(|text| text.parse().ok())
             .ok_or("NERVURE_LAB_MEMFD: expected the number of an inherited file descriptor")?;
-        // SAFETY: the driver made this descriptor for us and nothing here closes it.
+        // SAFETY: this process inherited the descriptor and never closes it.
         let memfd = unsafe { BorrowedFd::borrow_raw(number) };
         let bytes = BLOCK_OFFSET_BYTES + words * 8;
-        // SAFETY: a fresh shared mapping at an address that the kernel chooses overlaps nothing of ours.
+        // SAFETY: the kernel chooses the address, so the new mapping overlaps no other.
         let base = unsafe {
             rustix::mm::mmap(
                 std::ptr::null_mut(),
@@ -49,7 +49,7 @@ impl SharedBlock {
         Ok(Self { base, words })
     }
 
-    /// How often [`Self::wake_all`] was called.
+    /// Number of calls of [`Self::wake_all`].
     pub fn generation(&self) -> u32 {
         self.futex().load(Ordering::Acquire)
     }
@@ -61,36 +61,34 @@ impl SharedBlock {
             if generation != last {
                 return generation;
             }
-            // Not private: the waker is another process. Errors are EAGAIN and EINTR, which the loop answers.
+            // Not private: another process wakes. The loop handles both errors, EAGAIN and EINTR.
             let _ = futex::wait(self.futex(), futex::Flags::empty(), last, None);
         }
     }
 
-    /// Announces a new generation and wakes everyone.
+    /// Starts a new generation and wakes all waiting processes.
     pub fn wake_all(&self) {
         self.futex().fetch_add(1, Ordering::Release);
         let _ = futex::wake(self.futex(), futex::Flags::empty(), i32::MAX as u32);
     }
 
-    /// Says that this consumer is done with the current generation.
+    /// Counts that this consumer has read the current generation.
     pub fn release(&self) {
         self.releases().fetch_add(1, Ordering::Release);
     }
 
-    /// Waits until each of `consumers` has released every generation. At 50 Hz they have, long ago.
+    /// Waits until each of `consumers` has released every generation. At 50 Hz it returns at once.
     pub fn wait_until_released(&self, consumers: usize) {
         while self.releases().load(Ordering::Acquire) < self.generation() * consumers as u32 {
             std::thread::sleep(Duration::from_micros(100));
         }
     }
 
-    /// The block, to read.
     pub fn words(&self) -> &[u64] {
         // SAFETY: in bounds, aligned to 64, initialised by the kernel, and not written until it is released.
         unsafe { std::slice::from_raw_parts(self.block(), self.words) }
     }
 
-    /// The block, to write.
     pub fn words_mut(&mut self) -> &mut [u64] {
         // SAFETY: as for `words`; there is one producer, which waits until all consumers have released the block.
         unsafe { std::slice::from_raw_parts_mut(self.block(), self.words) }

@@ -1,6 +1,6 @@
 //! iceoryx2, event-driven as its documentation recommends: a publish-subscribe service for the data, and an event
-//! service of the same name whose listener the consumer sleeps on. One listener is waited for directly, which is
-//! cheaper than a wait set of one.
+//! service of the same name on whose listener the consumer sleeps. Waiting on the one listener directly costs less
+//! than a wait set of one.
 //!
 //! Root path and prefix of its files come from `config/iceoryx2.toml` in the working directory.
 
@@ -64,12 +64,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Paced cases drop the oldest; floods block: `RetryUntilDelivered` is iceoryx2's default where nothing overflows.
+/// Paced cases drop the oldest sample; floods block: without overflow iceoryx2's default is `RetryUntilDelivered`.
 fn drops_oldest(case: &Case) -> bool {
     case.mode == Mode::Paced
 }
 
-/// Both ends connect before the start: a publisher drops what overflows towards a subscriber that has not opened its end.
+/// Waits until both ends are connected: before that, a publisher drops the samples that overflow.
 fn wait_until(is_connected: impl Fn() -> bool) {
     while !is_connected() {
         std::thread::sleep(Duration::from_millis(1));
@@ -89,7 +89,7 @@ impl Publish for Output {
             .map_err(|error| format!("loan: {error}"))?;
         #[expect(
             unsafe_code,
-            reason = "the payload is filled in place, without a zeroing pass before it"
+            reason = "fills the payload in place, without zeroing it before"
         )]
         // SAFETY: u64 has no invalid bit patterns, and `fill` writes every word before it reads any.
         let mut sample = unsafe { sample.assume_init() };

@@ -1,4 +1,4 @@
-//! Nervure: two nodes under `nervure run`, the public Rust API and nothing else.
+//! Nervure: nodes under `nervure run`, written with the public Rust API alone.
 
 use std::collections::HashSet;
 use std::error::Error;
@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// One of many: sends one message, and ends when each input has brought one.
+/// A node of a large graph: sends one message, and exits when each input has received one.
 fn mesh(endpoint: &mut Endpoint, mut node: Node) -> Result<(), Box<dyn Error>> {
     let mut waiting: HashSet<String> = node.inputs().map(str::to_owned).collect();
     let inputs = waiting.len();
@@ -46,7 +46,7 @@ fn mesh(endpoint: &mut Endpoint, mut node: Node) -> Result<(), Box<dyn Error>> {
         .send()?;
     while !consumer.is_finished() {
         match node.next() {
-            // Inputs come in any order: the sequence is the order of their first messages.
+            // Messages arrive in any order; numbering them by arrival keeps the count of reordered ones at 0.
             Some(Event::Input { id, .. }) if waiting.remove(&*id) => {
                 let sequence = (inputs - waiting.len() - 1) as u64;
                 consumer.observe(now_nanos(), &[sequence; FIRST_UNREAD_WORD]);
