@@ -1,7 +1,7 @@
 """The contract between the runner, the experiments and the adapters.
 
-An adapter teaches the lab one middleware (or one floor of the machine). An experiment plans cases, turns
-them into jobs, measures one job at a time for the runner, and writes the page from the stored runs.
+An adapter runs one middleware (or one floor of the machine). An experiment plans cases, turns them into
+jobs, measures one job at a time for the runner, and writes the page from the stored runs.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class Unavailable(Exception):
 
 
 class Adapter(Protocol):
-    """What every experiment asks of an adapter; each experiment adds how it measures one."""
+    """The part of an adapter that all experiments use; each experiment adds how it measures one."""
 
     name: str
     """Unique within the experiment, as in result files: ``iceoryx2-rust``."""
     title: str
     """As in pages: ``iceoryx2 (Rust)``."""
     settings: str
-    """How it is set up and why, in a sentence or two, for the page."""
+    """Its settings with their reasons, in a sentence or two, for the page."""
 
     def prepare(self, toolchain: Toolchain) -> None:
         """Installs or builds what is needed; raises ``Unavailable``."""
@@ -49,7 +49,7 @@ class Planned(Protocol):
 
     @property
     def name(self) -> str:
-        """What ``--cells`` matches; unique within the plan."""
+        """Unique within the plan; ``--cells`` matches it."""
 
     @property
     def case(self) -> Any:
@@ -70,7 +70,7 @@ class Job:
     """As this adapter runs it."""
     at_most_seconds: float
     expected_cores: float | None = None
-    """Cores that it is expected to take on average; None if nothing is known."""
+    """Mean number of cores that it is expected to use; None if unknown."""
     runs_alone: bool = True
 
     @property
@@ -95,7 +95,7 @@ class Experiment(ABC, Generic[A, P]):
     page: Path | None = None
     """Where the page goes unless the command line says otherwise; None if figures are only printed."""
     tries: int = 1
-    """How often a run is made at most when the machine disturbs it."""
+    """Limit of the attempts at a run that the machine disturbs."""
     fields_without_effect: frozenset[str] = frozenset()
     """Fields of a case in which two runs of one cell may differ."""
 
@@ -129,11 +129,11 @@ class Experiment(ABC, Generic[A, P]):
         """Builds what all adapters need; raises ``Unavailable``."""
 
     def describe(self, adapter: A) -> dict[str, Any]:
-        """Returns what the result file holds of an adapter."""
+        """Returns the entry of an adapter in the result file."""
         return {"name": adapter.name, "title": adapter.title, "settings": adapter.settings}
 
     def disturbance(self, run: dict[str, Any]) -> str:
-        """Returns why the machine disturbed this run so much that it is repeated, or nothing."""
+        """Returns the reason why a disturbed run is repeated; empty if it is not."""
         return ""
 
     def cores(self, run: dict[str, Any]) -> tuple[float, float] | None:
@@ -149,12 +149,12 @@ class Experiment(ABC, Generic[A, P]):
         return True
 
     def key(self, case: dict[str, Any]) -> str:
-        """Returns what all runs of one cell have in common."""
+        """Returns the key that all runs of a cell share."""
         return case_key(case, self.fields_without_effect)
 
 
 def case_key(case: dict[str, Any], without: frozenset[str] = frozenset()) -> str:
-    # 20 and 20.0 are one loss.
+    # 20 and 20.0 are the same value.
     values = {name: float(value) if type(value) is int else value for name, value in case.items()}
     return json.dumps({name: value for name, value in values.items() if name not in without}, sort_keys=True)
 

@@ -1,4 +1,4 @@
-"""What every Python endpoint shares: its case and the rendezvous with the driver. Standard library alone.
+"""The case of a Python endpoint and its rendezvous with the driver. Standard library alone.
 
 An endpoint connects to the driver's socket and sends one line once it can send or receive. When all
 endpoints of the run have done so, the driver sends each a line, which starts the run.

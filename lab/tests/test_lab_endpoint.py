@@ -5,7 +5,7 @@ from typing import Any
 
 from nervure_lab.experiments.local.endpoint import (
     END_OF_STREAM,
-    ENDS_TO_WAIT_FOR,
+    ENDS_UNTIL_LOST,
     HEADER,
     Consumer,
     now_nanos,
@@ -54,7 +54,7 @@ def test_gaps_repeats_and_late_arrivals_are_counted() -> None:
     consumer = Consumer(endpoint)  # type: ignore[arg-type]
     for sequence in (2, 3, 5, 4, 5, 200):
         consumer.observe(now_nanos(), message(sequence))
-    for _ in range(ENDS_TO_WAIT_FOR):
+    for _ in range(ENDS_UNTIL_LOST):
         assert not consumer.finished
         consumer.observe(now_nanos(), message(END_OF_STREAM, 300))
     assert consumer.finished

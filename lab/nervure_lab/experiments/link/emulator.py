@@ -1,4 +1,4 @@
-"""Runs one case: the emulator, the programs in its hosts, the rendezvous, and what came out."""
+"""Runs one case: the emulator, the programs in its hosts, the rendezvous, and the collected reports."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from nervure_lab.processes import Processes
 from nervure_lab.toolchain import LAB_DIRECTORY, Toolchain
 
 START_SECONDS = 30.0
-"""From the start of the emulator to the first sample, at most."""
+"""Limit of the time from the start of the emulator to the first sample."""
 CONNECT_SECONDS = 1.0
-"""Between the moment at which both ends are ready and the first sample: time to connect."""
+"""Time to connect, from the readiness of both ends to the first sample."""
 DRAIN_SECONDS = 3.0
 CATCH_UP_SECONDS = 30.0
-"""How long a sender that keeps all may take after the end of the schedule."""
+"""Limit of the time that a sender that keeps all takes after the end of the schedule."""
 CONNECT_SECONDS_AT_MOST = 1.5
-"""For one connection of many, on average."""
+"""Limit of the mean time of one of many connections."""
 
 
 def build_emulator(toolchain: Toolchain) -> Path:
@@ -47,7 +47,7 @@ def build_emulator(toolchain: Toolchain) -> Path:
 def run_case(
     emulator: Path, adapter: LinkAdapter, case: LinkCase, seed: int, processes: Processes
 ) -> dict[str, Any]:
-    """One run. A failure is a result like any other."""
+    """Runs a case once. A failed run is a result too."""
     with tempfile.TemporaryDirectory(prefix="nervure-lab-") as name:
         directory = Path(name)
         environment = os.environ | {
@@ -92,7 +92,7 @@ class _Program:
     receptions: Path
     after_seconds: float = 0.0
     awaited: bool = True
-    """Whether its host has not ended before it has."""
+    """Whether its host waits for it to end."""
 
     @property
     def script(self) -> str:
@@ -103,7 +103,7 @@ class _Program:
 
 
 def _hosts(adapter: LinkAdapter, case: LinkCase, directory: Path) -> list[list[_Program]]:
-    """What runs in each host, the receiver's first."""
+    """Returns the programs of each host, those of the receiver first."""
     robots = [Flow(directory, number) for number in range(case.robots)]
     receivers, senders = [], []
     for flow in robots:
@@ -125,7 +125,7 @@ def _hosts(adapter: LinkAdapter, case: LinkCase, directory: Path) -> list[list[_
 
 
 def _ends(commands: Commands, flow: Flow, later: bool, awaited: bool = True) -> tuple[_Program, _Program]:
-    """A receiver is there from the beginning."""
+    """Returns receiver and sender; only the sender of a later flow is delayed."""
     after = JOIN_SECONDS if later else 0.0
     return (
         _Program(commands.receiver, flow.receiver_report, flow.receptions, awaited=awaited),
@@ -134,7 +134,7 @@ def _ends(commands: Commands, flow: Flow, later: bool, awaited: bool = True) -> 
 
 
 def _script(programs: list[_Program]) -> str:
-    """A shell's script that runs them side by side."""
+    """Returns a shell script that runs the programs concurrently."""
     if len(programs) == 1:
         return programs[0].script
     lines = []
@@ -151,17 +151,17 @@ def _limit_seconds(case: LinkCase) -> float:
 
 
 def _machine(tickers: Iterable[Path], link: dict[str, Any] | None) -> dict[str, Any]:
-    """When it stood still, from the start of the emulator."""
+    """Returns the stops of the machine, in microseconds from the start of the emulator."""
     found = merged_stops(core for file in tickers if (core := last_line(file)))
     stops = found.pop("stops_nanos")
     start = link["start_monotonic_nanos"] if link else 0
     micros = [[(nanos - start) // 1000 for nanos in stop] for stop in stops]
-    # They wait before the emulator does.
+    # The tickers start before the emulator.
     return found | ({"stops_micros": [stop for stop in micros if stop[0] > 0]} if link else {})
 
 
 def _found(flow: Flow, link: dict[str, Any] | None) -> dict[str, Any]:
-    """What both ends of a flow have left, and every reception."""
+    """Returns the reports of both ends of a flow, and every reception."""
     found: dict[str, Any] = {
         "receiver": last_line(flow.receiver_report),
         "sender": last_line(flow.sender_report),
@@ -170,7 +170,7 @@ def _found(flow: Flow, link: dict[str, Any] | None) -> dict[str, Any]:
         return found
     start = link["start_monotonic_nanos"]
     if flow.receptions.exists():
-        # One that was killed may have left half a line.
+        # A killed receiver may leave an incomplete last line.
         lines = [line.split() for line in flow.receptions.read_text().splitlines()]
         found["receptions_micros"] = [
             [int(number), (int(due) - start) // 1000, (int(received) - start) // 1000]
@@ -183,7 +183,7 @@ def _found(flow: Flow, link: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _bulk_progress(flow: Flow, link: dict[str, Any] | None) -> list[list[int]]:
-    """Microseconds from the start of the emulator, and the bytes that had arrived by then."""
+    """Returns pairs: microseconds from the start of the emulator, bytes that had arrived by then."""
     if link is None or not flow.receptions.exists():
         return []
     lines = [line.split() for line in flow.receptions.read_text().splitlines()]
@@ -193,7 +193,7 @@ def _bulk_progress(flow: Flow, link: dict[str, Any] | None) -> list[list[int]]:
 
 @contextlib.contextmanager
 def _rendezvous(path: Path) -> Iterator[None]:
-    """Sends the start time to both ends, once both are ready."""
+    """Sends the start time to both ends when both are ready."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(path))
     listener.listen(2)
@@ -212,7 +212,7 @@ def _rendezvous(path: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        # A thread that waits in accept is woken by this, not by closing.
+        # Wakes a thread that waits in accept; closing the socket would not.
         with contextlib.suppress(OSError):
             listener.shutdown(socket.SHUT_RDWR)
         thread.join()
@@ -220,7 +220,7 @@ def _rendezvous(path: Path) -> Iterator[None]:
 
 
 def last_line(path: Path) -> dict[str, Any] | None:
-    """The last line of JSON in a file that is about the whole run; nothing if there is none."""
+    """Returns the last line of JSON in a file that describes the whole run, or None."""
     if not path.exists():
         return None
     for line in reversed(path.read_text().splitlines()):

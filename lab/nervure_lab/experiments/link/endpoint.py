@@ -1,8 +1,8 @@
-"""What the Python endpoints of the link experiment share: schedule, clock, report. Standard library alone.
+"""Schedule, clock and report of the link experiment's Python endpoints. Standard library alone.
 
-Sample n is due at ``start + n / rate``, whatever became of those before it: an open loop. It begins with
-the time at which it was due (CLOCK_MONOTONIC, the same in both hosts) and its number. Latency is from
-there to the reception.
+Sample n is due at ``start + n / rate``, regardless of the samples before it: an open loop. A sample begins
+with its due time (CLOCK_MONOTONIC, the same in both hosts) and its number. Latency is the time from the due
+time to the reception.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from nervure_lab.statistics import nearest_rank
 
 HEADER = struct.Struct("<QQ")
 DRAIN_SECONDS = 3.0
-"""How long the receiver waits for what is late, past the end of the schedule."""
+"""Time that the receiver waits for late samples after the end of the schedule."""
 CONNECT_SECONDS = 10.0
-"""How long an end tries to reach the other before it says that it is ready nevertheless: what is measured
-is the transport, not the discovery."""
+"""Time limit for reaching the other end; after that an end reports that it is ready nevertheless, because
+the experiment measures transport, not discovery."""
 GIVE_UP_SECONDS = 10.0
 """Time without any sample after which a run ends."""
 
 
 class Run:
-    """The cell, and when it starts: when both ends have said that they are ready."""
+    """The case, and its start time, which is set when both ends are ready."""
 
     def __init__(self) -> None:
         self._endpoint = Endpoint()
@@ -49,12 +49,12 @@ class Run:
 
     @property
     def cpu_seconds(self) -> float:
-        """Processor time of this process, its threads included, since the start."""
+        """CPU time of all threads of this process since the start."""
         return time.process_time() - self._cpu_before
 
     def send_all(self, publish: Callable[[bytes], None]) -> None:
-        """Publishes each sample when it is due, or as soon as the one before has been taken. Then it waits
-        for what is late: when the receiver has ended, this end is asked to.
+        """Publishes each sample at its due time, or when the publication of the sample before returns. Then
+        waits for SIGTERM, which comes when the receiver has ended, or for the end of the drain time.
         """
 
         def end(*_: object) -> None:
@@ -74,7 +74,7 @@ class Run:
 
 
 class Receptions:
-    """What arrived, and when."""
+    """The samples that arrived, with their times."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -94,7 +94,7 @@ class Receptions:
 
     @property
     def seconds_left(self) -> float:
-        """Until this run ends; 0 when all has arrived, or nothing for so long that it is given up."""
+        """Time until this run ends; 0 if all samples arrived, or none within ``GIVE_UP_SECONDS``."""
         if len(self._received) == self.run.samples:
             return 0.0
         now = time.monotonic_ns()
@@ -106,7 +106,7 @@ class Receptions:
         return max(left, 0.0)
 
     def report(self) -> None:
-        """Writes what arrived. Call it before anything is closed that might wait for the other end."""
+        """Writes report and receptions. Call it before closing anything, which may wait for the other end."""
         latencies = sorted((received - due) * 1e-6 for due, received in self._received.values())
         count = len(latencies)
 
@@ -132,7 +132,7 @@ class Receptions:
 
 
 def report(figures: dict[str, Any]) -> None:
-    """Says what this end found; the last report counts."""
+    """Writes the report of this end, in place of an earlier one."""
     with open(os.environ["NERVURE_LAB_REPORT"], "w", encoding="utf-8") as file:  # noqa: PTH123
         json.dump(figures, file)
         file.write("\n")

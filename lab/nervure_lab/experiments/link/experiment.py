@@ -1,4 +1,4 @@
-"""The experiment ``link`` for the runner: every seed of every case, the adapters in turns."""
+"""The experiment ``link``: every seed of every case, with the adapters in turns."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from nervure_lab.processes import Processes
 from nervure_lab.toolchain import REPOSITORY_DIRECTORY, Toolchain
 
 OVERHEAD_SECONDS = 4.0
-"""Of a run beside its schedule: start, connection, late samples."""
+"""Duration of a run in addition to its schedule: start, connection, late samples."""
 CONNECTION_SECONDS = 0.5
 """Expected duration of one connection of many."""
 IDLE_CORES = 0.03
-"""Measured once for a run of Nervure, emulator and both ends: with next to no traffic, .."""
+"""Cores of a run of Nervure, for the emulator and both ends, almost without traffic; measured once."""
 CORES_PER_MBIT = 0.0028
-""".. for each Mbit/s on the link, .."""
+"""Additional cores for each Mbit/s on the link."""
 QUEUE_CORES = 0.25
-""".. and for the emulator's queue when more is offered than the link carries."""
+"""Additional cores for the emulator's queue when the offered rate exceeds the link's."""
 LIGHT_MBIT = 5.0
 """A stream below this rate neither disturbs other runs nor suffers from them."""
 
@@ -79,8 +79,8 @@ class Link(Experiment[LinkAdapter, PlannedCase]):
 
 
 def jobs(planned: Sequence[PlannedCase], adapters: list[str]) -> list[Job]:
-    """All cases with the first seed, then all with the second. Within a seed, first the jobs that run alone,
-    which saves waiting for the end of others before each. A cell that is planned twice is run once.
+    """Returns all cases with the first seed, then all with the second. Within a seed the jobs that run alone
+    come first, so that they do not wait for the end of other jobs. A cell that is planned twice is run once.
     """
     unique: dict[LinkCase, PlannedCase] = {}
     for entry in planned:
@@ -100,7 +100,7 @@ def job_of(adapter: str, seed: int, planned: PlannedCase) -> Job:
     case = planned.case_of(adapter, in_full=False)
     expected = _expected_cores(case)
     is_light = case.payload_mbit <= LIGHT_MBIT
-    # A run that starts programs all the time, or whose latency is judged, must have the machine to itself.
+    # A run that keeps starting programs, or whose latency is judged, needs the machine to itself.
     alone = expected is None or (is_judged_by_latency(planned.name) and not is_light)
     return Job(adapter, seed, planned, case, _seconds(case), expected, alone)
 
@@ -118,7 +118,7 @@ def _seconds(case: LinkCase) -> float:
 
 
 def _expected_cores(case: LinkCase) -> float | None:
-    """None for anything but a single stream over the emulator."""
+    """Returns None for a case that is not a single stream over the emulator."""
     if case.veth or case.robots > 1 or case.beside or case.connects:
         return None
     kept = 1 - case.loss_percent / 100
@@ -128,12 +128,12 @@ def _expected_cores(case: LinkCase) -> float | None:
 
 
 def _delivered_a_part(run: dict[str, Any]) -> bool:
-    """Neither nothing nor everything: then the exact share matters."""
+    """Whether some samples arrived, but not all, so that the exact share matters."""
     return 0.0 < _delivered(run) / int(run["case"]["samples"]) < 1.0
 
 
 def _delivered(run: dict[str, Any]) -> int:
-    """Samples of all receivers together."""
+    """Returns the samples of all receivers together."""
     reports = [flow["receiver"] or {"delivered": 0} for flow in run["flows"]]
     streams = [stream for report in reports for stream in report.get("streams", {"": report}).values()]
     return sum(stream["delivered"] for stream in streams)

@@ -1,4 +1,4 @@
-"""From result files to the figures of cells. Reads results and nothing else."""
+"""Computes the figures of cells from stored results, and from nothing else."""
 
 from __future__ import annotations
 
@@ -34,37 +34,37 @@ class Undisturbed:
 
 @dataclass(frozen=True)
 class RunFigures:
-    """One run."""
+    """Figures of one run."""
 
     seed: int
     delivered_percent: float = 0.0
-    """Of the schedule, whether the sender kept up with it or not."""
+    """Share of the schedule, whether or not the sender kept up with it."""
     mean_ms: float = 0.0
     p99_ms: float = 0.0
     max_ms: float = 0.0
     goodput_mbit: float = 0.0
     limit_percent: float = 0.0
-    """Goodput as a share of what the link carries with the loss that this run drew, less the headers of
-    IP and UDP. Nothing that uses these can exceed 100."""
+    """Goodput as a share of the link's rate with the loss that this run drew, less the headers of IP and
+    UDP. No protocol over UDP can exceed 100."""
     own_limit_percent: float = 0.0
-    """As a share of what Nervure's packets can carry there: its own headers are taken off too."""
+    """Goodput as a share of the same rate less Nervure's own headers too."""
     attainable_percent: float = 0.0
-    """As a share of that, or of what was asked for where this is less."""
+    """Goodput as a share of that limit, or of the offered rate if this is less."""
     bytes_per_byte: float = 0.0
     """IP bytes offered to the link for each byte delivered."""
     sender_cpu: float | None = None
     """Processor seconds for each gigabit delivered."""
     receiver_cpu: float | None = None
     gave_up: bool = False
-    """Whether it was ended because it had delivered nothing."""
+    """Whether it was ended because no sample arrived."""
     machine_late_ms: float | None = None
     """Longest delay of a wake-up, of the emulator or of a ticker."""
     undisturbed: Undisturbed | None = None
-    """Where the stops of the machine are known."""
+    """None if the stops of the machine are not known."""
     more: dict[str, float] = field(default_factory=dict)
-    """Figures that only runs of this kind have."""
+    """Figures that only runs of one kind have, by name."""
     fault: str = ""
-    """The reason why the run has no figures, or nothing."""
+    """The reason why the run has no figures; empty if it has."""
 
 
 @dataclass(frozen=True)
@@ -79,13 +79,13 @@ class CellFigures:
 
 
 def cell_key(case: dict[str, Any]) -> str:
-    """What all runs of one cell have in common: not the number of samples, which differs between adapters."""
+    """Returns the key that all runs of a cell share; adapters may differ in the number of samples."""
     return case_key(case, FIELDS_WITHOUT_EFFECT)
 
 
 def counting(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One run of each adapter, case and seed: of those with the most samples the one that the machine
-    disturbed least, whatever was measured.
+    """Selects one run of each adapter, case and seed: of the runs with the most samples the one that the
+    machine disturbed least. The measured figures have no influence.
     """
     best: dict[tuple[str, str, int], dict[str, Any]] = {}
     for run in runs:
@@ -99,7 +99,7 @@ def _rank(run: dict[str, Any]) -> tuple[int, bool, float]:
 
 
 def cells(result: dict[str, Any]) -> dict[tuple[str, str], CellFigures]:
-    """By :func:`cell_key` and adapter, in the order of the runs."""
+    """Returns the figures by :func:`cell_key` and adapter, in the order of the runs."""
     grouped: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for run in counting(result["runs"]):
         grouped.setdefault((cell_key(run["case"]), run["adapter"]), []).append(run)
@@ -111,7 +111,7 @@ def cells(result: dict[str, Any]) -> dict[tuple[str, str], CellFigures]:
 
 
 def impossible(result: dict[str, Any]) -> list[str]:
-    """Runs that claim more than the link carried: something went past it, and nothing of them holds."""
+    """Returns the runs that claim more than the link carried. They bypassed the link and are invalid."""
     return [
         f"{run['adapter']}, {run['case']['rate_mbit']} Mbit/s, {run['case']['loss_percent']} %, "
         f"seed {run['repeat']}: {fault}"
@@ -121,8 +121,8 @@ def impossible(result: dict[str, Any]) -> list[str]:
 
 
 def missing(result: dict[str, Any]) -> list[str]:
-    """What is planned and not there, a line a case: `case: adapter (2 of 5 seeds), ..`; at last all cells of
-    which there is nothing. A case that is planned twice is named once.
+    """Returns the planned and missing runs, a line a case: `case: adapter (2 of 5 seeds), ..`. The last line
+    lists the cells without any run. A case that is planned twice is listed once.
     """
     figures = cells(result)
     lines: dict[str, str] = {}
@@ -207,7 +207,7 @@ def _fault(
 
 
 def _machine_late_ms(run: dict[str, Any]) -> float | None:
-    """The longest delay of a wake-up, of the tickers and the emulator, as far as known."""
+    """Returns the longest known delay of a wake-up, of the tickers and the emulator."""
     known = [run.get("machine", {}).get("worst_ms")]
     if run["link"] and "late_longest_micros" in run["link"]:
         known.append(run["link"]["late_longest_micros"] * 1e-3)
@@ -234,7 +234,9 @@ def _undisturbed(run: dict[str, Any]) -> Undisturbed | None:
 
 
 def _of_receiver(report: dict[str, Any]) -> tuple[int, dict[str, float], float]:
-    """Samples delivered, their latency, how long it took: of the lab or of `nervure link bench`."""
+    """Returns samples delivered, their latency, and the duration, from a report of the lab or of
+    `nervure link bench`.
+    """
     if "streams" not in report:
         return report["delivered"], report, report["seconds"]
     streams = list(report["streams"].values())
@@ -245,14 +247,14 @@ def _of_receiver(report: dict[str, Any]) -> tuple[int, dict[str, float], float]:
 
 
 def _cpu(reports: Sequence[dict[str, Any] | None], payload_bytes: int) -> float | None:
-    """CPU seconds of these ends together for each gigabit, if all are known."""
+    """Returns the CPU seconds of these ends together for each gigabit, or None if one is unknown."""
     seconds = cpu_seconds(reports)
     return None if seconds is None or not payload_bytes else seconds / (payload_bytes * 8e-9)
 
 
 def _beside_udp(figures: CellFigures, udp: CellFigures | None) -> CellFigures:
-    """Without a link between the ends: how much longer there and back takes than over plain UDP, by the
-    seed. Not a number where the run of UDP is not there.
+    """Adds to runs without the emulator by how much a round trip exceeds one over plain UDP with the same
+    seed; NaN if that run is missing.
     """
     if not figures.case["veth"]:
         return figures

@@ -1,6 +1,6 @@
-"""The figures of runs that are more than one stream: interruptions, concurrent flows, robots that share the
-air, connections. Each function takes a stored run and returns its figures by name. Also the disturbance of
-a run by the machine.
+"""The figures of runs that are more than one stream: interruptions, concurrent flows, robots that share a
+channel, connections. Each function takes a stored run and returns its figures by name. Also the disturbance
+of a run by the machine.
 """
 
 from __future__ import annotations
@@ -15,22 +15,21 @@ from nervure_lab.statistics import nearest_rank
 UDP_SHARE = 1472 / 1500
 """Share of a packet of 1500 bytes that the headers of IP and UDP leave."""
 SAMPLE_SHARE = 1408 / 1500
-"""What all headers, those of the link and of its encryption too, leave of it for a sample of Nervure. The
-simulated link counts with the same.
+"""Share that also the headers of Nervure's link and its encryption leave. The simulated link uses the same.
 """
 SETTLING_MICROS = 5_000_000
-"""Time that flows have to settle before their shares are measured."""
+"""Time for flows to settle before their shares are measured."""
 ANY_AGE_MS = 1000.0
 """Greatest age of a fresh sample where samples have no lifespan."""
 DISTURBED = 0.005
-"""A run during which the machine was stopped for more than this share of it is repeated: latency is judged by
-the last hundredth of the samples."""
+"""Share of a run; if the machine was stopped for longer, the run is repeated, because latency is judged by
+the slowest hundredth of the samples."""
 CROWDED = 0.75
-"""A run beside others is repeated if the processors were busy for more than this share of it."""
+"""Share of the processors' time; if concurrent runs took more, they are repeated."""
 
 
 def stopped_share(run: dict[str, Any]) -> float:
-    """Share of a run, 0 to 1, during which the machine was stopped; 0 where that is not known."""
+    """Returns the share of a run, 0 to 1, during which the machine was stopped; 0 if not known."""
     machine = run.get("machine", {})
     if not machine.get("realtime"):
         return 0.0
@@ -44,7 +43,7 @@ def is_crowded(run: dict[str, Any]) -> bool:
 
 
 def disturbance(run: dict[str, Any]) -> str:
-    """The reason why the machine disturbed a run so much that it is repeated, or nothing."""
+    """Returns the reason why a disturbed run is repeated; empty if it is not."""
     if stopped_share(run) > DISTURBED:
         return f"the machine was stopped for {100 * stopped_share(run):.1f} % of it"
     if is_crowded(run):
@@ -53,14 +52,16 @@ def disturbance(run: dict[str, Any]) -> str:
 
 
 def cpu_seconds(ends: Sequence[dict[str, Any] | None]) -> float | None:
-    """CPU time of these ends together, of the lab or of `nervure link bench`; ``None`` if one is missing."""
+    """Returns the CPU time of these ends together, from reports of the lab or of `nervure link bench`; None
+    if one is missing.
+    """
     reports = [report or {} for report in ends]
     seconds = [report.get("cpu_s", report.get("link", {}).get("cpu_s")) for report in reports]
     return None if None in seconds else float(sum(seconds))
 
 
 def cores_taken(run: dict[str, Any]) -> float | None:
-    """Mean load of the emulator and all ends over the run; ``None`` if one is missing."""
+    """Returns the mean cores used by the emulator and all ends; None if one is unknown."""
     link = run["link"] or {}
     ends = cpu_seconds([flow[end] for flow in run["flows"] for end in ("receiver", "sender")])
     if ends is None or "cpu_seconds" not in link:
@@ -69,7 +70,7 @@ def cores_taken(run: dict[str, Any]) -> float | None:
 
 
 def measures(run: dict[str, Any]) -> dict[str, float]:
-    """Those that a run of this kind has; nothing for a plain stream, or where the ends left too little."""
+    """Returns the figures of this kind of run; none for a plain stream, or if the reports are incomplete."""
     case = run["case"]
     if case["connects"]:
         return _connections(run)
@@ -108,7 +109,7 @@ def _outage(run: dict[str, Any]) -> dict[str, float]:
 
 
 def _sharing(run: dict[str, Any]) -> dict[str, float]:
-    """Shares of what the link carries while both flows are there and have settled."""
+    """Shares of the link's rate while both flows run and have settled."""
     case = run["case"]
     one = _progress(run["flows"][0], case)
     other = run["beside"] if run["beside"] is not None else _progress(run["flows"][1], case)
@@ -129,7 +130,7 @@ def _sharing(run: dict[str, Any]) -> dict[str, float]:
 
 
 def _robots(run: dict[str, Any]) -> dict[str, float]:
-    """Fairness and sum of the flows while all are there, and what a delivered byte cost on the air."""
+    """Fairness and sum of the flows while all run, and the bytes on air for each delivered byte."""
     case, hosts = run["case"], run["link"]["hosts"]
     flows = [_progress(flow, case) for flow in run["flows"]]
     start, end = _all_settled(run["flows"], case)
@@ -149,7 +150,7 @@ def _robots(run: dict[str, Any]) -> dict[str, float]:
 
 
 def _connections(run: dict[str, Any]) -> dict[str, float]:
-    """From the start of each program to the reception of its first sample. One without any took for ever."""
+    """Times from the start of each program to the reception of its first sample; infinite without one."""
     flow = run["flows"][0]
     starts = [start for start, _ in (flow["sender"] or {}).get("starts_micros", [])]
     if not starts:
@@ -169,7 +170,7 @@ def _connections(run: dict[str, Any]) -> dict[str, float]:
 
 
 def kept(hosts: list[dict[str, Any]]) -> float:
-    """The share of the packets of these hosts that the link carried, of those it decided about."""
+    """Returns the share of these hosts' packets that passed the channel; queue overflows do not count."""
     arrived = sum(host["delivered"]["packets"] for host in hosts)
     causes = ("lost_random", "lost_burst", "lost_outage")
     decided = arrived + sum(host[cause]["packets"] for host in hosts for cause in causes)
@@ -177,8 +178,8 @@ def kept(hosts: list[dict[str, Any]]) -> float:
 
 
 def _all_settled(flows: list[dict[str, Any]], case: dict[str, Any]) -> tuple[float, float]:
-    """From when the last of the flows has settled to the end of the first, by their schedules: one that
-    gets nothing through does not shorten the time. Those of which no sample ever came are not asked.
+    """Returns the interval in which all flows run and have settled, by their schedules, so that a flow that
+    delivers nothing for a time does not shorten it. Flows without any sample are left out.
     """
     period_micros = 1e6 / case["rate_hz"]
     firsts = [flow["receptions_micros"][0] for flow in flows if flow.get("receptions_micros")]
@@ -189,7 +190,7 @@ def _all_settled(flows: list[dict[str, Any]], case: dict[str, Any]) -> tuple[flo
 
 
 def _progress(flow: dict[str, Any], case: dict[str, Any]) -> list[list[float]]:
-    """Times, and the payload that had arrived by then."""
+    """Returns pairs: time, bytes of payload that had arrived by then."""
     receptions = flow.get("receptions_micros", [])
     return [
         [received, number * case["payload_bytes"]]

@@ -1,4 +1,4 @@
-"""Which cells, how many samples, which seeds, in which order."""
+"""The plan: cells with their samples and seeds, in the order of the runs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from nervure_lab.experiments.link.case import LinkCase
 SEEDS = 5
 SEEDS_OF_PEERS = 2
 SAMPLES_OF_PEERS = 300
-IN_FULL = frozenset({"headline", "small"})
-"""Groups in which a peer that delivers some of these, and not all, has as many samples as Nervure with its
-next seed."""
+GROUPS_IN_FULL = frozenset({"headline", "small"})
+"""Groups in which a peer that delivered a part of its samples sends as many as Nervure with its next seed."""
 
 _DDS = frozenset({"cyclonedds", "fastdds"})
 _ALL_BUT_UDP = _DDS | {"tcp-bbr", "tcp-cubic", "zenoh", "zeromq"}
@@ -23,7 +22,7 @@ _NONE: frozenset[str] = frozenset()
 
 @dataclass(frozen=True)
 class Group:
-    """Cells of one question, a section of the page."""
+    """Cells that answer one question; a section of the page."""
 
     name: str
     title: str
@@ -34,29 +33,29 @@ GROUPS = (
     Group(
         "headline",
         "Large samples",
-        "512 KiB at 30 Hz, over every rate and loss. A link of 54 Mbit/s carries a part of it: there Nervure "
-        "keeps the last sample and drops those that are older than 250 ms. The others always keep the last "
-        "ten.",
+        "512 KiB at 30 Hz, over every rate and loss. A link of 54 Mbit/s carries only a part of the samples: "
+        "there Nervure keeps the last sample and drops samples older than 250 ms. The peers always keep the "
+        "last ten.",
     ),
     Group("small", "Small samples", "1 KiB at 30 Hz."),
     Group(
         "sharing",
         "Sharing",
-        "Beside one TCP flow (Cubic) that sends all it can, beside another of its kind, and thirty robots on "
-        "one air. The second flow joins 8 s after the first; figures are from 5 s after that to the end of "
-        "the first.",
+        "Beside a TCP flow (Cubic) without a rate limit, beside a second flow of Nervure, and thirty robots "
+        "on one channel. The second flow joins 8 s after the first; figures are from 5 s after that to the "
+        "end of the first.",
     ),
-    Group("gigabit", "Clean gigabit", "4 MB at 20 Hz, no loss, RTT 0.2 ms: as over a cable."),
+    Group("gigabit", "Clean gigabit", "4 MB at 20 Hz, no loss, RTT 0.2 ms, like a cable."),
     Group(
         "outage",
         "Outage",
-        "Nothing arrives from 10 s to 30 s, half of the schedule. *Fresh after* is from the end of the "
-        "outage to the first sample that is no older than its lifespan (a second where it has none), "
-        "*oldest* the greatest age at which a sample was delivered.",
+        "No packet arrives from 10 s to 30 s, half of the schedule. *Fresh after* is the time from the end "
+        "of the outage to the first sample that is no older than its lifespan (a second where it has none), "
+        "*oldest* the greatest age of a delivered sample.",
     ),
     Group("connect", "Connecting", "From the start of the program to the reception of its first sample."),
     Group("veth", "No link at all", "10 KB at 100 Hz over a pair of Ethernet devices, without the emulator."),
-    Group("special", "Other links", "512 KiB at 30 Hz over links with one trouble each."),
+    Group("special", "Other links", "512 KiB at 30 Hz over links with one difficulty each."),
     Group(
         "poster",
         "Large data over lossy wireless",
@@ -65,8 +64,8 @@ GROUPS = (
     Group(
         "grid",
         "The grid of the 2020 report",
-        "Its 30 configurations, with reliable KEEP_LAST(10). It set a loss on each of two hops; one link "
-        "here has the loss of both.",
+        "Its 30 configurations, with reliable KEEP_LAST(10). The report set a loss on each of two hops; here "
+        "one link has the loss of both.",
     ),
 )
 
@@ -75,10 +74,10 @@ GROUPS = (
 class PlannedCase:
     group: str
     name: str
-    """What ``--cells`` matches; unique."""
+    """Unique; ``--cells`` matches it."""
     case: LinkCase
     peers: frozenset[str]
-    """Those who are measured beside Nervure."""
+    """Adapters to measure beside Nervure."""
     seeds: int = SEEDS
     seeds_of_peers: int = SEEDS_OF_PEERS
 
@@ -88,11 +87,11 @@ class PlannedCase:
         return self.seeds_of_peers if adapter in self.peers else 0
 
     def case_of(self, adapter: str, in_full: bool) -> LinkCase:
-        """A peer sends fewer samples, unless they have to cover a time."""
+        """Returns the case with fewer samples for a peer, unless the samples have to cover a duration."""
         case = self.case
         if (
             adapter == "nervure"
-            or (in_full and self.group in IN_FULL)
+            or (in_full and self.group in GROUPS_IN_FULL)
             or case.outage
             or case.beside
             or case.veth
@@ -102,14 +101,12 @@ class PlannedCase:
 
 
 def plan(quick: bool) -> list[PlannedCase]:
-    """Every case, those first that matter most. One that two experiments share stands here twice and is run
-    once.
-    """
+    """Returns every case, the most important first. A case of two groups is listed twice and run once."""
     return _quick() if quick else _full()
 
 
 def _quick() -> list[PlannedCase]:
-    """Five minutes: enough to see where things stand, not enough for a claim."""
+    """Five minutes: enough for a first impression, not for a claim."""
     wanted = ("300-0-512K", "300-20-512K", "300-40-512K", "54-20-512K", "1000-20-512K")
     return [
         replace(planned, case=replace(planned.case, samples=120), seeds=1, seeds_of_peers=1)
@@ -134,12 +131,12 @@ def _full() -> list[PlannedCase]:
 
 
 def _headline() -> Iterable[PlannedCase]:
-    # Those of one rate after each other: they run at the same time.
+    # Cells of one rate are adjacent, because they run concurrently.
     for rate in (300, 1000, 54):
         for loss in (20, 40, 0, 1, 10):
-            # Where the link carries a part of it, old samples are of no use.
+            # 54 Mbit/s carries only a part of the samples, so old ones are dropped.
             case = LinkCase(54, loss, keep_last=1, lifespan_ms=250.0) if rate == 54 else LinkCase(rate, loss)
-            # Without retransmission the effect of loss is the same at every rate.
+            # UDP at one rate only: without retransmission the effect of loss does not depend on the rate.
             peers = _ALL if rate == 300 else _ALL_BUT_UDP if loss in (0, 20, 40) else _NONE
             yield PlannedCase("headline", f"{rate}-{loss}-512K", case, peers)
 
@@ -150,9 +147,9 @@ def _small() -> Iterable[PlannedCase]:
 
 
 def _sharing() -> Iterable[PlannedCase]:
-    asks = LinkCase(300, 0, rate_hz=60.0, samples=1800)
+    alone = LinkCase(300, 0, rate_hz=60.0, samples=1800)
     for beside in ("cubic-first", "cubic-later", "same-later"):
-        yield PlannedCase("sharing", beside, replace(asks, beside=beside), _NONE)
+        yield PlannedCase("sharing", beside, replace(alone, beside=beside), _NONE)
     robots = LinkCase(54, 0, 22_500, half_duplex=True, robots=30)
     yield PlannedCase("sharing", "robots-30", robots, _NONE)
 
@@ -187,7 +184,7 @@ def _special() -> Iterable[PlannedCase]:
         "half-duplex": LinkCase(300, 20, half_duplex=True),
         "queue-5ms": LinkCase(54, 10, queue_ms=5),
         "queue-1s": LinkCase(300, 20, queue_ms=1000),
-        # More wait than can be sent before they are too old.
+        # More samples queue than can be sent within their lifespan.
         "lifespan": LinkCase(54, 20, lifespan_ms=250),
     }
     for name, case in cells.items():

@@ -1,4 +1,4 @@
-"""The figures of a result as tables: what the page shows and the files beside it hold."""
+"""The figures of a result as tables, for the page and the files beside it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ Row = dict[str, str]
 
 @dataclass(frozen=True)
 class Tables:
-    """Everything that the page shows, already as text."""
+    """The contents of the page, formatted as text."""
 
     figures: list[Row]
     """One row for each cell and adapter: the worst seed, by ``FIGURES_COLUMNS``."""
@@ -126,7 +126,7 @@ def _session(session: dict[str, Any]) -> dict[str, Any]:
 
 
 def _load_of_others(result: dict[str, Any]) -> float:
-    """Runnable processes beyond the four that a run's emulator and ends can explain."""
+    """Returns the greatest number of runnable processes beyond the four of a run's emulator and ends."""
     return max((run["load_average"] - 4.0 for run in result["runs"]), default=0.0)
 
 
@@ -189,7 +189,7 @@ def number(value: float | None) -> str:
 
 
 def link_text(case: dict[str, Any]) -> str:
-    """The link and the stream of a case in words."""
+    """Describes the link and the stream of a case."""
     text = _size(case["payload_bytes"])
     stream = f"{text} at {case['rate_hz']:g} Hz"
     if case["veth"]:

@@ -1,6 +1,4 @@
-"""What Nervure's link must reach, and whether it does: each target over every case that it concerns, with
-the worst seed of each.
-"""
+"""The targets of Nervure's link. Each is checked on every case that it concerns, with the worst seed."""
 
 from __future__ import annotations
 
@@ -18,14 +16,14 @@ ADAPTER = "nervure"
 @dataclass(frozen=True)
 class Target:
     cells: str
-    """Patterns of their names, with spaces between."""
+    """Patterns of case names, separated by spaces."""
     what: str
     measure: Callable[[RunFigures], float | None]
     unit: str
     at_least: float | None = None
     at_most: float | None = None
     undisturbed: Callable[[Undisturbed], float] | None = None
-    """The same of the samples that met no stop of the machine."""
+    """The same measure of the samples that met no stop of the machine."""
 
     @property
     def text(self) -> str:
@@ -33,7 +31,7 @@ class Target:
         return f"{self.what} {bound}{self.unit}"
 
     def holds(self, value: float) -> bool:
-        """At the precision in which it is shown nothing is rounded in anyone's favour."""
+        """Compares the unrounded value, so that rounding never decides."""
         return value >= self.at_least if self.at_least is not None else value <= (self.at_most or 0.0)
 
     def worst(self, values: list[float]) -> float:
@@ -41,6 +39,7 @@ class Target:
 
 
 def _more(name: str) -> Callable[[RunFigures], float | None]:
+    """A figure that only runs of one kind have."""
     return lambda run: run.more.get(name)
 
 
@@ -97,7 +96,7 @@ TARGETS = (
 
 
 def is_judged_by_latency(name: str) -> bool:
-    """Whether a target is a percentile or the mean of this case's latencies: delays of the machine count."""
+    """Whether a target of this case is a latency, so that delays of the machine distort it."""
     judged = (target.cells.split() for target in TARGETS if target.what.startswith(("p99", "p95", "mean")))
     return any(fnmatch(name, pattern) for patterns in judged for pattern in patterns)
 
@@ -110,9 +109,9 @@ class Verdict:
     name: str
     target: Target
     value: float | None
-    """That of the worst seed; nothing where it was not measured."""
+    """Value of the worst seed; None if not measured."""
     undisturbed: float | None
-    """The same without the samples that met a stop of the machine, where these are known."""
+    """The value without the samples that met a stop of the machine; None if the stops are not known."""
     seeds: int
     planned_seeds: int
 
@@ -127,7 +126,7 @@ class Verdict:
 
 
 def verdicts(result: dict[str, Any]) -> list[Verdict]:
-    """Of every planned case that a target concerns, in their order."""
+    """Returns the verdict of each target on each planned case, in the order of the plan."""
     figures = cells(result)
     found = []
     for planned in result["planned"]:
@@ -153,8 +152,8 @@ def verdicts(result: dict[str, Any]) -> list[Verdict]:
 
 
 def _value(target: Target, case: CellFigures | None) -> tuple[float | None, int]:
-    """A run without the figure, one that hung say, is the worst that there can be. One whose figure is not a
-    number lacks what it is compared with, and is not counted.
+    """Returns the worst value and the number of seeds. A run without the figure, for example one that hung,
+    counts as infinitely bad. A figure that is NaN lacks the run to compare with, and is not counted.
     """
     if case is None:
         return (None, 0)
@@ -166,7 +165,7 @@ def _value(target: Target, case: CellFigures | None) -> tuple[float | None, int]
 
 
 def _undisturbed(target: Target, case: CellFigures | None) -> float | None:
-    """Of the worst seed; nothing unless it is known of every one."""
+    """Returns the undisturbed value of the worst seed; None unless every seed has one."""
     if case is None or target.undisturbed is None:
         return None
     found = [None if run.fault else run.undisturbed for run in case.runs]

@@ -1,4 +1,4 @@
-"""A case of the experiment ``local``, and what one run of it returns."""
+"""A case of the experiment ``local``, and the result of a run."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class ProcessResult:
 
 @dataclass
 class RunResult:
-    """The outcome of one case. A run that hung or failed is a result like any other."""
+    """The outcome of one case. A run that hung or failed is a result too."""
 
     outcome: Outcome
     reason: str = ""
@@ -120,7 +120,7 @@ class LocalAdapter(Adapter, Protocol):
     """Whether the API copies the payload inside its send call, so that latency contains the copy."""
 
     def refusal(self, case: Case) -> str | None:
-        """Returns why this adapter does not take part in a case of its language, or None."""
+        """Returns the reason why this adapter skips a case of its language, or None."""
 
     def run(self, case: Case) -> RunResult:
-        """Measures one case, leaves nothing behind, and never raises for what the middleware does."""
+        """Measures one case, and cleans up. A failure of the middleware is a result, not an exception."""

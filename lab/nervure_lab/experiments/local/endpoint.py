@@ -1,9 +1,9 @@
-"""What every Python endpoint of the lab shares; the twin of ``lab/programs/endpoint``.
+"""The code that all Python endpoints of ``local`` share; ``lab/programs/endpoint`` is the same in Rust.
 
-Runs inside the peers' environments: needs NumPy and nothing else. A peer brings a ``publish(source, stamp)``
-that copies ``source`` into memory of its own, calls ``stamp(memory)``, and sends; or, where its API copies
-inside send, calls ``stamp(source)`` and sends ``source``. On the other side it brings a loop that reads the
-clock as soon as a message is returned, and hands clock and message to ``Consumer.observe``.
+It runs inside the peers' environments and needs NumPy alone. A peer provides ``publish(source, stamp)``,
+which copies ``source`` into memory of its own, calls ``stamp(memory)``, and sends; or, where its API copies
+inside send, calls ``stamp(source)`` and sends ``source``. Its consumer is a loop that reads the clock as soon
+as a message is returned, and passes time and message to ``Consumer.observe``.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ HEADER = struct.Struct("=3Q")
 END_OF_STREAM = 2**64 - 1
 END_BYTES = 64
 FIRST_UNREAD_WORD = 8
-"""The header's cache line is read with the header; touching a payload reads every word after it."""
-ENDS_TO_WAIT_FOR = 10
-"""Ends of the stream, 50 ms apart, that a consumer with gaps waits for: late messages may come."""
+"""First word that touching a payload reads: the words before it share the header's cache line."""
+ENDS_UNTIL_LOST = 10
+"""End-of-stream messages, 50 ms apart, after which a missing message counts as lost: it may be late."""
 
 now_nanos = time.monotonic_ns
 Stamp = Callable[[Any], None]
@@ -34,9 +34,9 @@ Publish = Callable[[numpy.ndarray, Stamp], None]
 
 
 def produce(endpoint: Endpoint, publish: Publish) -> None:
-    """Sends what the case asks for, reports, and repeats the end of the stream until all have it."""
+    """Sends the messages of the case, reports, and repeats the end of the stream until all have it."""
     case = endpoint.case
-    # Ones, not zeros: a zeroed array is untouched memory, all one page.
+    # Not zeros: the kernel would back a zeroed array with one shared page.
     source = numpy.ones(case.payload_bytes // 8, dtype=numpy.uint64)
     endpoint.ready_then_wait_for_start()
     usage = UsageWindow()
@@ -109,7 +109,7 @@ class Consumer:
         if sequence == END_OF_STREAM:
             self._ends_seen += 1
             self._sent = before_copy_nanos
-            self.finished = self._received >= self._sent or self._ends_seen >= ENDS_TO_WAIT_FOR
+            self.finished = self._received >= self._sent or self._ends_seen >= ENDS_UNTIL_LOST
             return
         if self._first_receive_nanos is None:
             self._first_receive_nanos = received_at_nanos
@@ -128,7 +128,7 @@ class Consumer:
         self._last_receive_nanos = received_at_nanos
 
     def report(self) -> None:
-        """Reports, and waits until all others have."""
+        """Reports to the driver, and waits until all endpoints have reported."""
         warmup = self._case.warmup_messages
         measured = [sample for sample in self._samples if sample[0] >= warmup]
         warming = [sample for sample in self._samples if sample[0] < warmup]
@@ -160,7 +160,7 @@ class Consumer:
             self._window_messages += 1
             return
         if received_at_nanos >= self._first_receive_nanos + self._case.flood_warmup_seconds * 1e9:
-            # The window opens on this message; it is the zeroth, so that a rate is messages over intervals.
+            # The message that opens the window is not counted, so that a rate is messages over intervals.
             self._usage = UsageWindow()
             self._window_start_nanos = received_at_nanos
 
@@ -201,7 +201,7 @@ class UsageWindow:
 
 
 def _voluntary_context_switches() -> int:
-    """Summed over the threads: the file of the process counts its main thread only."""
+    """Sums over the threads: `/proc/self/status` counts the main thread only."""
     threads = Path("/proc/self/task").iterdir()
     return sum(_status_field(thread / "status", "voluntary_ctxt_switches") for thread in threads)
 

@@ -1,4 +1,4 @@
-"""The experiment ``local`` for the runner: every case over and over, the adapters in turns."""
+"""The experiment ``local``: repeats of every case, with the adapters in turns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nervure_lab.processes import Processes
 from nervure_lab.toolchain import REPOSITORY_DIRECTORY
 
 OVERHEAD_SECONDS = 2.0
-"""Of a run beside its sending."""
+"""Duration of a run in addition to its sending."""
 
 
 class Local(Experiment[LocalAdapter, PlannedCase]):

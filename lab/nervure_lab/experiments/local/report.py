@@ -84,9 +84,9 @@ def _targets(results: Results) -> str:
         for finding in findings(results)
     ]
     return (
-        "## Targets\n\nA ratio is of medians, unless it says p99; in brackets its 95 % confidence interval. "
-        "A target is met when the ratio itself is within it, and nothing was lost. *Beside it* is the same "
-        "ratio of a floor and a peer in the same run, where it shows what the machine allows.\n\n"
+        "## Targets\n\nRatios are of medians unless the target names p99; their 95 % confidence interval is "
+        "in brackets. A target is met if the ratio itself is within it and no message was lost. *Beside it* "
+        "is the same ratio of a floor and a peer in the same run, where it shows the limit of the host.\n\n"
         + _table(["target", "measured", "beside it", ""], rows)
     )
 
@@ -94,19 +94,19 @@ def _targets(results: Results) -> str:
 _HOW_TO_READ = """\
 ## How to read the tables
 
-- **Floors** are what the machine costs with no middleware: `futex wake-up` is two processes that share one
+- **Floors** are the costs of the machine without middleware: `futex wake-up` is two processes that share one
   block and a futex word; `memcpy` copies into one hot block in one process; `unix socket` is bare Python.
-  A middleware with queues and ownership cannot be below them, except where the machine drifts.
+  A middleware with queues and ownership cannot be below them, except when the machine drifts.
 - **Peers** run with the settings listed under [Set-up](#set-up).
 - **Latency**: from the moment the payload is filled to the moment the consumer's receive call returns,
-  before it touches the payload. Where the API copies inside its send call the latency contains that copy;
+  before it touches the payload. If the API copies inside its send call, the latency contains that copy;
   those rows are marked †.
 - **End to end**: from before the producer takes memory and copies into it, to after the consumer has read
   all of it.
 - Paced runs send 50 messages a second to consumers that sleep in between; nothing polls. Times are
   microseconds of `CLOCK_MONOTONIC`, **median · p99** over all repeats and consumers, warm-up apart.
-- **L** marks cells where messages were lost or came out of order: a latency of the survivors only is not a
-  latency. See [Losses](#losses-hangs-and-failures)."""
+- **L** marks cells where messages were lost or arrived out of order: their latencies are those of the
+  delivered messages alone. See [Losses](#losses-hangs-and-failures)."""
 
 
 def _sizes(results: Results, language: str, title: str) -> str:
@@ -226,7 +226,7 @@ def _flood(results: Results) -> str:
         return ""
     header = ["", "64 B, messages/s", "lost", "4 MB read, GB/s", "lost", "4 MB not read, GB/s", "lost"]
     return (
-        "## Flood\n\nThe producer sends as fast as it can, under `block` or what the peer has of the kind; "
+        "## Flood\n\nThe producer sends at full speed, with `block` or the peer's kind of backpressure; "
         "queues of 256 (64 B) and 10 (4 MB). Rates are medians over repeats, at the consumer, after a "
         "warm-up.\n\n" + _table(header, rows)
     )
@@ -320,11 +320,7 @@ def _losses(results: Results) -> str:
     text = "## Losses, hangs and failures\n\n"
     if not rows:
         return text + "None."
-    return (
-        text
-        + "Runs that hung or failed are results, and are kept.\n\n"
-        + _table(["", "case", "what happened"], rows)
-    )
+    return text + "Runs that hung or failed are results too.\n\n" + _table(["", "case", "outcome"], rows)
 
 
 def _set_up(results: Results) -> str:

@@ -22,7 +22,7 @@ class CellKey:
 
 @dataclass
 class Cell:
-    """All repeats of one case by one adapter, those that hung or failed included."""
+    """All repeats of one case by one adapter, including those that hung or failed."""
 
     runs: list[dict[str, Any]] = field(default_factory=list)
 
@@ -37,20 +37,20 @@ class Cell:
 
     @property
     def has_producer(self) -> bool:
-        """Whether one process sends to others; a floor may be one process."""
+        """Whether one process sends to others; a floor may have only one process."""
         return any(run["producer"] is not None for run in self.runs)
 
     @property
     def problems(self) -> list[str]:
-        """Outcome and reason of each repeat that was started and did not end well."""
+        """Outcome and reason of each repeat that hung or failed."""
         return [
             f"{run['outcome']}: {run['reason']}" for run in self.runs if run["outcome"] in ("hung", "failed")
         ]
 
     def samples(self, column: str) -> list[list[float]]:
-        """Nanoseconds of ``latency_nanos`` or ``end_to_end_nanos``: a list a repeat, all consumers together.
+        """Returns ``latency_nanos`` or ``end_to_end_nanos`` of all consumers, one list a repeat.
 
-        Empty where a repeat did not end well, so that the repeats of two cells stay in step.
+        The list of a repeat that hung or failed is empty, so that the repeats of two cells correspond.
         """
         return [
             [nanos for consumer in run["consumers"] for nanos in consumer[column]]
@@ -66,14 +66,14 @@ class Cell:
         return [median(repeat) for repeat in self.samples(column) if repeat]
 
     def medians_of_consumers(self, column: str) -> list[list[float]]:
-        """One list a repeat, one median a consumer; consumers that received nothing are left out."""
+        """Returns one list a repeat, one median a consumer, without consumers that received nothing."""
         return [
             [median(consumer[column]) for consumer in run["consumers"] if consumer[column]]
             for run in self.measured
         ]
 
     def count(self, name: str) -> int:
-        """``received``, ``lost``, ``reordered`` or ``duplicates``, over all repeats and consumers."""
+        """Returns the sum of ``received``, ``lost``, ``reordered`` or ``duplicates``."""
         return sum(consumer[name] for run in self.measured for consumer in run["consumers"])
 
     @property
@@ -87,14 +87,14 @@ class Cell:
         return sum((run["sent"] or 0) * len(run["consumers"]) for run in self.measured)
 
     def rates(self, what: str) -> list[float]:
-        """``window_messages`` or ``window_bytes`` a second of the slowest consumer, one a repeat."""
+        """Returns ``window_messages`` or ``window_bytes`` per second of each repeat's slowest consumer."""
         return [
             min(consumer[what] / _window_seconds(consumer) for consumer in run["consumers"])
             for run in self.measured
         ]
 
     def cpu_shares(self, role: str) -> list[float]:
-        """Cores used by ``producer`` or by the mean ``consumer``, one a repeat."""
+        """Returns the cores used by the ``producer`` or the mean ``consumer``, one value a repeat."""
         shares = []
         for run in self.measured:
             usages = (
@@ -110,7 +110,7 @@ class Cell:
         return shares
 
     def first_messages(self) -> list[float]:
-        """Seconds from the first spawn to the first message, one a repeat."""
+        """Returns the seconds from the first spawn to the first message, one value a repeat."""
         return [
             (run["consumers"][0]["first_receive_nanos"] - run["spawned_at_nanos"]) * 1e-9
             for run in self.measured
@@ -118,7 +118,7 @@ class Cell:
         ]
 
     def last_messages(self) -> list[float]:
-        """Seconds from the first spawn to the last message at any consumer, one a repeat."""
+        """Returns the seconds from the first spawn to the last message at any consumer, of each repeat."""
         return [
             (max(consumer["last_receive_nanos"] for consumer in run["consumers"]) - run["spawned_at_nanos"])
             * 1e-9
@@ -126,7 +126,7 @@ class Cell:
         ]
 
     def of_process(self, role: str, name: str) -> list[float]:
-        """A figure of the process in this role, one a repeat."""
+        """Returns a figure of the process in this role, one value a repeat."""
         return [
             process[name] for run in self.measured for process in run["processes"] if process["role"] == role
         ]
@@ -171,13 +171,13 @@ class Results:
         return None if cell is None or cell.was_refused else cell
 
     def all_cells(self) -> list[tuple[str, CellKey, Cell]]:
-        """Every cell that was run, ordered by adapter and case."""
+        """Returns every cell that was run, ordered by adapter and case."""
         names = list(self.adapters)
         cells = [(name, key, cell) for (name, key), cell in self._cells.items() if not cell.was_refused]
         return sorted(cells, key=lambda item: (names.index(item[0]), astuple(item[1])))
 
     def sizes(self, *, mode: str, consumers: int) -> list[int]:
-        """The payload sizes that were measured at 50 Hz or flooded."""
+        """Returns the payload sizes that were measured at 50 Hz or flooded."""
         return sorted(
             {
                 key.payload_bytes
@@ -196,7 +196,7 @@ def timing(cell: Cell, column: str) -> Timing | None:
 def compare(
     ours: Cell | None, other: Cell | None, column: str, statistic: Statistic = median
 ) -> Ratio | None:
-    """The ratio over the repeats in which both sides received something; None if there are none."""
+    """Returns the ratio over the repeats in which both cells have messages, or None if there are none."""
     if ours is None or other is None:
         return None
     pairs = [
@@ -211,5 +211,5 @@ def compare(
 
 def _window_seconds(consumer: dict[str, Any]) -> float:
     window: int = consumer["last_receive_nanos"] - consumer["window_start_nanos"]
-    # A consumer that received nothing within the window has a rate of zero, over any time.
+    # A consumer that received nothing within the window has a rate of zero, whatever the divisor.
     return max(window * 1e-9, 1e-9)

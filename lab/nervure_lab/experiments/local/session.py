@@ -1,12 +1,13 @@
-"""Runs the processes of one case: rendezvous, deadline, what they used, and the cleaning up.
+"""Runs the processes of one case: rendezvous, deadlines, resource usage, cleanup.
 
     with Session(case) as session:
         session.spawn([program, "..."], role="consumer", index=0)
         session.spawn([program, "..."], role="producer")
         return session.result()
 
-An endpoint connects to ``rendezvous``, says hello once it can send or receive, and gets a line back when all
-have said so. Each sends one report; when all have, each gets a second line and leaves. No step is a sleep.
+An endpoint connects to ``rendezvous``, sends a hello once it can send or receive, and gets a line back when
+all endpoints have done so. Each sends one report; when all reports are in, each gets a second line and exits.
+No step is a sleep.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ from nervure_lab.processes import ProcessTree
 from nervure_lab.toolchain import LAB_DIRECTORY
 
 START_TIMEOUT_SECONDS = 30.0
-"""From spawning to the last hello."""
+"""Limit of the time from spawning to the last hello."""
 DRAIN_TIMEOUT_SECONDS = 15.0
-"""Past the time that the sending takes: after it, a run counts as hung."""
+"""Time after the expected end of sending at which a run counts as hung."""
 LEAVE_TIMEOUT_SECONDS = 5.0
 IDLE_SETTLING_SECONDS = 1.0
-"""After the start, and before the end, of an idle case: not looked at."""
+"""Time after the start and before the end of an idle case that is not measured."""
 _LAUNCHER = "launcher"
 
 
@@ -70,7 +71,7 @@ class Session:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def environment(self, role: str, index: int = 0) -> dict[str, str]:
-        """The environment of an endpoint."""
+        """Returns the environment of an endpoint."""
         case = {
             **vars(self.case),
             "role": role,

@@ -23,11 +23,11 @@ class Finding:
     measured: str
     verdict: Verdict
     beside: str = ""
-    """The same figure of a floor and a peer, where it shows what the machine allows."""
+    """The same figure of a floor and a peer, where that shows the limit of the machine."""
 
 
 def findings(results: Results) -> list[Finding]:
-    """One for each target, in the order of importance."""
+    """Returns one finding for each target, ordered by importance."""
     return [finding for group in _GROUPS for finding in group(results)]
 
 
@@ -86,7 +86,7 @@ def _floods(results: Results) -> Iterator[Finding]:
 
 def _small_flood(cell: Cell | None, language: str, messages_per_second: float) -> Finding:
     return _finding(
-        f"{language}, 64 B flood, `block`: over {messages_per_second:,.0f} messages/s, all of them, in order",
+        f"{language}, 64 B flood, `block`: over {messages_per_second:,.0f} messages/s, no loss, in order",
         cell,
         lambda cell: f"{median(cell.rates('window_messages')):,.0f} messages/s, {_losses(cell)}",
         lambda cell: cell.is_lossless and median(cell.rates("window_messages")) > messages_per_second,
@@ -177,7 +177,7 @@ def _growth(results: Results, size: int, adapter: str) -> float | None:
 
 
 def _beside(language: str, of_adapter: Callable[[str], float | None]) -> str:
-    """The figures of the floor and the peer in the same session."""
+    """Formats the figures of the floor and the peer in the same session."""
     floor = "floor-futex" if language == "rust" else "floor-socket"
     found = [(name, of_adapter(name)) for name in (floor, f"iceoryx2-{language}")]
     parts = [(name.split("-")[0], value) for name, value in found if value is not None]
@@ -217,7 +217,7 @@ def _losses(cell: Cell) -> str:
 
 
 def spread(cell: Cell) -> float:
-    """End to end, fan-out: the median, over repeats, of the slowest consumer's median over the fastest's."""
+    """Returns the slowest consumer's median end to end divided by the fastest's; the median over repeats."""
     spreads = [max(medians) / min(medians) for medians in cell.medians_of_consumers(END_TO_END) if medians]
     return median(spreads) if spreads else float("inf")
 

@@ -1,4 +1,4 @@
-"""One file an adapter; each has ``ADAPTERS``, the adapters that it brings."""
+"""One module for each peer, with its ``ADAPTERS``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the operating system offers by itself: UDP, TCP with two congestion controls."""
+"""Transports of the operating system: UDP, and TCP with two congestion controls."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Udp(_Baseline):
     name = "udp"
     title = "UDP, not repaired"
     settings = (
-        "Fragments of 1472 bytes, sent at once and once. A sample counts when all of its fragments arrived."
+        "Fragments of 1472 bytes, each sent once and at once. A sample counts if all its fragments arrived."
     )
     program = "over_udp.py"
 
@@ -45,8 +45,8 @@ class Tcp(_Baseline):
         self.name = f"tcp-{congestion_control}"
         self.title = f"TCP {title}"
         self.settings = (
-            f"One connection, TCP_NODELAY, {title}; the sender keeps the last ten samples that wait, "
-            "the oldest makes room."
+            f"One connection, TCP_NODELAY, {title}; the sender queues the last ten samples, and drops the "
+            "oldest when the queue is full."
         )
 
 

@@ -13,8 +13,8 @@ class CycloneDds:
         "Reliable, KEEP_LAST(10), tuned for large samples over lossy wireless: `MaxMessageSize` 1472, "
         "`FragmentSize` 1344, `MaxRexmitMessageSize` 1456, `HeartbeatInterval` of half a period, `NackDelay` "
         "1 ms, `WhcHigh` and `MaxQueuedRexmitBytes` of ten samples, `DefragReliableMaxSamples` 32, socket "
-        "buffers of 8 MiB or what the system grants. Its endpoint hands bytes to the library as they are, "
-        "past the slow serialisation of Python lists."
+        "buffers of 8 MiB or what the system grants. Its endpoint passes serialised bytes to the library, "
+        "which avoids the slow serialisation of Python lists."
     )
     congestion_control = "cubic"
 

@@ -1,4 +1,4 @@
-"""Nervure's link, by its own benchmark."""
+"""Nervure's link, run by `nervure link bench`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Nervure:
     name = "nervure"
     title = "Nervure"
     settings = (
-        "`nervure link bench`: encrypted, one stream, reliable, KEEP_LAST(10) where nothing else is said; "
-        "otherwise the defaults. The schedule begins when the receiver has opened the stream."
+        "`nervure link bench`: encrypted, one stream, reliable, KEEP_LAST(10) unless the cell states another "
+        "QoS; otherwise the defaults. The schedule begins when the receiver has opened the stream."
     )
     congestion_control = "cubic"
 

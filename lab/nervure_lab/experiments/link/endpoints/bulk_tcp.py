@@ -1,5 +1,5 @@
-"""One TCP flow that sends as much as it can: `bulk_tcp.py receive|send PORT`. The receiver writes a line
-every 100 ms: CLOCK_MONOTONIC in nanoseconds and the bytes until then.
+"""One TCP flow without a rate limit: `bulk_tcp.py receive|send PORT`. Every 100 ms the receiver writes a line
+with CLOCK_MONOTONIC in nanoseconds and the bytes received so far.
 """
 
 import contextlib

@@ -39,7 +39,7 @@ def entities(run: Run):
     os.environ["CYCLONEDDS_URI"] = CONFIGURATION.format(
         heartbeat_ms=1000 / (2 * run.rate_hz), queue_bytes=max(DEPTH * run.payload_bytes, 500_000)
     )
-    # It reads its configuration when it is loaded.
+    # The library reads its configuration when it is loaded.
     from cyclonedds.domain import DomainParticipant
     from cyclonedds.idl import IdlStruct
     from cyclonedds.idl.types import sequence, uint8
@@ -106,7 +106,7 @@ def receive(run: Run) -> None:
             if payload is not None:
                 receptions.add(payload)
     receptions.report()
-    # Taking the entities down would wait for the other end.
+    # Deleting the entities would wait for the other end.
     os._exit(0)
 
 

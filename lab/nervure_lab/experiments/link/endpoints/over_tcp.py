@@ -1,4 +1,4 @@
-"""Samples one after the other in one TCP connection; the sender keeps the last ten that wait."""
+"""Samples in sequence over one TCP connection; the sender keeps the last ten that wait."""
 
 import collections
 import contextlib
@@ -36,7 +36,7 @@ def send(run: Run) -> None:
             waiting.append(sample)
             news.notify()
 
-    # A connection that stands still must not hold the schedule, nor the end.
+    # In a thread, so that a stalled connection delays neither the schedule nor the end.
     threading.Thread(target=write, daemon=True).start()
     connected.wait(CONNECT_SECONDS)
     run.ready()

@@ -50,7 +50,7 @@ def receive(run: Run) -> None:
         if len(parts) == count:
             receptions.add(b"".join(parts[index] for index in range(count)))
             del partial[number]
-            # What is older will hardly be completed.
+            # Older samples will hardly be completed.
             partial = {other: parts for other, parts in partial.items() if other + 30 > number}
     receptions.report()
 

@@ -18,7 +18,7 @@ def session(side: str) -> zenoh.Session:
     config.insert_json5(f"{side}/endpoints", ENDPOINT)
     if side == "connect":
         config.insert_json5("listen/endpoints", "[]")
-        # Without this it gives up where the first attempt fails; and with -1 it would wait for ever.
+        # By default Zenoh gives up after the first failed attempt; with -1 it would wait forever.
         config.insert_json5("connect/timeout_ms", str(int(CONNECT_SECONDS * 1000)))
         config.insert_json5("connect/exit_on_failure", "false")
     return zenoh.open(config)

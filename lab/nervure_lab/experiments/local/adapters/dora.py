@@ -1,4 +1,4 @@
-"""dora-rs, from PyPI: Python nodes under `dora run`, as it comes and tuned."""
+"""dora-rs, from PyPI: Python nodes under `dora run`, with its defaults and tuned."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class DoraPython:
     copies_in_send = True
     settings = (
         "`dora run` with two keys set: `queue_size`, the queue depth of the case, and in floods "
-        "`queue_policy: backpressure`. Everything else as it comes: 8 MB of shared memory a node."
+        "`queue_policy: backpressure`. Otherwise the defaults, with 8 MB of shared memory per node."
     )
 
     def prepare(self, toolchain: Toolchain) -> None:
@@ -88,8 +88,8 @@ class DoraPythonTuned(DoraPython):
     name = "dora-python-tuned"
     title = "dora (Python, tuned)"
     settings = (
-        "As above, and `shared_memory_pool_size` of the producer raised to hold every message that the "
-        "queues of the case can, as its documentation advises for large messages at a high rate."
+        "As above, with `shared_memory_pool_size` of the producer raised to hold every message that fits the "
+        "queues of the case, as its documentation advises for large messages at a high rate."
     )
 
     def _producer_keys(self, case: Case) -> dict[str, Any]:
@@ -99,7 +99,7 @@ class DoraPythonTuned(DoraPython):
 
 
 def _remove_segments(before: set[Path]) -> None:
-    """Removes what this run left in shared memory: what is new, and in no process's map."""
+    """Removes the segments that this run left behind: those that are new and that no process maps."""
     for segment in set(_SHARED_MEMORY.glob("*.zenoh")) - before:
         if not any(str(segment) in text for text in _all_memory_maps()):
             segment.unlink(missing_ok=True)

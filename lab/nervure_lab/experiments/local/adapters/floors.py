@@ -47,9 +47,9 @@ class FutexWake(_Floor):
     name = "floor-futex"
     title = "floor: futex wake-up"
     settings = (
-        "One memfd that all processes map, one block in it, one shared futex word, one count of releases: no "
-        "queue, no choice of blocks, no check. The payload is copied into the block before the wake-up and "
-        "read after it."
+        "All processes map one memfd with one block, one futex word and one count of releases. There is no "
+        "queue, no choice of blocks and no check. The payload is copied into the block before the wake-up "
+        "and read after it."
     )
     producers = 1
     argument = "wake"
@@ -64,8 +64,8 @@ class MemoryCopy(_Floor):
     name = "floor-memcpy"
     title = "floor: memcpy"
     settings = (
-        "One process copies the payload into the same memfd mapping again and again; end to end is the copy, "
-        "and the read where the case reads. Flooding gives the copy bandwidth of the machine."
+        "One process repeatedly copies the payload into the same memfd mapping; end to end is the copy, and "
+        "the read if the case reads. The flood gives the copy bandwidth of the machine."
     )
     producers = 0
     argument = "copy"

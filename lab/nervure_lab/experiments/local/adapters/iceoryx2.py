@@ -12,10 +12,11 @@ from nervure_lab.toolchain import Toolchain, crate_versions, python_versions
 _SHARED_MEMORY = Path("/dev/shm")
 _SETTINGS = (
     "Event-driven, as its documentation recommends: a publish-subscribe service of slices aligned to 64 "
-    "bytes, and an event service whose listener the consumer blocks on (cheaper than a wait set of one); "
-    "notified after each send. `max_subscribers` is the number of consumers, `subscriber_max_buffer_size` "
-    "the queue depth of the case (default: 2). Paced: safe overflow, its default. Flood: no overflow and "
-    "`RetryUntilDelivered`, its default where nothing overflows. Everything else as it comes."
+    "bytes, and an event service on whose listener the consumer blocks (cheaper than a wait set of one); "
+    "the producer notifies after each send. `max_subscribers` is the number of consumers, "
+    "`subscriber_max_buffer_size` the queue depth of the case (default: 2). Paced: safe overflow, its "
+    "default. Flood: no overflow and `RetryUntilDelivered`, its default without overflow. Otherwise the "
+    "defaults."
 )
 
 
@@ -37,7 +38,7 @@ class _Iceoryx2:
                 session.spawn(self._command(), role="producer")
                 return session.result()
             finally:
-                # Processes that were ended by force leave their segments behind.
+                # Killed processes leave their segments behind.
                 session.end_processes()
                 for segment in _SHARED_MEMORY.glob(prefix + "*"):
                     with contextlib.suppress(FileNotFoundError):
@@ -78,7 +79,7 @@ class Iceoryx2Python(_Iceoryx2):
 
 
 def _write_configuration(directory: Path, prefix: str) -> None:
-    """A root and a prefix of its own for every run: iceoryx2 reads this file from the working directory."""
+    """Gives the run its own root and prefix; iceoryx2 reads this file from the working directory."""
     configuration = directory / "config" / "iceoryx2.toml"
     configuration.parent.mkdir()
     configuration.write_text(f'[global]\nroot-path = "{directory}/iceoryx2"\nprefix = "{prefix}"\n')

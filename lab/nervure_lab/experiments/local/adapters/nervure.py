@@ -21,7 +21,7 @@ _ENVIRONMENT = REPOSITORY_DIRECTORY / ".venv"
 _COMMANDS = [_ENVIRONMENT / "bin" / "nervure", REPOSITORY_DIRECTORY / "target" / "release" / "nervure"]
 _SETTINGS = (
     "`nervure run` of a dataflow file with `queue_size`, the queue depth of the case, and in floods "
-    "`queue_policy: block`. Everything else as it comes."
+    "`queue_policy: block`. Otherwise the defaults."
 )
 
 
@@ -36,7 +36,7 @@ class _Nervure:
         with Session(case, producers=0 if case.mode == "mesh" else 1) as session:
             # JSON is YAML.
             (session.directory / "dataflow.yml").write_text(json.dumps(self._dataflow(case, session)))
-            # Logs go with the session, and not among the user's own.
+            # The session's folder holds the logs, so that they do not mix with the user's own.
             environment = {"NERVURE_LOG_DIR": str(session.directory / "logs"), **self._environment()}
             session.spawn([self._command, "run", "dataflow.yml"], environment=environment)
             return session.result()
@@ -72,7 +72,7 @@ class _Nervure:
         return {"nodes": [producer, *consumers]}
 
     def _mesh(self, case: Case, session: Session) -> dict[str, Any]:
-        """Node i listens to the nodes after it, in a ring."""
+        """Each node subscribes to the nodes after it, in a ring."""
         nodes = [
             {
                 "id": f"node-{index}",
@@ -113,8 +113,8 @@ class NervurePython(_Nervure):
     language: Language = "python"
     copies_in_send = True
     settings = (
-        _SETTINGS + " NumPy arrays are given to `node.send`, which copies them into shared memory. "
-        "The consumer lets go of each event before it waits for the next (`del event`)."
+        _SETTINGS + " `node.send` copies NumPy arrays into shared memory. The consumer releases each event "
+        "before it waits for the next (`del event`)."
     )
 
     def prepare(self, toolchain: Toolchain) -> None:

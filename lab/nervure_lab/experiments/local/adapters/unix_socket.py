@@ -1,4 +1,4 @@
-"""Floor for Python: two processes and a unix stream socket, nothing else."""
+"""Floor for Python: processes connected by unix stream sockets."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class UnixSocket:
     kind: Kind = "floor"
     copies_in_send = True
     settings = (
-        "`socket.sendall` and `recv_into` a reused buffer over one stream socket a consumer: what Python "
-        "costs with no middleware at all. The kernel copies the payload in and out."
+        "`socket.sendall` and `recv_into` a reused buffer over one stream socket per consumer: the cost of "
+        "Python without middleware. The kernel copies the payload in and out."
     )
 
     def prepare(self, toolchain: Toolchain) -> None:

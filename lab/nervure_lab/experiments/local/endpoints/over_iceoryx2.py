@@ -1,4 +1,4 @@
-"""Endpoint over iceoryx2's Python package; the twin of ``lab/programs/iceoryx2``."""
+"""Endpoint over iceoryx2's Python package; ``lab/programs/iceoryx2`` is the same in Rust."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def main() -> None:
     event = node.service_builder(name).event().open_or_create()
     data = (
         node.service_builder(name)
-        # Bytes, not words: in 0.10.0 the length of a slice of wider elements comes back in bytes.
+        # Bytes, not words: 0.10.0 returns the length of a slice of wider elements in bytes.
         .publish_subscribe(iox2.Slice[ctypes.c_uint8])
         .payload_alignment(iox2.Alignment.new(64))
         .max_subscribers(case.consumers)
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def wait_until(is_connected: Callable[[], bool]) -> None:
-    """Both ends connect before the start: what overflows is dropped until a subscriber has opened its end."""
+    """Waits until both ends are connected: before that, samples that overflow are dropped."""
     while not is_connected():
         time.sleep(0.001)
 

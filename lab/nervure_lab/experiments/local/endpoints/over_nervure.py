@@ -1,4 +1,4 @@
-"""Endpoint as a Nervure node. `send` copies once, into shared memory; a loan is for what is made in place."""
+"""Endpoint as a Nervure node. `send` copies once, into shared memory; loans suit data made in place."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def main() -> None:
             consumer.observe(received_at_nanos, event.numpy())
             if consumer.finished:
                 break
-        # As its twins do, it gives the sample back before it waits for the next.
+        # Releases the sample before it waits for the next, as the other endpoints do.
         del event
     consumer.report()
 

@@ -45,7 +45,7 @@ def receive_exactly(sender: socket.socket, view: memoryview) -> None:
     while received < len(view):
         count = sender.recv_into(view[received:])
         if not count:
-            raise SystemExit("the producer has gone")
+            raise SystemExit("the producer closed its socket")
         received += count
 
 
