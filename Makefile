@@ -118,10 +118,12 @@ $(VENV)/.zig: $(VENV)/.tools
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.tools $(RUST_SOURCES) $(PYTHON_SOURCES)
-	$(call say,Building Nervure (release): the command and the Python module)
+	$(call say,Building Nervure (release): the command)
 	@$(CARGO) build --release --locked -p nervure-cli
 	@install -D -m 755 target/release/nervure bindings/python/data/scripts/nervure
-	@cd bindings/python && VIRTUAL_ENV=$(CURDIR)/$(VENV) ../../$(BIN)/maturin develop --release --locked --quiet
+	$(call say,Building the Python module)
+	@cd bindings/python && VIRTUAL_ENV=$(CURDIR)/$(VENV) ../../$(BIN)/maturin develop --release --locked --quiet \
+	  >../../target/maturin.log 2>&1 || { cat ../../target/maturin.log >&2; exit 1; }
 	@touch $@
 
 # The emulated link: apart, so that the demo need not wait for it.
