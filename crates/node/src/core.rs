@@ -1,6 +1,6 @@
 //! State that every part of a node shares: sending, receiving and the control thread.
 
-use nervure_protocol::keeper_to_node::{Event, Welcome};
+use nervure_protocol::keeper_to_node::{NeighbourEvent, Welcome};
 use nervure_protocol::node_to_keeper::Message;
 use nervure_protocol::params::Param;
 use nervure_protocol::wiring::Source;
@@ -40,7 +40,7 @@ pub(crate) struct Notices {
 #[derive(Debug)]
 pub(crate) enum Notice {
     ParamChanged(Param),
-    Event(Event),
+    Event(NeighbourEvent),
 }
 
 impl Core {

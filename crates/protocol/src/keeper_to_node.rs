@@ -51,8 +51,8 @@ pub enum Message {
     LastValue(LastValue),
     /// A parameter has another value.
     Param(crate::params::Param),
-    /// An event for the node's program.
-    Event(Event),
+    /// An event about a neighbour, for the node's program.
+    Event(NeighbourEvent),
     /// The node shall end in order.
     Stop {
         /// Why, for people: `run stopped`, `all nodes finished`, ..
@@ -155,9 +155,9 @@ pub struct LastValue {
     pub reason: String,
 }
 
-/// An event for the node's program. Unknown kinds are ignored.
+/// An event about a neighbour, for the node's program. Unknown kinds are ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Event {
+pub struct NeighbourEvent {
     /// `NODE_FAILED`, `NODE_RESTARTED`, ..
     pub kind: String,
     /// The node that the event is about.

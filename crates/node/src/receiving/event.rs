@@ -123,7 +123,7 @@ impl From<Notice> for Event {
             }
             Notice::Event(event) => event,
         };
-        let keeper_to_node::Event {
+        let keeper_to_node::NeighbourEvent {
             kind,
             node,
             inputs,

@@ -29,7 +29,7 @@ impl Rewiring<'_> {
                 |edge: &&crate::plan::EdgePlan| edge.producer == node && edge.consumer == neighbour;
             let fed = self.graph.edges().iter().filter(is_fed);
             let inputs = &self.graph.node(neighbour).inputs;
-            let event = keeper_to_node::Event {
+            let event = keeper_to_node::NeighbourEvent {
                 kind: kind.to_owned(),
                 node: self.graph.node(node).id.clone(),
                 inputs: fed.map(|edge| inputs[edge.input].name.clone()).collect(),
