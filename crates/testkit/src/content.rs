@@ -1,6 +1,6 @@
 //! Samples with verifiable content: a receiver can check that a sample is complete and unchanged.
 
-use crate::{Output, Receipt, Refusal, Sample, Wait};
+use crate::{PlaneOutput, PlaneSample, Receipt, Refusal, Wait};
 use nervure_message::Header;
 use std::sync::LazyLock;
 
@@ -72,8 +72,8 @@ impl Content {
     ///
     /// # Errors
     /// [`Refusal`].
-    pub fn send(&self, output: &impl Output, wait: Wait) -> Result<Receipt, Refusal> {
-        use crate::Loan;
+    pub fn send(&self, output: &impl PlaneOutput, wait: Wait) -> Result<Receipt, Refusal> {
+        use crate::PlaneLoan;
         let mut loan = output.loan(self.payload_bytes, self.head_bytes, wait)?;
         self.fill(loan.payload_mut());
         output
@@ -85,7 +85,7 @@ impl Content {
     ///
     /// # Panics
     /// If any byte differs.
-    pub fn check(sample: &impl Sample) -> Self {
+    pub fn check(sample: &impl PlaneSample) -> Self {
         let header = sample.header();
         let content = Self {
             number: header.correlation_id,

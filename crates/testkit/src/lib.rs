@@ -14,6 +14,6 @@ pub mod stress;
 pub mod suite;
 
 pub use self::plane::{
-    Arrival, Edge, Facts, Inbox, Limits, Loan, Output, Plane, Receipt, Received, Refusal, Sample,
-    SampleOf, Sent, Wait,
+    Arrival, Edge, Facts, Limits, Plane, PlaneInbox, PlaneLoan, PlaneOutput, PlaneSample, Receipt,
+    Received, Refusal, SampleOf, Sent, Wait,
 };

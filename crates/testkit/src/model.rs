@@ -507,13 +507,13 @@ impl Drop for ModelLoan {
     }
 }
 
-impl Loan for ModelLoan {
+impl PlaneLoan for ModelLoan {
     fn payload_mut(&mut self) -> &mut [u8] {
         &mut self.payload
     }
 }
 
-impl Output for ModelOutput {
+impl PlaneOutput for ModelOutput {
     type Loan = ModelLoan;
 
     fn loan(
@@ -622,7 +622,7 @@ pub struct ModelInbox {
     cursor: usize,
 }
 
-impl Inbox for ModelInbox {
+impl PlaneInbox for ModelInbox {
     type Sample = ModelSample;
 
     fn try_next(&mut self) -> Option<Arrival<ModelSample>> {
@@ -710,7 +710,7 @@ impl ModelSample {
     }
 }
 
-impl Sample for ModelSample {
+impl PlaneSample for ModelSample {
     fn header(&self) -> Header {
         self.content().header
     }

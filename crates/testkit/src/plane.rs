@@ -26,11 +26,11 @@ use std::time::{Duration, Instant};
 /// A data plane, including the keeper's part.
 pub trait Plane: Send + Sync + 'static {
     /// An output of a producing process.
-    type Output: Output;
+    type Output: PlaneOutput;
     /// A consuming process, as known to the keeper.
     type Consumer: Clone + Send + Sync + 'static;
     /// The inputs of a consuming process.
-    type Inbox: Inbox;
+    type Inbox: PlaneInbox;
 
     /// Properties in which planes differ.
     fn facts(&self) -> Facts;
@@ -95,7 +95,7 @@ pub trait Plane: Send + Sync + 'static {
 }
 
 /// The sample type of a plane.
-pub type SampleOf<P> = <<P as Plane>::Inbox as Inbox>::Sample;
+pub type SampleOf<P> = <<P as Plane>::Inbox as PlaneInbox>::Sample;
 
 /// Identifies an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -183,9 +183,9 @@ pub struct Receipt {
 }
 
 /// An output. Clones refer to the same output. Any thread may use it.
-pub trait Output: Clone + Send + Sync + 'static {
+pub trait PlaneOutput: Clone + Send + Sync + 'static {
     /// Memory for one payload.
-    type Loan: Loan;
+    type Loan: PlaneLoan;
 
     /// Borrows memory for a payload with a head of at most `head_bytes`.
     ///
@@ -230,7 +230,7 @@ pub trait Output: Clone + Send + Sync + 'static {
 }
 
 /// Memory for one payload. It is given back if dropped before publication.
-pub trait Loan: Send {
+pub trait PlaneLoan: Send {
     /// The payload. Its initial content is unspecified.
     fn payload_mut(&mut self) -> &mut [u8];
 }
@@ -245,9 +245,9 @@ pub enum Arrival<S> {
 }
 
 /// The inputs of one process. Inputs with samples take turns; each keeps its own order.
-pub trait Inbox: Send + 'static {
+pub trait PlaneInbox: Send + 'static {
     /// Type of the delivered samples.
-    type Sample: Sample;
+    type Sample: PlaneSample;
 
     /// The next delivery; `None` if there is none yet.
     fn try_next(&mut self) -> Option<Arrival<Self::Sample>>;
@@ -281,7 +281,7 @@ pub trait Inbox: Send + 'static {
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// A delivered sample. Clones refer to the same sample.
-pub trait Sample: Clone + Send + Sync + 'static {
+pub trait PlaneSample: Clone + Send + Sync + 'static {
     /// Header of the sample.
     fn header(&self) -> Header;
     /// Head of the sample.

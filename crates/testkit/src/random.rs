@@ -3,8 +3,8 @@
 use crate::content::Content;
 use crate::model::Model;
 use crate::plane::{
-    Arrival, Edge, Inbox, Limits, Output, Plane, Receipt, Received, Refusal, Sample, SampleOf,
-    Sent, Wait,
+    Arrival, Edge, Limits, Plane, PlaneInbox, PlaneOutput, PlaneSample, Receipt, Received, Refusal,
+    SampleOf, Sent, Wait,
 };
 use nervure_protocol::wiring::{Policy, Queue};
 use proptest::prelude::*;
@@ -157,7 +157,7 @@ struct World<P: Plane> {
     plane: P,
     outputs: Vec<P::Output>,
     consumers: Vec<ConsumerSlot<P>>,
-    loan: Option<(usize, Content, <P::Output as Output>::Loan)>,
+    loan: Option<(usize, Content, <P::Output as PlaneOutput>::Loan)>,
     edges: Vec<Edge>,
     next_number: u64,
     incarnation: u32,
@@ -290,7 +290,7 @@ impl<P: Plane> World<P> {
     }
 
     fn publish_loan(&mut self) -> Outcome {
-        use crate::plane::Loan;
+        use crate::plane::PlaneLoan;
         let Some((output, content, mut loan)) = self.loan.take() else {
             return Outcome::Nothing;
         };
@@ -395,7 +395,7 @@ impl<P: Plane> ConsumerSlot<P> {
     }
 }
 
-fn take<S: Sample>(sample: S, held: &mut Vec<S>) -> Content {
+fn take<S: PlaneSample>(sample: S, held: &mut Vec<S>) -> Content {
     let content = Content::check(&sample);
     held.push(sample);
     content

@@ -6,8 +6,8 @@
 //! sockets.
 
 use crate::plane::{
-    Arrival, Edge, Facts, Inbox, Limits, Loan, Output, Plane, Receipt, Received, Refusal, Sample,
-    Sent, Wait,
+    Arrival, Edge, Facts, Limits, Plane, PlaneInbox, PlaneLoan, PlaneOutput, PlaneSample, Receipt,
+    Received, Refusal, Sent, Wait,
 };
 use nervure_message::Header;
 use nervure_protocol::wiring::{Policy, Queue};
@@ -382,7 +382,7 @@ pub struct SharedOutput {
 /// A loan of shared memory.
 pub struct SharedLoan(shm::PayloadLoan);
 
-impl Loan for SharedLoan {
+impl PlaneLoan for SharedLoan {
     fn payload_mut(&mut self) -> &mut [u8] {
         self.0.payload_mut()
     }
@@ -410,7 +410,7 @@ fn refusal(error: shm::SendError) -> Refusal {
     }
 }
 
-impl Output for SharedOutput {
+impl PlaneOutput for SharedOutput {
     type Loan = SharedLoan;
 
     fn loan(
@@ -442,7 +442,7 @@ impl Output for SharedOutput {
 /// An inbox in shared memory.
 pub struct SharedInbox(shm::Inbox);
 
-impl Inbox for SharedInbox {
+impl PlaneInbox for SharedInbox {
     type Sample = SharedSample;
 
     fn try_next(&mut self) -> Option<Arrival<SharedSample>> {
@@ -478,7 +478,7 @@ impl Inbox for SharedInbox {
 #[derive(Clone)]
 pub struct SharedSample(shm::ReceivedSample);
 
-impl Sample for SharedSample {
+impl PlaneSample for SharedSample {
     fn header(&self) -> Header {
         *self.0.header()
     }

@@ -1,7 +1,7 @@
 //! All features at once, with pauses at unfavourable moments.
 
 use crate::content::Content;
-use crate::plane::{Arrival, Edge, Inbox, Limits, Plane, SampleOf, Wait};
+use crate::plane::{Arrival, Edge, Limits, Plane, PlaneInbox, SampleOf, Wait};
 use nervure_protocol::wiring::{Policy, Queue};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;

@@ -2,7 +2,7 @@
 
 use super::queue;
 use crate::content::Content;
-use crate::plane::{Arrival, Inbox, Limits, Plane, Refusal, Wait};
+use crate::plane::{Arrival, Limits, Plane, PlaneInbox, Refusal, Wait};
 use nervure_protocol::wiring::{Policy, Queue};
 
 /// With little memory, held samples, full queues and the death of the consumer.

@@ -1,7 +1,7 @@
 //! The death of either end of an edge.
 
 use super::{Line, block, drain, drain_until_closed, hold, next_sample, queue, small};
-use crate::plane::{Arrival, Inbox, Limits, Plane, Refusal, Sample, Sent, Wait};
+use crate::plane::{Arrival, Limits, Plane, PlaneInbox, PlaneSample, Refusal, Sent, Wait};
 use nervure_protocol::wiring::{Policy, Queue};
 use std::thread;
 

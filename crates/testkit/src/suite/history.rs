@@ -1,7 +1,7 @@
 //! The history that late joiners get.
 
 use super::{block, drain, next_sample, queue, small};
-use crate::plane::{Limits, Plane, Sample, Wait};
+use crate::plane::{Limits, Plane, PlaneSample, Wait};
 use nervure_protocol::wiring::Policy;
 use std::thread;
 
@@ -97,7 +97,7 @@ pub fn joining_a_running_output_leaves_no_gap<P: Plane>(plane: &P) {
     });
 }
 
-fn drain_some<I: crate::plane::Inbox>(inbox: &mut I) -> Vec<u64> {
+fn drain_some<I: crate::plane::PlaneInbox>(inbox: &mut I) -> Vec<u64> {
     use crate::plane::Arrival;
     let samples = std::iter::from_fn(|| match inbox.try_next() {
         Some(Arrival::Sample(_, sample)) => Some(sample.header().correlation_id),

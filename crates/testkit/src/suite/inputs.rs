@@ -2,7 +2,7 @@
 
 use super::{block, next_sample, numbers, queue, small};
 use crate::content::Content;
-use crate::plane::{Arrival, Inbox, Limits, Plane, Sample, Wait};
+use crate::plane::{Arrival, Limits, Plane, PlaneInbox, PlaneSample, Wait};
 use nervure_protocol::wiring::Policy;
 use std::sync::mpsc;
 use std::thread;
@@ -18,7 +18,7 @@ fn wired<P: Plane>(plane: &P, inputs: u32, depth: u32) -> (Vec<P::Output>, P::Co
     (outputs.collect(), consumer, inbox)
 }
 
-fn origin<S: Sample>(arrival: Arrival<S>) -> u32 {
+fn origin<S: PlaneSample>(arrival: Arrival<S>) -> u32 {
     match arrival {
         Arrival::Sample(input, _) => input,
         Arrival::Closed(input) => panic!("input {input} closed"),

@@ -2,7 +2,7 @@
 
 use super::{Line, block, drain, hold, next_sample, numbers, queue, send_served};
 use crate::content::Content;
-use crate::plane::{Limits, Output, Plane, Receipt, Refusal, Wait};
+use crate::plane::{Limits, Plane, PlaneOutput, Receipt, Refusal, Wait};
 use nervure_protocol::wiring::{Policy, Queue};
 use std::thread;
 use std::time::Duration;

@@ -13,7 +13,7 @@ pub mod views;
 
 use crate::content::Content;
 use crate::plane::{
-    Arrival, Edge, Inbox, Limits, Plane, Receipt, Refusal, Sample, SampleOf, Sent, Wait,
+    Arrival, Edge, Limits, Plane, PlaneInbox, PlaneSample, Receipt, Refusal, SampleOf, Sent, Wait,
 };
 use nervure_protocol::wiring::{Policy, Queue};
 use std::thread;
@@ -158,7 +158,7 @@ impl<'a, P: Plane> Line<'a, P> {
 }
 
 /// The next delivery, which must be a complete sample of that input.
-pub(crate) fn next_sample<I: Inbox>(inbox: &mut I, input: u32) -> I::Sample {
+pub(crate) fn next_sample<I: PlaneInbox>(inbox: &mut I, input: u32) -> I::Sample {
     match inbox.next() {
         Arrival::Sample(from, sample) => {
             assert_eq!(from, input);
@@ -170,7 +170,7 @@ pub(crate) fn next_sample<I: Inbox>(inbox: &mut I, input: u32) -> I::Sample {
 }
 
 /// Numbers of the samples that can be received now. Checks each. Panics at any other delivery.
-pub(crate) fn drain(inbox: &mut impl Inbox) -> Vec<u64> {
+pub(crate) fn drain(inbox: &mut impl PlaneInbox) -> Vec<u64> {
     std::iter::from_fn(|| inbox.try_next())
         .map(|arrival| match arrival {
             Arrival::Sample(_, sample) => Content::check(&sample).number,
@@ -180,7 +180,7 @@ pub(crate) fn drain(inbox: &mut impl Inbox) -> Vec<u64> {
 }
 
 /// Numbers of all samples until the input closes.
-pub(crate) fn drain_until_closed(inbox: &mut impl Inbox) -> Vec<u64> {
+pub(crate) fn drain_until_closed(inbox: &mut impl PlaneInbox) -> Vec<u64> {
     let mut numbers = Vec::new();
     while let Arrival::Sample(_, sample) = inbox.next() {
         numbers.push(Content::check(&sample).number);
@@ -219,7 +219,7 @@ pub(crate) fn hold<P: Plane>(inbox: &mut P::Inbox, count: usize) -> Vec<SampleOf
     (0..count).map(|_| next_sample(inbox, 0)).collect()
 }
 
-pub(crate) fn numbers<S: Sample>(samples: &[S]) -> Vec<u64> {
+pub(crate) fn numbers<S: PlaneSample>(samples: &[S]) -> Vec<u64> {
     samples
         .iter()
         .map(|sample| Content::check(sample).number)

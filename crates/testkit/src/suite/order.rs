@@ -2,7 +2,7 @@
 
 use super::{Line, next_sample, queue};
 use crate::content::Content;
-use crate::plane::{Arrival, Inbox, Limits, Output, Plane, Refusal, Sample, Wait};
+use crate::plane::{Arrival, Limits, Plane, PlaneInbox, PlaneOutput, PlaneSample, Refusal, Wait};
 use nervure_message::Header;
 use nervure_protocol::wiring::Policy;
 use std::thread;

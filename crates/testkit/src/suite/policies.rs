@@ -2,7 +2,7 @@
 
 use super::{Line, block, drain, next_sample, queue, small};
 use crate::content::Content;
-use crate::plane::{Inbox, Output, Plane, Receipt, Refusal, Sample, Sent, Wait};
+use crate::plane::{Plane, PlaneInbox, PlaneOutput, PlaneSample, Receipt, Refusal, Sent, Wait};
 use nervure_protocol::wiring::Policy;
 use std::sync::mpsc;
 use std::thread;
@@ -108,7 +108,7 @@ pub fn a_full_block_edge_refuses_a_try_and_publishes_nothing<P: Plane>(plane: &P
 
 /// The filled loan is returned intact.
 pub fn a_full_block_edge_times_out_and_the_loan_can_be_tried_again<P: Plane>(plane: &P) {
-    use crate::plane::Loan;
+    use crate::plane::PlaneLoan;
     for content in [small, block] {
         let mut line = Line::new(plane, queue(Policy::Block, 1));
         content(0).send(&line.output, Wait::Never).expect("room");

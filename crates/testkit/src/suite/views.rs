@@ -2,7 +2,7 @@
 
 use super::{Line, block, hold, numbers, queue, small};
 use crate::content::Content;
-use crate::plane::{Limits, Plane, Sample, Wait};
+use crate::plane::{Limits, Plane, PlaneSample, Wait};
 use nervure_protocol::wiring::{Policy, Queue};
 use std::thread;
 
