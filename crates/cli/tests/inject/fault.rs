@@ -1,4 +1,4 @@
-//! What is done to a system call.
+//! Faults of a system call.
 
 use std::{
     fs::{self, File},
@@ -19,25 +19,25 @@ use syscalls::Sysno;
 
 use crate::seccomp::{Answer, Call};
 
-/// What is done.
+/// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// The call fails with this number.
     Errno(i32),
-    /// The process may have no further descriptors during the call: the kernel drops those that a message carries.
+    /// The process cannot get further descriptors during the call: the kernel drops those that a message carries.
     NoDescriptors,
-    /// The call reads or writes half of what it was to.
+    /// The call reads or writes half of its bytes.
     Short,
     /// The process is killed before the call.
     Kill,
     /// The process is killed before the next call of the same thread.
     KillAfter,
-    /// The call is made after this time; other threads of the process go on.
+    /// The call is delayed; other threads of the process continue.
     Delay(Duration),
 }
 
 impl Action {
-    /// From the command line.
+    /// Parses the argument of `--action`.
     pub fn parse(text: &str) -> Result<Self, String> {
         if let Some(millis) = text.strip_prefix("delay:") {
             let millis = millis
@@ -60,17 +60,17 @@ impl Action {
     }
 }
 
-/// What an action leaves to be done before the next call of the thread.
+/// The rest of an action, which is due before the next call of the thread.
 #[derive(Debug)]
 pub enum Afterwards {
     Nothing,
     Restore(Rlimit),
     Kill,
-    /// The answer itself waits.
+    /// Answer the call after this time.
     Delay(Duration),
 }
 
-/// Acts on a call. `None` when it cannot be done here: nothing is half of one byte, or ready to be read.
+/// Acts on a call. Returns `None` for a call that cannot be cut short: it has one byte, or no data is ready.
 pub fn act(action: Action, process: u32, call: &Call) -> io::Result<Option<(Answer, Afterwards)>> {
     Ok(match action {
         Action::Errno(number) => Some((Answer::Fail(number), Afterwards::Nothing)),
@@ -90,7 +90,7 @@ pub fn act(action: Action, process: u32, call: &Call) -> io::Result<Option<(Answ
     })
 }
 
-/// Does what was left to be done.
+/// Completes the rest of an action.
 pub fn conclude(process: u32, afterwards: &Afterwards) -> io::Result<()> {
     match afterwards {
         Afterwards::Nothing | Afterwards::Delay(_) => Ok(()),
@@ -101,7 +101,7 @@ pub fn conclude(process: u32, afterwards: &Afterwards) -> io::Result<()> {
     }
 }
 
-/// The file that a call is about, for people.
+/// The file that a call concerns, for reports.
 pub fn object(process: u32, call: &Call) -> String {
     let argument = match Sysno::new(call.number as usize) {
         Some(Sysno::openat) => return path(process, call.arguments[1]).unwrap_or_default(),
@@ -131,7 +131,7 @@ fn kill(process: u32) -> io::Result<()> {
     Ok(kill_process(pid(process)?, Signal::KILL)?)
 }
 
-/// Sets the limit to the lowest free number: it is the next that the kernel would use. Returns the limit before.
+/// Sets the limit to the lowest free number, which the kernel would use next. Returns the previous limit.
 fn limit_descriptors(process: u32) -> io::Result<Rlimit> {
     let mut used: Vec<u64> = fs::read_dir(format!("/proc/{process}/fd"))?
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
@@ -153,7 +153,7 @@ fn limit_descriptors(process: u32) -> io::Result<Rlimit> {
     Ok(before)
 }
 
-/// Makes the call in the place of the process, with half of its bytes.
+/// Makes the call on behalf of the process, with half of its bytes.
 fn shorten(process: u32, call: &Call) -> io::Result<Option<usize>> {
     let [fd, address, bytes, ..] = call.arguments;
     let half = (bytes / 2).min(1 << 16) as usize;
@@ -179,7 +179,7 @@ fn shorten(process: u32, call: &Call) -> io::Result<Option<usize>> {
         Some(Sysno::write) => {
             memory.read_exact_at(&mut buffer, address)?;
             match rustix::io::write(&file, &buffer) {
-                // A control file that takes a value as a whole, or not at all.
+                // A control file that rejects a part of a value.
                 Err(rustix::io::Errno::INVAL) => Ok(None),
                 written => Ok(Some(written?)),
             }

@@ -1,13 +1,13 @@
-//! Runs a command whose processes get one fault: the n-th system call of a kind, in one process, fails, is cut short,
-//! or is the last that the process makes. The campaign of faults (`make test-faults`) runs one of these a case.
+//! Runs a command with one fault: the n-th system call of a kind, in one of its processes, fails, is cut short,
+//! or is the last that the process makes. `make test-faults` runs this program once for each case.
 //!
-//! Every process under the command has a seccomp filter that hands the chosen calls to this program, which counts
-//! them and lets them pass, but for one. The processes themselves are as they are otherwise: no library is preloaded
-//! and nothing is traced, so it works for calls that do not go through libc, and for every thread.
+//! Every process below the command has a seccomp filter that sends the chosen calls to this program, which counts
+//! them and lets all but one pass. The processes are otherwise unchanged: no library is preloaded, and no process is
+//! traced. So it works for calls that bypass libc, and for every thread.
 //!
-//! Processes go by their roles: `run` and `keeper` by their command line; others by the variable `INJECT_ROLE` and a
-//! number, so that `sink.1` is the process that followed that of `sink`; `starting.0` is what forked from the keeper
-//! first, until it executes its program.
+//! Processes have roles: `run` and `keeper` by their command line; others by the variable `INJECT_ROLE` and a number,
+//! so that `sink.1` is the second process of the node `sink`. `starting.0` is the first fork of the keeper, until it
+//! executes its program.
 
 mod fault;
 mod report;
@@ -25,7 +25,7 @@ use supervise::Failure;
 /// Run a command, and let one system call of one of its processes fail
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// Write what was counted and done to this file, as JSON
+    /// Write the counts and the faults to this file, as JSON
     #[arg(long)]
     report: PathBuf,
     /// System calls to count: names, separated by commas; or `all`

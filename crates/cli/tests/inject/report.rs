@@ -1,24 +1,24 @@
-//! What was counted and done.
+//! The report of a run: counted calls and faults.
 
 use std::{collections::BTreeMap, fs, io, path::Path};
 
 use serde::Serialize;
 
-/// What the campaign reads.
+/// The report, which the campaign reads.
 #[derive(Debug, Default, Serialize)]
 pub struct Report {
-    /// By role and system call: how often.
+    /// Number of calls by role and system call.
     pub calls: BTreeMap<String, BTreeMap<String, u64>>,
-    /// On what it was acted: the file of each call, where there is one.
+    /// The calls with a fault, each with its file if it has one.
     pub acted_on: Vec<String>,
     /// The command did not end in time.
     pub hangs: bool,
-    /// Processes that were there when all should have ended.
+    /// Processes that were still alive when all should have ended.
     pub left: Vec<String>,
 }
 
 impl Report {
-    /// Counts a call; how many of its kind this role has made.
+    /// Counts a call. Returns the number of calls of its kind by this role so far.
     pub fn count(&mut self, role: &str, call: &str) -> u64 {
         if !self.calls.contains_key(role) {
             self.calls.insert(role.to_owned(), BTreeMap::new());

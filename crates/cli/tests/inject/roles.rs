@@ -1,24 +1,24 @@
-//! Which process is which.
+//! The role of each process.
 
 use std::{collections::HashMap, fs};
 
-/// A process, and the role that it plays.
+/// A process and its role.
 #[derive(Clone, Debug)]
 pub struct Player {
     pub process: u32,
     pub role: String,
 }
 
-/// The roles of all threads that were seen.
+/// The roles of all known threads.
 #[derive(Default)]
 pub struct Roles {
     by_thread: HashMap<u32, Player>,
-    /// By role without its number: the processes that played it, in order.
+    /// The processes of each role, by the role without its number, in order.
     processes: HashMap<String, Vec<u32>>,
 }
 
 impl Roles {
-    /// `None` when the thread is gone.
+    /// The process of a thread, with its role; `None` if the thread has ended.
     pub fn of(&mut self, thread: u32) -> Option<Player> {
         if let Some(player) = self.by_thread.get(&thread) {
             return Some(player.clone());
@@ -32,7 +32,7 @@ impl Roles {
         Some(player)
     }
 
-    /// The process is about to execute another program.
+    /// Forgets a process that is about to execute another program.
     pub fn forget(&mut self, process: u32) {
         self.by_thread.retain(|_, player| player.process != process);
     }
@@ -44,7 +44,7 @@ impl Roles {
         let command = fs::read(format!("/proc/{process}/cmdline")).ok()?;
         let is_keeper = command.split(|byte| *byte == 0).nth(1) == Some(b"__keeper");
         let role = if is_keeper { "keeper" } else { "run" };
-        // What forks plays its parent's role by its command line, but is not the first to do so.
+        // A fork has the command line of its parent, but is not the first process with it.
         Some(match self.place(role, process) {
             0 => role.to_owned(),
             _ => self.numbered("starting", process),

@@ -1,4 +1,4 @@
-//! Filters that hand system calls to a supervisor (seccomp user notification, Linux 5.19).
+//! Filters that send system calls to a supervisor (seccomp user notification, Linux 5.19).
 
 #![expect(
     unsafe_code,
@@ -9,11 +9,11 @@ use std::{io, mem::size_of};
 
 use rustix::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
-/// Which system calls a filter hands over, by number.
+/// System calls that a filter sends to the supervisor, by number.
 pub enum Selection {
-    /// These, and of `mmap` only mappings of files.
+    /// These calls, and of `mmap` only mappings of files.
     Only(Vec<u32>),
-    /// All but these.
+    /// All calls but these.
     AllBut(Vec<u32>),
 }
 
@@ -26,14 +26,14 @@ pub struct Call {
     pub arguments: [u64; 6],
 }
 
-/// What comes of a system call.
+/// The answer to a system call.
 #[derive(Clone, Copy, Debug)]
 pub enum Answer {
-    /// It is made.
+    /// Make the call.
     Continue,
-    /// It fails with this number, and is not made.
+    /// Do not make it; it fails with this number.
     Fail(i32),
-    /// It returns this, and is not made.
+    /// Do not make it; it returns this value.
     Return(i64),
 }
 
@@ -47,7 +47,7 @@ const FILE_OF_MMAP_OFFSET: u32 = 16 + 4 * 8;
 /// Filters the calls of this thread and of all processes that it starts from now on.
 ///
 /// # Errors
-/// Where the kernel is older than 5.19, or a filter of this kind is there already.
+/// If the kernel is older than 5.19, or the thread already has a filter of this kind.
 pub fn install(selection: &Selection) -> io::Result<OwnedFd> {
     rustix::thread::set_no_new_privs(true)?;
     let mut program = program(selection);
@@ -57,7 +57,7 @@ pub fn install(selection: &Selection) -> io::Result<OwnedFd> {
     };
     let flags =
         libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
-    // SAFETY: `program` points to as many instructions as it says, which outlive the call.
+    // SAFETY: `program` points to `len` instructions, which outlive the call.
     let listener = unsafe {
         libc::syscall(
             libc::SYS_seccomp,
@@ -69,7 +69,7 @@ pub fn install(selection: &Selection) -> io::Result<OwnedFd> {
     if listener < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the call returned a new descriptor, which nothing else owns.
+    // SAFETY: the call returned a new descriptor, which has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(listener as i32) })
 }
 
@@ -118,7 +118,7 @@ fn program(selection: &Selection) -> Vec<libc::sock_filter> {
         ]);
     }
     for (index, number) in numbers.iter().enumerate() {
-        // Past the rest of the list and the end for what is not listed.
+        // Jumps over the rest of the list and over the return for calls that are not in it.
         program.push(skip_if(*number, (numbers.len() - index) as u8));
     }
     program.extend([end(otherwise), end(listed)]);
@@ -130,9 +130,9 @@ impl Listener {
         Self(fd)
     }
 
-    /// The next call; `None` when it is gone, with its thread.
+    /// Receives the next call; `None` if its thread has ended meanwhile.
     pub fn receive(&self) -> io::Result<Option<Call>> {
-        // SAFETY: all zeros is a valid value of this plain struct, and what the kernel expects.
+        // SAFETY: all zeros is a valid value of this plain struct, and the kernel expects it.
         let mut call: libc::seccomp_notif = unsafe { std::mem::zeroed() };
         match self.control(libc::SECCOMP_IOCTL_NOTIF_RECV, &mut call) {
             Ok(()) => Ok(Some(Call {
@@ -148,7 +148,7 @@ impl Listener {
         }
     }
 
-    /// Answers a call. That its thread is gone is no error.
+    /// Answers a call. It is no error if its thread has ended.
     pub fn answer(&self, call: &Call, answer: Answer) -> io::Result<()> {
         let (val, error, flags) = match answer {
             Answer::Continue => (0, 0, libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32),

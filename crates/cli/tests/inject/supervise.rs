@@ -24,15 +24,15 @@ use crate::{
     seccomp::{Answer, Call, Listener, Selection, install},
 };
 
-/// How long processes may outlive the command.
+/// Time by which processes may outlive the command.
 const GRACE: Duration = Duration::from_secs(10);
-/// How often the ends of processes are looked for.
+/// Interval at which ended processes are reaped.
 const TICK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 5_000_000,
 };
 
-/// With `--calls all`: no fault is of interest here, and the end of the thread that starts the command needs them.
+/// Not counted with `--calls all`: their faults are of no interest, and the thread that starts the command ends with them.
 const UNCOUNTED: [Sysno; 9] = [
     Sysno::exit,
     Sysno::exit_group,
@@ -45,15 +45,15 @@ const UNCOUNTED: [Sysno; 9] = [
     Sysno::sigaltstack,
 ];
 
-/// What the thread that starts the command has done. It must not wait for this program's other thread, which answers its
-/// calls: so this is set, and looked at, without a lock.
+/// State of the thread that starts the command. The main thread answers the system calls of that thread, so neither may
+/// wait for the other: the fields are set and read without a lock.
 struct Start {
     thread: OnceLock<u32>,
     listener: OnceLock<Result<Listener, String>>,
     command: OnceLock<Result<i32, String>>,
 }
 
-/// Why the command was not run to its end.
+/// The reason why the command was not run to its end.
 #[derive(Clone, Debug)]
 pub enum Failure {
     /// The kernel has no such filters, or does not permit them.
@@ -73,7 +73,7 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Runs the command, and ends as it does.
+/// Runs the command, and returns its exit code.
 pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     static START: Start = Start {
         thread: OnceLock::new(),
@@ -117,9 +117,9 @@ fn selection(calls: &str) -> Result<Selection, String> {
     }
     let numbers: Vec<u32> = calls
         .split(',')
-        // Not every machine has each: there is no `poll` where there is `ppoll` alone.
+        // Some architectures lack some calls: they have `ppoll`, but not `poll`.
         .filter_map(|name| name.parse().ok().as_ref().map(number))
-        // Its end is where a process changes its role.
+        // A process changes its role with `execve`.
         .chain([Sysno::execve as u32])
         .collect();
     if numbers.len() > 200 {
@@ -156,13 +156,13 @@ struct Supervisor<'a> {
     arguments: Arguments,
     roles: Roles,
     report: Report,
-    /// By thread: what is to be done before its next call.
+    /// Actions to complete before the next call of a thread, by thread.
     pending: HashMap<u32, (Player, Afterwards)>,
-    /// Calls that wait for their answer, and until when.
+    /// Delayed calls, with the times of their answers.
     delayed: Vec<(Instant, Call)>,
-    /// How the command ended.
+    /// Exit status of the command.
     ended: Option<WaitStatus>,
-    /// When everything has to have ended.
+    /// Time at which all processes must have ended.
     deadline: Instant,
 }
 
@@ -184,7 +184,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Takes in what has ended. How the command did, once nothing is left.
+    /// Reaps ended processes. Returns the status of the command when no process is left.
     fn reap(&mut self, command: i32) -> Option<WaitStatus> {
         loop {
             match wait(WaitOptions::NOHANG) {
@@ -203,7 +203,7 @@ impl Supervisor<'_> {
         None
     }
 
-    /// Once, and then whatever has been orphaned meanwhile.
+    /// Kills all processes; called repeatedly, because further ones may be orphaned meanwhile. The first call reports them.
     fn kill_all(&mut self) {
         let left = descendants();
         if self.report.left.is_empty() {
@@ -218,7 +218,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// A process by its role, with the calls in which its threads are.
+    /// Describes a process: its role, its command line, and the calls in which its threads wait.
     fn describe(&mut self, process: Pid) -> Option<String> {
         let number = process.as_raw_pid().cast_unsigned();
         let role = self
@@ -249,7 +249,7 @@ impl Supervisor<'_> {
         ))
     }
 
-    /// Those that are there, or come soon.
+    /// Answers the calls that are due, and those that arrive within a tick.
     fn answer_calls(&mut self) -> io::Result<()> {
         let now = Instant::now();
         for (_, call) in self.delayed.extract_if(.., |(until, _)| *until <= now) {
@@ -260,7 +260,7 @@ impl Supervisor<'_> {
             Ok(_) if interest[0].revents().contains(PollFlags::IN) => {}
             Ok(0) | Err(Errno::INTR) => return Ok(()),
             Ok(_) => {
-                // No process with the filter is left; those that are left have none.
+                // The remaining processes have no filter.
                 thread::sleep(Duration::from_millis(5));
                 return Ok(());
             }
@@ -269,7 +269,7 @@ impl Supervisor<'_> {
         let Some(call) = self.listener.receive()? else {
             return Ok(());
         };
-        // Before anything else, and without allocating: it may hold the allocator's lock.
+        // First, and without allocating: the stopped thread may hold the allocator's lock.
         if self.start.thread.get() == Some(&call.thread) {
             return self.listener.answer(&call, Answer::Continue);
         }
@@ -347,7 +347,7 @@ impl Supervisor<'_> {
     }
 }
 
-/// Waking the waiters of a futex cannot fail, nor can most of what `fcntl` does.
+/// Whether a call can fail: waking the waiters of a futex cannot, nor can most operations of `fcntl`.
 fn is_counted(number: Sysno, call: &Call) -> bool {
     const FUTEX_OPERATION: i32 = 0x7f;
     let operation = call.arguments[1] as i32;
@@ -363,7 +363,7 @@ fn is_counted(number: Sysno, call: &Call) -> bool {
     }
 }
 
-/// A process may be killed by others at any time.
+/// Ignores that a process has ended: others may kill it at any time.
 fn tolerate_end(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error)
@@ -376,7 +376,7 @@ fn tolerate_end(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// All processes under this one.
+/// All processes below this one.
 fn descendants() -> Vec<Pid> {
     let mut found = children("self");
     let mut next = 0;

@@ -21,7 +21,7 @@ fn build(dataflow: &Dataflow) -> String {
             .replace(&folder, "[FOLDER]")
     };
     let (stdout, stderr) = (text(output.stdout), text(output.stderr));
-    // Findings of the file are the business of other tests.
+    // Other tests check the findings of the file.
     let stderr = &stderr[stderr.find("first: ").unwrap_or(0)..];
     format!(
         "exit code: {}\n----- stdout -----\n{stdout}----- stderr -----\n{stderr}",
@@ -67,7 +67,7 @@ fn the_first_failure_ends_the_build() {
 }
 
 #[test]
-fn one_build_may_make_the_programs_of_many_nodes() {
+fn one_build_may_make_the_programs_of_several_nodes() {
     let make = "echo > one; echo > two; chmod +x one two";
     let dataflow = Dataflow::new()
         .shell("first", "", json!({"path": "./one", "build": make}))
@@ -81,7 +81,7 @@ fn one_build_may_make_the_programs_of_many_nodes() {
     assert!(validated.success());
 }
 
-/// A package whose folder has the name of the command that its build installs on the PATH.
+/// A package whose folder has the name of the command that its build installs on PATH.
 fn package() -> Dataflow {
     let script = "#!/bin/sh\\necho runs";
     let install = format!(
@@ -132,7 +132,7 @@ fn programs_that_are_not_built_are_errors_before_anything_starts() {
 }
 
 #[test]
-fn what_a_build_does_not_make_is_an_error_of_the_build() {
+fn a_program_that_the_build_does_not_make_is_an_error() {
     let dataflow = package();
     let (code, said) = on_its_path(&dataflow, &["build"]);
     assert_eq!(code, Some(2), "{said}");
@@ -170,6 +170,6 @@ fn a_run_may_build_first() {
         .collect();
     assert!(
         !lines.is_empty() && lines.iter().all(Option::is_some),
-        "what a build says is no data: {stdout}"
+        "the output of a build is not data: {stdout}"
     );
 }

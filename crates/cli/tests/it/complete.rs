@@ -1,4 +1,4 @@
-//! What the command completes for shells.
+//! Shell completion.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::dataflow::{Dataflow, Run, nervure};
 
-/// What bash would be offered for the last of these words, without options unless it begins as one.
+/// Bash's completions of the last of these words, without options unless it begins with a dash.
 fn offered(mut command: Command, words: &[&str]) -> Vec<String> {
     command
         .env("NERVURE_COMPLETE", "bash")
@@ -64,7 +64,7 @@ fn commands_are_offered_and_internal_ones_are_not() {
 }
 
 #[test]
-fn dataflows_nodes_topics_and_parameters_that_run_are_offered() {
+fn running_dataflows_nodes_topics_and_parameters_are_offered() {
     let run = running();
     let offered = |words: &[&str]| offered(run.command(&[]), words);
     let name = run.name();
@@ -93,7 +93,7 @@ fn dataflows_nodes_topics_and_parameters_that_run_are_offered() {
             .all(|word| word.contains(':'))
     );
     let other = running();
-    // Where several run, the names say which is meant.
+    // With several running dataflows, topics have the name of theirs as a prefix.
     let all = offered(&["topic", "info", ""]);
     for one in [&run, &other] {
         assert!(

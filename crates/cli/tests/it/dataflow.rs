@@ -21,7 +21,7 @@ use rustix::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Nothing in these tests takes nearly as long; a test that waits for longer has failed.
+/// Time limit of a wait; tests need only a small part of it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A dataflow file under construction.
@@ -40,7 +40,7 @@ impl Dataflow {
         }
     }
 
-    /// One with a name that no other test uses, to be found by it.
+    /// A dataflow with a unique name, by which commands can select it.
     pub fn named() -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -50,7 +50,7 @@ impl Dataflow {
         }
     }
 
-    /// Adds a node that is a shell script, with further keys. The variables in it are the shell's.
+    /// Adds a node that is a shell script, with further keys. Variables in the script are the shell's.
     pub fn shell(mut self, id: &str, script: &str, keys: Value) -> Self {
         let script = script.replace('$', "$$");
         self.nodes.push(merged(
@@ -60,7 +60,7 @@ impl Dataflow {
         self
     }
 
-    /// Adds a node of the tests' own program, with further keys.
+    /// Adds a node that runs `test_node`, with further keys.
     pub fn node(mut self, id: &str, arguments: &str, keys: Value) -> Self {
         let program = Path::new(env!("CARGO_BIN_EXE_nervure"))
             .with_file_name("examples")
@@ -72,7 +72,7 @@ impl Dataflow {
         self
     }
 
-    /// Adds a node as it stands in a file.
+    /// Adds a node with all its keys.
     pub fn raw(mut self, node: Value) -> Self {
         self.nodes.push(node);
         self
@@ -86,7 +86,6 @@ impl Dataflow {
         self
     }
 
-    /// Its name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -102,7 +101,7 @@ impl Dataflow {
         file
     }
 
-    /// `nervure` with these arguments, in a well-known environment.
+    /// `nervure` with these arguments, in a defined environment.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = nervure(self.folder.path());
         command.args(arguments);
@@ -115,7 +114,7 @@ impl Dataflow {
         self.start(command, arguments)
     }
 
-    /// As [`Self::run`], after a command of the shell.
+    /// Like [`Self::run`], after a shell command.
     pub fn run_with(self, preparation: &str, arguments: &[&str]) -> Run {
         let mut command = prepared(Command::new("sh"), self.folder.path());
         let script = format!("{preparation}; exec \"$0\" run --json \"$@\"");
@@ -163,7 +162,7 @@ pub fn output(mut command: Command) -> (Option<i32>, String, String) {
     )
 }
 
-/// `nervure`, with nothing in its environment that would change what it does.
+/// `nervure`, without variables in its environment that change its behaviour.
 pub fn nervure(folder: &Path) -> Command {
     prepared(Command::new(env!("CARGO_BIN_EXE_nervure")), folder)
 }
@@ -195,7 +194,7 @@ pub struct Run {
     name: String,
 }
 
-/// A process that ends with the test, also when that fails.
+/// A process that is killed at the end of the test, also when the test fails.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -205,7 +204,7 @@ impl Drop for Killed {
     }
 }
 
-/// What came of a run.
+/// The result of a run.
 pub struct Outcome {
     pub code: Option<i32>,
     pub stderr: String,
@@ -215,7 +214,7 @@ pub struct Outcome {
 }
 
 impl Run {
-    /// Its name, which no other test uses, for `-d`.
+    /// Unique name, for `-d`.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -235,11 +234,11 @@ impl Run {
         Pid::from_child(&self.child.0)
     }
 
-    /// The next message for which the test holds.
+    /// Waits for the next message that satisfies `holds`.
     pub fn until(&mut self, what: &str, mut holds: impl FnMut(&Value) -> bool) -> Value {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            // Also where other messages keep coming: a timeout of zero would go on taking them.
+            // Also while other messages keep coming: with a timeout of zero the loop would go on.
             let left = deadline.checked_duration_since(Instant::now());
             let message = left
                 .and_then(|left| self.messages.recv_timeout(left).ok())
@@ -253,7 +252,7 @@ impl Run {
         }
     }
 
-    /// The process of a node, once it is started.
+    /// Waits until a node is started; returns its process.
     pub fn started(&mut self, node: &str) -> Process {
         let is_started =
             |message: &Value| message["message"] == "node_started" && message["id"] == node;
@@ -267,7 +266,7 @@ impl Run {
         Process::new(message["pid"].as_i64().unwrap())
     }
 
-    /// The rest of the line of a node that begins so.
+    /// Waits for a line of a node with this beginning; returns the rest.
     pub fn line(&mut self, node: &str, begin: &str) -> String {
         let message = self.until(&format!("line `{begin}..` of `{node}`"), |message| {
             message["message"] == "log"
@@ -277,13 +276,13 @@ impl Run {
         text(&message)[begin.len()..].trim().to_owned()
     }
 
-    /// What a node has written so far, as far as it was looked at.
+    /// Lines of a node among the messages taken so far.
     pub fn seen_lines(&self, node: &str) -> Vec<&str> {
         let is_its = |message: &&Value| message["message"] == "log" && message["node"] == node;
         self.seen.iter().filter(is_its).map(text).collect()
     }
 
-    /// The end of a node.
+    /// Waits for the end of a node.
     pub fn ended(&mut self, node: &str) -> Value {
         self.until("end", |message| {
             message["message"] == "node_ended" && message["id"] == node
@@ -324,7 +323,7 @@ impl Outcome {
         self.folder.path()
     }
 
-    /// Lines that a node wrote, or that were said of it.
+    /// Lines of a node, and lines about it.
     pub fn lines(&self, node: &str) -> Vec<&str> {
         self.seen
             .iter()
@@ -348,7 +347,7 @@ impl Outcome {
             .expect("a summary")
     }
 
-    /// The log records of a node, from its file.
+    /// Log records of a node, from its file.
     pub fn log_file(&self, node: &str) -> Vec<Value> {
         let file = PathBuf::from(self.summary()["log_folder"].as_str().unwrap())
             .join(format!("{node}.jsonl"));
@@ -364,10 +363,10 @@ fn text(message: &Value) -> &str {
     message["text"].as_str().unwrap()
 }
 
-/// A process by its pidfd: no other can be taken for it.
+/// A process by its pidfd, so that a reused process id is not mistaken for it.
 pub struct Process {
     pub pid: Pid,
-    /// `None` when it had ended before it was looked for.
+    /// `None` if it ended before the pidfd was opened.
     pidfd: Option<OwnedFd>,
 }
 
@@ -386,7 +385,6 @@ impl Process {
         Self::new(number.parse().unwrap())
     }
 
-    /// Its parent.
     pub fn parent(&self) -> Self {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid.as_raw_pid())).unwrap();
         let (_, rest) = stat.rsplit_once(')').unwrap();
@@ -398,7 +396,7 @@ impl Process {
         rustix::process::pidfd_send_signal(pidfd, signal).unwrap();
     }
 
-    /// Stops it, and waits until it has: a later signal may overtake SIGSTOP.
+    /// Stops the process, and waits until it has stopped: a later signal may overtake SIGSTOP.
     pub fn stop(&self) {
         self.signal(Signal::STOP);
         let deadline = Instant::now() + PATIENCE;

@@ -54,7 +54,7 @@ fn version() {
 }
 
 #[test]
-fn what_cannot_be_printed_is_a_failure() {
+fn a_failed_write_to_stdout_is_a_failure() {
     let full = || {
         std::fs::OpenOptions::new()
             .write(true)

@@ -1,4 +1,4 @@
-//! Names and texts from outside that would steer a terminal.
+//! Names and texts from outside with control sequences for a terminal.
 
 use std::{fs, path::Path};
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::dataflow::{Dataflow, nervure, output};
 
-/// Clears the screen, in 7 bits and in 8; sets the title; goes back; reorders; breaks the line.
+/// Clears the screen (7-bit and 8-bit form), sets the title, returns the carriage, reverses the text, deletes.
 const HOSTILE: &str = "x\x1b[2J\u{9b}31m\x1b]0;title\x07\r\u{202e}\x7fy";
 
 fn assert_harmless(text: &str) {
@@ -15,7 +15,7 @@ fn assert_harmless(text: &str) {
     assert!(!text.contains(steers), "{text:?}");
 }
 
-/// An MCAP file of the simplest form, with one message: <https://mcap.dev/spec>.
+/// Writes a minimal MCAP file with one message: <https://mcap.dev/spec>.
 fn write_recording(file: &Path, topic: &str) {
     let text = |text: &str| [&(text.len() as u32).to_le_bytes(), text.as_bytes()].concat();
     let record = |kind: u8, content: Vec<u8>| {
@@ -44,7 +44,7 @@ fn write_recording(file: &Path, topic: &str) {
 }
 
 #[test]
-fn a_recording_does_not_reach_the_terminal() {
+fn control_sequences_in_a_recording_do_not_reach_the_terminal() {
     let folder = tempfile::tempdir().unwrap();
     let topic = format!("/{HOSTILE}/image");
     write_recording(&folder.path().join("one.mcap"), &topic);
@@ -70,7 +70,7 @@ fn a_recording_does_not_reach_the_terminal() {
 }
 
 #[test]
-fn what_nodes_say_and_what_files_describe_does_not_reach_the_terminal() {
+fn control_sequences_of_nodes_and_files_do_not_reach_the_terminal() {
     let mut run = Dataflow::named()
         .node(
             "camera",

@@ -55,7 +55,7 @@ fn a_dataflow_that_runs_is_listed_and_one_that_was_killed_is_not() {
     let keeper = run.started("sink").parent();
     keeper.signal(Signal::KILL);
     keeper.assert_ends();
-    assert!(listed(&run).is_none(), "nothing is left of it");
+    assert!(listed(&run).is_none(), "it is not listed any more");
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn dataflows_of_other_users_are_mentioned() {
     const UNPRIVILEGED: u32 = 65_534;
     let folder = tempfile::tempdir().unwrap();
     let name = format!("theirs-{}", std::process::id());
-    // Any process may take the name of a socket.
+    // Any process may bind an abstract socket name.
     let address =
         SocketAddrUnix::new_abstract_name(format!("nervure/4242/{name}/1").as_bytes()).unwrap();
     let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
@@ -73,7 +73,7 @@ fn dataflows_of_other_users_are_mentioned() {
         let mut command = nervure(folder.path());
         command.arg("list").args(arguments).current_dir("/");
         if rustix::process::geteuid().is_root() {
-            // For root every dataflow is its own.
+            // Root may access every dataflow.
             command.uid(UNPRIVILEGED).gid(UNPRIVILEGED);
         }
         output(command)
@@ -119,7 +119,7 @@ fn stop_ends_a_dataflow_in_order_and_waits_for_it() {
 }
 
 #[test]
-fn top_tells_nodes_and_edges_whether_they_began_before_it_or_not() {
+fn top_shows_nodes_and_edges_from_its_first_measurement() {
     let run = pair();
     let arguments = [
         "top",
@@ -206,7 +206,7 @@ fn counters_go_on_when_a_process_is_started_again() {
     let edge = &look["edges"][0];
     assert!(
         edge["received"].as_u64() >= Some(20),
-        "those before the restart are counted: {edge}"
+        "samples before the restart are counted: {edge}"
     );
     assert!(edge["queued"].as_u64() <= Some(10), "{edge}");
     assert_eq!(look["nodes"][1]["restarts"], 1);
@@ -252,7 +252,7 @@ fn a_node_is_stopped_and_started_while_its_neighbour_waits() {
 }
 
 #[test]
-fn a_dataflow_that_does_not_run_is_told() {
+fn a_dataflow_that_does_not_run_is_an_error_with_a_hint() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = nervure(folder.path());
     command.args(["top", "-d", "sun"]);
@@ -298,7 +298,7 @@ fn values() -> Run {
     run
 }
 
-/// The output of a command, without the name of the run, process ids and column widths.
+/// The output of a command, with the name of the run, process ids and column widths redacted.
 fn redacted(run: &Run, arguments: &[&str]) -> String {
     let mut arguments = arguments.to_vec();
     arguments.extend(["-d", run.name()]);
@@ -352,7 +352,7 @@ fn topics_are_listed_and_described() {
         (&json!("source"), &json!("sink/text"))
     );
     assert_snapshot!(redacted(&run, &["topic", "info", "source/imgae"]));
-    assert_snapshot!(redacted(&run, &["topic", "info", "nobody/knows"]));
+    assert_snapshot!(redacted(&run, &["topic", "info", "none/here"]));
 }
 
 #[test]
@@ -450,7 +450,7 @@ fn echo_shows_every_kind_of_value() {
 }
 
 #[test]
-fn samples_are_saved_as_what_they_are() {
+fn samples_are_saved_in_the_format_of_their_type() {
     let run = values();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
@@ -550,7 +550,7 @@ fn losses_are_explained_and_holders_named() {
     let explained = redacted(&run, &["explain", "source/out"]);
     let (begin, rest) = explained
         .split_once("took nothing for ")
-        .expect("it takes nothing");
+        .expect("the consumer takes nothing");
     let (_, end) = rest.split_once(" s;").unwrap();
     assert_snapshot!(format!("{begin}took nothing for [time] s;{end}"));
     assert_snapshot!(redacted(&run, &["holders"]));
@@ -566,7 +566,7 @@ fn losses_are_explained_and_holders_named() {
 }
 
 #[test]
-fn status_tells_what_is_wrong() {
+fn status_shows_failures_of_nodes() {
     let mut run = Dataflow::named()
         .node("source", "source 1000000 10", json!({"outputs": ["out"]}))
         .node(
@@ -593,7 +593,7 @@ fn status_tells_what_is_wrong() {
 }
 
 #[test]
-fn status_names_who_holds_the_start_up() {
+fn status_names_the_node_that_delays_the_start() {
     let mut run = Dataflow::named()
         .shell(
             "dreamer",
@@ -671,7 +671,7 @@ fn logs_are_filtered_and_outlive_their_run() {
     misspelt(&run);
     assert!(
         texts(&run, &["--node", "silent"]).is_empty(),
-        "it has written nothing, and is there"
+        "a node without output is no error"
     );
     assert!(texts(&run, &["--node", "nervure"]).len() <= texts(&run, &[]).len());
     output(run.command(&["stop", "-d", run.name()]));
@@ -748,7 +748,7 @@ fn a_detached_dataflow_outlives_its_run_and_its_end_leaves_nothing() {
 }
 
 #[test]
-fn of_several_dataflows_with_a_name_the_keeper_is_named() {
+fn dataflows_with_the_same_name_are_selected_by_keeper() {
     let dataflow = Dataflow::named().shell("idle", "sleep 1000", json!({}));
     let (file, name) = (dataflow.write(), dataflow.name().to_owned());
     let copy = tempfile::tempdir().unwrap();
@@ -815,7 +815,7 @@ fn later_runs_do_not_remove_the_logs_of_a_detached_one() {
 }
 
 #[test]
-fn a_detached_dataflow_that_fails_at_once_is_told() {
+fn a_detached_dataflow_that_fails_at_once_is_reported() {
     let dataflow = Dataflow::named().node("deaf", "no-such-mode", json!({"outputs": ["out"]}));
     let file = dataflow.write();
     let mut command = dataflow.command(&["run", "--detach"]);
@@ -827,7 +827,7 @@ fn a_detached_dataflow_that_fails_at_once_is_told() {
         "{stderr}"
     );
 
-    // One that fails just after the dataflow is ready, beside one that goes on.
+    // A node that fails just after the dataflow is ready, beside one that goes on.
     let late = "echo starts; sleep 0.1; echo the reason >&2; exit 5";
     let dataflow =
         Dataflow::named()

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::dataflow::{Dataflow, Process, Run};
 
-/// A process outside of the dataflow, which ends with the test.
+/// A process outside of the dataflow, which is killed at the end of the test.
 struct Outside {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -31,7 +31,7 @@ impl Outside {
         Self::start(command)
     }
 
-    /// The rest of the next line that begins so.
+    /// Waits for a line with this beginning; returns the rest.
     fn line(&mut self, begin: &str) -> String {
         let mut seen = Vec::new();
         for line in self.lines.by_ref() {
@@ -48,7 +48,7 @@ impl Outside {
         Process::new(self.child.id().into())
     }
 
-    /// Its exit code, once it has ended.
+    /// Waits for its end; returns its exit code.
     fn code(mut self) -> Option<i32> {
         self.child.wait().unwrap().code()
     }
@@ -97,7 +97,7 @@ fn node_of(run: &Run, node: &str) -> Value {
         .clone()
 }
 
-/// A source that waits for the plot while there is one, the plot, and a lamp that the plot
+/// A source with a `block` edge to the node `plot`, the dynamic node `plot`, and a lamp that the plot
 /// switches.
 fn with_plot() -> Run {
     with_plot_and(&[])
@@ -153,7 +153,7 @@ fn a_dynamic_node_joins_dies_and_joins_again() {
         .unwrap();
     let count = |key: &str| edge[key].as_u64().unwrap();
     let accounted = count("received") + count("lost") + count("undelivered");
-    // Those that it had taken when it was killed are counted as received.
+    // Samples that the killed process had taken count as received.
     assert_eq!(count("sent"), accounted, "{edge}");
 }
 
@@ -184,7 +184,7 @@ fn a_dynamic_node_that_was_killed_and_stays_away_is_a_failure_of_the_run() {
 }
 
 #[test]
-fn who_cannot_join_is_told_why() {
+fn a_process_that_cannot_join_gets_the_reason() {
     let mut run = with_plot();
     let refused = |node: &str, dataflow: &str| {
         let output = Command::new(test_node())
@@ -227,7 +227,7 @@ fn who_cannot_join_is_told_why() {
 }
 
 #[test]
-fn a_joined_process_hears_of_the_death_of_its_keeper() {
+fn a_joined_process_is_notified_of_the_death_of_its_keeper() {
     let mut run = with_plot();
     let mut plot = Outside::join(&run, "plot");
     plot.line("in ");
@@ -236,7 +236,7 @@ fn a_joined_process_hears_of_the_death_of_its_keeper() {
     assert_eq!(plot.code(), Some(0));
 }
 
-/// A source that waits for its sink.
+/// A source with a `block` edge to its sink.
 fn lossless() -> Run {
     let mut run = Dataflow::named()
         .node("source", "source 1000000 2", json!({"outputs": ["out"]}))
@@ -307,7 +307,7 @@ fn a_node_is_given_back_when_attach_is_killed() {
     let node = test_node();
     let mut attached = attach(&run, &[], &[node.to_str().unwrap(), "sink"]);
     attached.line("in ");
-    // `started` is about the first of them.
+    // `started` would return the first process.
     let started = run.until("start", |message| {
         message["message"] == "node_started" && message["id"] == "sink"
     });
@@ -321,7 +321,7 @@ fn a_node_is_given_back_when_attach_is_killed() {
 }
 
 #[test]
-fn what_a_command_started_and_left_behind_is_the_node_no_longer() {
+fn a_process_that_the_command_left_behind_is_no_longer_the_node() {
     let mut run = lossless();
     let script = "trap '' HUP; \"$@\" & wait";
     let mut attached = attach(&run, &[], &["sh", "-c", script, "sh", "{}"]);
@@ -335,7 +335,7 @@ fn what_a_command_started_and_left_behind_is_the_node_no_longer() {
 }
 
 #[test]
-fn a_node_may_be_left_stopped_and_what_cannot_run_is_said() {
+fn a_node_may_be_left_stopped_and_a_missing_program_is_an_error() {
     let run = lossless();
     let (code, _, stderr) = nervure(
         &run,
@@ -358,7 +358,7 @@ fn a_node_may_be_left_stopped_and_what_cannot_run_is_said() {
 }
 
 #[test]
-fn a_joined_process_that_stands_still_does_not_hold_up_the_end() {
+fn a_joined_process_that_is_stopped_does_not_delay_the_end() {
     let run = with_plot_and(&["--grace", "200ms"]);
     let mut plot = Outside::join(&run, "plot");
     plot.line("in ");
@@ -373,7 +373,7 @@ fn a_joined_process_that_stands_still_does_not_hold_up_the_end() {
 }
 
 #[test]
-fn a_joined_process_is_stopped_in_order_when_run_is_killed() {
+fn a_joined_process_gets_stop_when_run_is_killed() {
     let mut run = with_plot();
     let keeper = run.started("source").parent();
     let mut plot = Outside::join(&run, "plot");
@@ -385,7 +385,7 @@ fn a_joined_process_is_stopped_in_order_when_run_is_killed() {
 }
 
 #[test]
-fn what_runs_in_the_place_of_a_node_ends_with_a_killed_keeper_and_attach_with_it() {
+fn a_program_in_the_place_of_a_node_and_attach_end_with_a_killed_keeper() {
     let mut run = lossless();
     let keeper = run.started("source").parent();
     let mut attached = attach(&run, &[], &["{}"]);
@@ -397,7 +397,7 @@ fn what_runs_in_the_place_of_a_node_ends_with_a_killed_keeper_and_attach_with_it
 }
 
 #[test]
-fn status_says_who_is_attached() {
+fn status_shows_the_attached_program() {
     let run = lossless();
     let mut attached = attach(&run, &[], &["sh", "-c", "echo here; exec sleep 1000"]);
     attached.line("here");
@@ -406,14 +406,14 @@ fn status_says_who_is_attached() {
         text.contains(&format!("(attach@{}", attached.child.id())),
         "{text}"
     );
-    // It passes the signal on to the command, whose end is its own.
+    // `attach` passes the signal to the command, and exits with its code.
     attached.process().signal(Signal::TERM);
     assert_eq!(attached.code(), Some(128 + 15));
     assert_eq!(state_of(&run, "sink"), "runs");
 }
 
 #[test]
-fn the_environment_says_which_dataflow_is_meant() {
+fn the_environment_selects_the_dataflow() {
     let (one, other) = (with_plot(), with_plot());
     for run in [&one, &other] {
         let output = run

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::dataflow::nervure;
 
-/// A receiving end, and where it listens.
+/// A receiving end and its address.
 struct Serve {
     child: Child,
     stderr: BufReader<ChildStderr>,
@@ -57,7 +57,7 @@ impl Serve {
         serve
     }
 
-    /// The next line of stderr that begins so.
+    /// Waits for a line of stderr with this beginning.
     fn line(&mut self, begin: &str) -> String {
         let mut line = String::new();
         while !line.starts_with(begin) {
@@ -98,7 +98,7 @@ fn last_line(text: &str) -> Value {
     serde_json::from_str(text.lines().last().unwrap()).unwrap()
 }
 
-/// Runs the sending end; its exit code, its summary if it has one, and its stderr.
+/// Runs the sending end. Returns its exit code, its summary if any, and its stderr.
 fn send(folder: &Path, to: &str, peer: &str, more: &[&str]) -> (i32, Option<Value>, String) {
     let output = nervure(folder)
         .args([
@@ -177,7 +177,7 @@ fn samples_arrive_unaltered_and_none_is_missing() {
 }
 
 #[test]
-fn a_receiver_that_is_killed_costs_what_was_under_way() {
+fn a_killed_receiver_costs_the_samples_in_flight() {
     let folder = TempDir::new().unwrap();
     let folder = folder.path();
     let (send_key, serve_key) = (key(folder, "send.key"), key(folder, "serve.key"));
@@ -213,7 +213,7 @@ fn a_receiver_that_is_killed_costs_what_was_under_way() {
 }
 
 #[test]
-fn strangers_are_turned_away() {
+fn unknown_keys_are_rejected() {
     let folder = TempDir::new().unwrap();
     let folder = folder.path();
     let mut serve = Serve::start(folder, "127.0.0.1:0", &key(folder, "other.key"));
@@ -234,7 +234,7 @@ fn strangers_are_turned_away() {
 }
 
 #[test]
-fn what_is_wrong_with_the_command_line_is_told() {
+fn wrong_command_lines_are_explained() {
     let folder = TempDir::new().unwrap();
     let stderr_of = |arguments: &[&str]| {
         let output = nervure(folder.path())

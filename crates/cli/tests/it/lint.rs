@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::dataflow::Dataflow;
 
-/// The codes of the hints and what they are about, and the exit code.
+/// Code and subject of each hint, and the exit code.
 fn hints(stdout: &[u8]) -> Vec<(String, String)> {
     let parsed: Value = serde_json::from_slice(stdout).unwrap();
     let text = |hint: &Value, key: &str| hint[key].as_str().unwrap().to_owned();

@@ -1,4 +1,4 @@
-//! Real nodes: data flow, and the events after deaths.
+//! Real nodes: samples, and the events after failures.
 
 use std::{fs, path::Path};
 
@@ -19,7 +19,7 @@ fn dataflow(source: (String, Value), sink: &str, mut sink_keys: Value, policy: &
         .node("sink", sink, sink_keys)
 }
 
-/// The lines of the sink, from its log: a flood is not shown whole.
+/// The lines of the sink, from its log: `run` does not show all lines of a flood.
 fn sink_lines(outcome: &Outcome) -> Vec<String> {
     let records = outcome
         .log_file("sink")
@@ -59,7 +59,7 @@ fn everything_arrives_in_order_when_the_producer_waits() {
 }
 
 #[test]
-fn what_is_dropped_is_counted() {
+fn dropped_samples_are_counted() {
     for (policy, counter) in [
         ("drop_oldest", "dropped_oldest"),
         ("drop_newest", "dropped_newest"),
@@ -82,7 +82,7 @@ fn what_is_dropped_is_counted() {
 }
 
 #[test]
-fn a_consumer_that_crashes_inherits_what_waited_for_it() {
+fn a_killed_consumer_gets_the_queued_samples_after_its_restart() {
     let keys = json!({"restart_policy": "on-failure", "restart_delay": "20ms"});
     let outcome = dataflow(source("400 1", json!({})), "doomed-sink 50", keys, "block")
         .run(&[])
@@ -101,7 +101,7 @@ fn a_consumer_that_crashes_inherits_what_waited_for_it() {
 }
 
 #[test]
-fn a_consumer_that_fails_inherits_what_waited_for_it() {
+fn a_failed_consumer_gets_the_queued_samples_after_its_restart() {
     let keys = json!({"restart_policy": "on-failure", "restart_delay": "20ms"});
     let outcome = dataflow(source("400", json!({})), "failing-sink 50", keys, "block")
         .run(&[])
@@ -115,12 +115,12 @@ fn a_consumer_that_fails_inherits_what_waited_for_it() {
 }
 
 #[test]
-fn what_an_ended_producer_had_queued_for_a_process_that_failed_is_counted() {
+fn samples_of_an_ended_producer_for_a_failed_process_are_counted() {
     let (arguments, keys) = source("5 0 10000", json!({}));
     let program = Path::new(env!("CARGO_BIN_EXE_nervure"))
         .with_file_name("examples")
         .join("test_node");
-    // The second process does not connect before the test has seen the end of the source.
+    // The second process connects after the test has seen the end of the source.
     let script = format!(
         "[ -e second ] && until [ -e go ]; do sleep 0.01; done; touch second; exec {} failing-sink 1",
         program.display()
@@ -154,7 +154,7 @@ fn what_an_ended_producer_had_queued_for_a_process_that_failed_is_counted() {
 }
 
 #[test]
-fn what_was_counted_before_a_crash_stays_counted() {
+fn counts_survive_a_crash() {
     let keys = json!({"restart_policy": "on-failure", "restart_delay": "1ms"});
     let outcome = dataflow(
         source("200 1", json!({})),
@@ -174,9 +174,9 @@ fn what_was_counted_before_a_crash_stays_counted() {
 }
 
 #[test]
-fn a_producer_that_is_killed_comes_back_and_its_neighbours_hear_of_it() {
+fn a_killed_producer_is_restarted_and_its_neighbours_are_notified() {
     let keys = json!({"restart_policy": "on-failure", "restart_delay": "1ms", "max_restarts": 1});
-    // Slow enough that every line is shown, also where the machine has much else to do.
+    // Slow enough that every line is shown, also on a loaded machine.
     let mut run = dataflow(source("1000000 20", keys), "sink", json!({}), "block").run(&[]);
     run.line("sink", "in 5");
     run.started("source").signal(Signal::KILL);
@@ -192,7 +192,7 @@ fn a_producer_that_is_killed_comes_back_and_its_neighbours_hear_of_it() {
 }
 
 #[test]
-fn a_producer_that_waits_is_freed_by_the_death_of_its_consumer() {
+fn a_waiting_producer_goes_on_after_the_death_of_its_consumer() {
     let mut run = dataflow(
         source("1000", json!({})),
         "sink 1000000",
@@ -213,7 +213,7 @@ fn a_producer_that_waits_is_freed_by_the_death_of_its_consumer() {
 }
 
 #[test]
-fn an_error_after_stop_is_a_failure_and_one_of_a_send_that_it_cut_short_is_not() {
+fn an_error_after_stop_is_a_failure_unless_it_is_that_of_a_stopped_send() {
     let stop = |arguments: &str| {
         let mut run = Dataflow::new()
             .node("source", "source 1000000", json!({"outputs": ["out"]}))
@@ -231,7 +231,7 @@ fn an_error_after_stop_is_a_failure_and_one_of_a_send_that_it_cut_short_is_not()
     assert_eq!(outcome.code, Some(3), "{}", outcome.stderr);
     let end = &outcome.ends("sink")[0];
     assert_eq!(end["reason"], "exited with code 1 after Stop");
-    // Its queue was full: `send` fails with `Stopped`, and `main` returns that.
+    // The queue was full: `send` failed with `Stopped`, and `main` returned that error.
     let end = &outcome.ends("source")[0];
     assert_eq!((&end["code"], &end["failed"]), (&json!(1), &json!(false)));
 }

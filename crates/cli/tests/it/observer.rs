@@ -1,4 +1,4 @@
-//! Observers of running dataflows, as the node library makes them.
+//! Observers of running dataflows, by the API of the node library.
 
 use std::{fs, time::Duration};
 
@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::dataflow::{Dataflow, Process, Run};
 
-/// A source of numbers, and a sink that needs none of what the observers do.
+/// A source of numbers, and a sink that no observer may affect.
 fn numbers(keys: serde_json::Value) -> Run {
     let mut source = json!({"outputs": {"out": {"history": 2}}});
     source
@@ -48,7 +48,7 @@ fn next_number(observer: &mut Observer) -> u64 {
 }
 
 #[test]
-fn an_observer_receives_the_history_and_what_follows_in_order() {
+fn an_observer_receives_the_history_and_later_samples_in_order() {
     let run = numbers(json!({}));
     let mut observer = open(&run);
     assert!(observer.id().starts_with("test@"));
@@ -66,7 +66,7 @@ fn an_observer_receives_the_history_and_what_follows_in_order() {
 }
 
 #[test]
-fn a_producer_that_is_killed_and_restarted_goes_on_being_observed() {
+fn a_restarted_producer_is_still_observed() {
     let mut run = numbers(json!({"restart_policy": "on-failure", "restart_delay": "1ms"}));
     let mut observer = open(&run);
     let before = next_number(&mut observer);
@@ -96,7 +96,7 @@ fn a_producer_that_is_killed_and_restarted_goes_on_being_observed() {
 }
 
 #[test]
-fn an_observer_of_a_killed_keeper_is_told_the_end() {
+fn an_observer_is_notified_of_a_killed_keeper() {
     let mut run = numbers(json!({}));
     let mut observer = open(&run);
     next_number(&mut observer);
@@ -111,7 +111,7 @@ fn an_observer_of_a_killed_keeper_is_told_the_end() {
 }
 
 #[test]
-fn what_cannot_be_observed_is_explained() {
+fn topics_that_cannot_be_observed_are_explained() {
     let run = numbers(json!({}));
     let error = Observer::open(Some(run.name()), &["source/image"], 1, "test").unwrap_err();
     assert_eq!(error.to_string(), "there is no topic `source/image`");
@@ -124,7 +124,7 @@ fn what_cannot_be_observed_is_explained() {
     );
 }
 
-/// Descriptors that a process has open.
+/// Number of open descriptors of a process.
 fn descriptors(pid: i32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
 }
@@ -158,8 +158,8 @@ fn a_thousand_observers_leave_nothing() {
     for _ in 0..OBSERVERS {
         observe();
     }
-    // The last ones may not be gone yet, and other tests of this process have a hundred pipes open. What an observer
-    // leaves would be there for each of them.
+    // The last observers may not be removed yet, and other tests of this process have a hundred open pipes. A leak would
+    // add a descriptor for each of the thousand observers.
     let after = pids.map(|pid| (descriptors(pid), memory_maps(pid)));
     for (before, after) in before.iter().zip(after) {
         let most = |before: usize| before + OBSERVERS / 2;
@@ -191,7 +191,7 @@ fn status(run: &Run) -> serde_json::Value {
 }
 
 #[test]
-fn an_observer_that_stands_still_delays_no_node_and_a_killed_one_is_removed() {
+fn a_stopped_observer_delays_no_node_and_a_killed_one_is_removed() {
     let mut run = numbers(json!({}));
     let mut echo = run
         .command(&["topic", "echo", "source/out", "--json", "-d", run.name()])
@@ -202,7 +202,7 @@ fn an_observer_that_stands_still_delays_no_node_and_a_killed_one_is_removed() {
     let first: serde_json::Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
     let process = Process::new(echo.id().into());
     process.signal(Signal::STOP);
-    // Far more than its queue, and than a pipe, would take.
+    // Far more samples than fit into its queue or into a pipe.
     let far = first["sequence"].as_u64().unwrap() + 300;
     run.line("sink", &format!("in {far}"));
     let observers = status(&run)["observers"].clone();
@@ -250,7 +250,7 @@ fn idle_clients_give_their_places_to_others() {
         .unwrap()
         .to_string();
     let observer = open(&run);
-    // More than there are places for; those that say nothing must not keep the commands out.
+    // More connections than the keeper accepts; silent ones must not lock the commands out.
     let connect = |_| {
         std::iter::repeat_with(|| Seqpacket::connect(&address))
             .find_map(Result::ok)
@@ -279,7 +279,7 @@ fn idle_clients_give_their_places_to_others() {
 }
 
 #[test]
-fn a_client_that_sends_nonsense_is_disconnected_and_the_dataflow_goes_on() {
+fn a_client_with_invalid_messages_is_disconnected_and_the_dataflow_goes_on() {
     let mut run = numbers(json!({}));
     let address = nervure_node::running::find(Some(run.name()))
         .unwrap()
@@ -330,7 +330,7 @@ fn a_client_that_sends_nonsense_is_disconnected_and_the_dataflow_goes_on() {
             .unwrap()
             .contains("the first message was not Hello")
     );
-    // One that asks for everything and reads nothing.
+    // A client that requests everything and reads nothing.
     let deaf = connect();
     deaf.send(
         br#"{"message":"hello","versions":{"min":1,"max":1},"program":"deaf"}"#,

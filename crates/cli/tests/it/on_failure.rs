@@ -1,4 +1,4 @@
-//! What consumers get in the place of a node that is killed.
+//! `on_failure`: the value that consumers get when a node fails.
 
 use rustix::process::Signal;
 use serde_json::json;
@@ -14,14 +14,14 @@ fn lines<'a>(outcome: &'a Outcome, node: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn a_killed_node_has_the_last_word_behind_everything_that_it_sent() {
+fn the_last_value_of_a_killed_node_comes_after_all_its_samples() {
     let keys = json!({
         "outputs": ["out"],
         "on_failure": {"output": "out", "value": 4_000_000_000_u64},
         "restart_policy": "on-failure",
         "restart_delay": "1ms",
         "max_restarts": 1});
-    // The sink is slower than the source, so that the queue is full when the source dies.
+    // The sink is slower than the source, so that the queue is full when the source is killed.
     let mut run = Dataflow::new()
         .node("source", "source 1000000", keys)
         .node(
@@ -77,7 +77,7 @@ fn a_killed_node_has_the_last_word_behind_everything_that_it_sent() {
 }
 
 #[test]
-fn a_node_that_ends_in_order_has_sent_its_last_value_itself() {
+fn no_last_value_is_sent_for_a_node_that_ends_normally() {
     let keys =
         json!({"outputs": ["out"], "on_failure": {"output": "out", "value": 4_000_000_000_u64}});
     let outcome = Dataflow::new()

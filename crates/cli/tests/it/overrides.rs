@@ -65,7 +65,7 @@ fn parameters_and_variables_are_set_for_one_run() {
 }
 
 #[test]
-fn a_dataflow_that_runs_by_itself_has_them_too() {
+fn a_detached_dataflow_has_them_too() {
     let dataflow = dataflow();
     let mut command = dataflow.command(&["run", "--detach", "--env", "RATE=5"]);
     command.arg(dataflow.write()).arg("camera.left.fps=15");
@@ -83,7 +83,7 @@ fn a_dataflow_that_runs_by_itself_has_them_too() {
 }
 
 #[test]
-fn what_is_wrong_with_them_is_told_before_anything_starts() {
+fn mistakes_are_explained_before_anything_starts() {
     let dataflow = dataflow();
     let file = dataflow.write();
     let mut parsed = String::new();

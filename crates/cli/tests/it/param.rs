@@ -98,7 +98,7 @@ fn a_change_reaches_the_node_and_outlives_a_restart() {
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn mistakes_are_explained() {
     let run = running();
     let refused = |arguments: &[&str]| {
         let (code, stdout, stderr) = param(&run, arguments);

@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 
 use crate::dataflow::{Dataflow, Process, Run};
 
-/// Prints its own process id and that of a child, and waits for ever.
+/// Prints its own process id and that of a child, and waits forever.
 const WITH_CHILD: &str = "sleep 1000 & echo child $!; echo ready; wait";
 
-/// A child in a session of its own: out of reach of signals to the node's group.
+/// A child in a session of its own, which signals to the node's group do not reach.
 const WITH_DAEMON: &str = "setsid sh -c 'echo daemon $$; exec sleep 1000' & wait";
 
 #[test]
@@ -59,7 +59,7 @@ fn nodes_and_their_children_end_with_a_killed_run() {
 }
 
 #[test]
-fn a_killed_run_is_noticed_while_there_is_much_to_tell_it() {
+fn a_killed_run_is_noticed_while_many_messages_wait_for_it() {
     let mut run = Dataflow::new()
         .shell("flood", "exec yes $(seq 100)", json!({}))
         .run(&[]);
@@ -126,7 +126,7 @@ fn a_second_signal_kills() {
     run.until("news", |message| {
         message["text"] == "stopping the nodes; a second Ctrl-C kills them"
     });
-    // What comes at once is the same signal.
+    // A signal that follows at once counts as the same.
     std::thread::sleep(Duration::from_millis(100));
     run.signal(Signal::INT);
     assert_eq!(run.finish().code, Some(130));
@@ -163,7 +163,7 @@ fn a_second_signal_kills_also_when_the_keeper_hangs() {
     run.until("news", |message| {
         message["text"] == "stopping the nodes; a second Ctrl-C kills them"
     });
-    // What comes at once is the same signal.
+    // A signal that follows at once counts as the same.
     std::thread::sleep(Duration::from_millis(100));
     run.signal(Signal::INT);
     let keeper = processes[0].pid.as_raw_pid();
@@ -198,7 +198,7 @@ fn a_third_signal_leaves_nothing_running_either() {
 }
 
 #[test]
-fn a_stop_that_a_hanging_keeper_does_not_obey_ends_with_the_grace() {
+fn a_stop_that_a_hanging_keeper_ignores_ends_with_the_grace_period() {
     let (run, processes) = with_a_stopped_keeper(&["--grace", "10ms"]);
     run.signal(Signal::TERM);
     let outcome = run.finish();
@@ -214,7 +214,7 @@ fn a_stop_that_a_hanging_keeper_does_not_obey_ends_with_the_grace() {
 }
 
 #[test]
-fn stop_says_that_the_keeper_hangs_and_kills_it_when_asked_to() {
+fn stop_reports_a_hanging_keeper_and_kills_it_on_request() {
     let (run, processes) = with_a_stopped_keeper(&[]);
     let keeper = processes[0].pid.as_raw_pid();
     let stop = |arguments: &[&str]| {
@@ -253,7 +253,7 @@ fn stop_says_that_the_keeper_hangs_and_kills_it_when_asked_to() {
 }
 
 #[test]
-fn what_a_node_leaves_in_its_group_ends_with_it() {
+fn processes_in_the_group_of_a_node_end_with_it() {
     let mut run = Dataflow::new()
         .shell("short", "sleep 1000 & echo child $!", json!({}))
         .shell("long", "sleep 1000", json!({}))
@@ -267,7 +267,7 @@ fn what_a_node_leaves_in_its_group_ends_with_it() {
 }
 
 #[test]
-fn what_a_node_leaves_elsewhere_ends_with_it() {
+fn processes_outside_the_group_of_a_node_end_with_it() {
     let script = "setsid sh -c 'echo daemon $$; exec sleep 1000' >&1 & sleep 0.2";
     let mut run = Dataflow::new().shell("node", script, json!({})).run(&[]);
     let daemon = Process::from_pid_text(&run.line("node", "daemon"));
@@ -278,12 +278,12 @@ fn what_a_node_leaves_elsewhere_ends_with_it() {
     assert!(outcome.lines("node").contains(&said), "{:?}", outcome.seen);
 }
 
-/// Starts a daemon, waits until it is there, and fails; waits for ever when it is started again.
+/// Starts a daemon, waits until it runs, and fails; after a restart it waits forever.
 const RESTARTED_WITH_DAEMON: &str = "test -e up && { echo again; exec sleep 1000; }; \
     setsid sh -c 'echo daemon $$; touch up; exec sleep 1000' & while ! test -e up; do sleep 0.01; done; exit 1";
 
-/// The control group of a process below the keeper's, where nodes have some here; or why that is
-/// not tested.
+/// The control group of a process below the keeper's, if nodes have control groups here; otherwise
+/// prints why that is not tested.
 fn node_group(process: &Process) -> Option<String> {
     let groups = fs::read_to_string(format!("/proc/{}/cgroup", process.pid.as_raw_pid())).unwrap();
     let group = groups
@@ -298,7 +298,7 @@ fn node_group(process: &Process) -> Option<String> {
 }
 
 #[test]
-fn what_a_node_leaves_elsewhere_ends_before_its_restart() {
+fn processes_outside_the_group_of_a_node_end_before_its_restart() {
     for preparation in ["export NERVURE_CGROUPS=0", "true"] {
         let keys = json!({"restart_policy": "on-failure", "restart_delay": "1ms"});
         let mut run = Dataflow::new()
@@ -318,7 +318,7 @@ fn what_a_node_leaves_elsewhere_ends_before_its_restart() {
 
 #[test]
 fn a_node_that_is_killed_takes_all_processes_of_its_control_group_with_it() {
-    // The daemon has a daemon's environment: none.
+    // The daemon has an empty environment.
     let script = "trap '' TERM; setsid env -i sh -c 'echo daemon $$; exec sleep 1000' & echo ready; \
                   while :; do sleep 0.1; done";
     let mut run = Dataflow::new()
@@ -347,7 +347,7 @@ fn a_node_that_is_killed_takes_all_processes_of_its_control_group_with_it() {
 }
 
 #[test]
-fn what_is_left_when_keeper_and_run_are_killed_ends_with_the_next_run() {
+fn orphans_of_a_killed_keeper_and_run_end_with_the_next_run() {
     let logs = tempfile::tempdir().unwrap();
     let logs = format!("export NERVURE_LOG_DIR={}", logs.path().display());
     for preparation in [format!("{logs}; export NERVURE_CGROUPS=0"), logs.clone()] {
@@ -402,7 +402,7 @@ fn top_counts_the_children_of_a_node_in_its_control_group() {
 }
 
 #[test]
-fn a_node_has_its_own_group_and_no_descriptors_but_its_own() {
+fn a_node_has_its_own_group_and_only_its_own_descriptors() {
     let script = "
 import os, sys
 print('group', os.getpgid(0) == os.getpid())
@@ -478,7 +478,7 @@ fn a_node_stays_on_its_cpus() {
 }
 
 #[test]
-fn too_few_descriptors_are_told_with_the_sum() {
+fn too_few_descriptors_are_an_error_with_the_required_number() {
     let mut dataflow = Dataflow::new();
     for number in 0..20 {
         dataflow = dataflow.shell(&format!("n{number}"), "true", json!({}));

@@ -1,4 +1,4 @@
-//! `nervure record`, `replay` and `info` with real processes, which are killed and run out of disk.
+//! `nervure record`, `replay` and `info` with real processes, with kills and full disks.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ fn info(folder: &Path, file: &str) -> Value {
     info_with_code(folder, file, 0)
 }
 
-/// Of a file of which a part is lost.
+/// Like [`info`], for a damaged file.
 fn damaged_info(folder: &Path, file: &str) -> Value {
     info_with_code(folder, file, 3)
 }
@@ -29,7 +29,7 @@ fn info_with_code(folder: &Path, file: &str, expected: i32) -> Value {
     serde_json::from_str(&stdout).unwrap()
 }
 
-/// A source of that many numbers and a sink; neither loses any.
+/// A source of `count` numbers and a sink, without loss.
 fn numbers(count: u64, pause_millis: u64) -> Dataflow {
     Dataflow::named()
         .node(
@@ -44,7 +44,7 @@ fn numbers(count: u64, pause_millis: u64) -> Dataflow {
         )
 }
 
-/// Numbers that go on and on.
+/// An endless source of numbers, and a sink.
 fn endless() -> Run {
     let mut run = numbers(u64::MAX, 1).run(&[]);
     run.line("sink", "in 3");
@@ -74,7 +74,7 @@ fn wait_for_bytes(file: &Path, bytes: u64) {
 }
 
 #[test]
-fn what_a_node_recorded_is_replayed_in_the_place_of_its_source_each_time_the_same() {
+fn a_recording_is_replayed_in_the_place_of_its_source_identically_each_time() {
     let inputs = json!({"inputs": {"in": {"source": "source/out", "queue_policy": "block"}}});
     let recorder = json!({"id": "recorder", "path": env!("CARGO_BIN_EXE_nervure"), "args": "record -o run.mcap"});
     let mut recorder = recorder;
@@ -135,7 +135,7 @@ fn what_a_node_recorded_is_replayed_in_the_place_of_its_source_each_time_the_sam
             stderr.contains("`source` is replaced by the recording of source/out"),
             "{stderr}"
         );
-        // What is recorded of a replay is called as what it replays.
+        // Topics recorded from a replay have the names of the replayed topics.
         assert_eq!(
             info(dataflow.folder(), "run.mcap")["topics"][0]["topic"],
             "source/out"
@@ -202,7 +202,7 @@ fn a_replay_beside_the_dataflow_needs_another_name_and_the_programs_of_the_nodes
 }
 
 #[test]
-fn requests_and_answers_find_their_way_in_a_replay_whatever_the_order_of_nodes() {
+fn requests_and_answers_work_in_a_replay_in_any_order_of_nodes() {
     let recorded = numbers(5, 0).raw(json!({
         "id": "recorder", "path": env!("CARGO_BIN_EXE_nervure"), "args": "record -o run.mcap",
         "inputs": {"in": {"source": "source/out", "queue_policy": "block"}},
@@ -243,7 +243,7 @@ fn requests_and_answers_find_their_way_in_a_replay_whatever_the_order_of_nodes()
 }
 
 #[test]
-fn a_killed_recorder_leaves_what_it_had_and_affects_no_node() {
+fn a_killed_recorder_leaves_a_readable_file_and_affects_no_node() {
     let mut run = endless();
     let name = run.name().to_owned();
     let mut recorder = run
@@ -254,7 +254,7 @@ fn a_killed_recorder_leaves_what_it_had_and_affects_no_node() {
     wait_for_bytes(&run.folder().join("killed.mcap"), 20_000);
     recorder.kill().unwrap();
     recorder.wait().unwrap();
-    // As much as was received before, and the sink goes on.
+    // The file has the samples from before the kill, and the sink goes on.
     let parsed = damaged_info(run.folder(), "killed.mcap");
     assert_eq!(
         (&parsed["is_complete"], &parsed["damaged"]),
@@ -294,8 +294,8 @@ fn recorder(arguments: &str, keys: Value) -> Value {
     node
 }
 
-/// A byte of the chunk in the middle of an MCAP file. Between the chunks lie their indexes, which no
-/// reader needs for the messages.
+/// Offset of a byte in the middle chunk of an MCAP file. Between the chunks lie their indexes, which
+/// readers do not need for the messages.
 fn middle_of_a_chunk(file: &[u8]) -> usize {
     const MAGIC_BYTES: usize = 8;
     const CHUNK: u8 = 6;
@@ -312,7 +312,7 @@ fn middle_of_a_chunk(file: &[u8]) -> usize {
 }
 
 #[test]
-fn what_is_damaged_is_named_and_the_exit_code_says_that_data_was_lost() {
+fn damage_is_named_and_changes_the_exit_code() {
     let arguments = recorder("record -o run.mcap", json!({}));
     let mut run = numbers(2500, 1).raw(arguments).run(&[]);
     run.ended("recorder");
@@ -379,7 +379,7 @@ fn a_recorder_that_is_started_again_goes_on_in_the_next_file() {
     );
     let kept = fs::read(&first).unwrap();
     wait_for_bytes(&second, 10_000);
-    // The camera goes on too.
+    // The source goes on too.
     run.line("sink", "in ");
     run.signal(Signal::INT);
     run.ended("recorder");
@@ -440,7 +440,7 @@ fn a_recorder_splits_its_files_and_deletes_the_oldest() {
 }
 
 #[test]
-fn a_recorder_as_a_node_counts_what_a_full_disk_loses_and_holds_nothing_up() {
+fn a_recorder_as_a_node_counts_losses_by_a_full_disk_and_delays_no_node() {
     let dataflow = numbers(3000, 1).raw(recorder("record -o full.mcap", json!({})));
     let mut run = dataflow.run_with("trap '' XFSZ; ulimit -f 500", &[]);
     run.line("recorder", "ERROR: full.mcap: File too large");
@@ -479,8 +479,8 @@ fn a_recorder_as_a_node_counts_what_a_full_disk_loses_and_holds_nothing_up() {
 fn a_full_disk_ends_the_recording_and_not_the_dataflow() {
     let mut run = endless();
     let mut command = Command::new("sh");
-    // A limit on the length of files, without the signal that comes with it, is a disk that is
-    // full.
+    // A limit on the size of files, with its signal ignored, acts like a full
+    // disk.
     let script = "trap '' XFSZ; ulimit -f 1000; exec \"$0\" record -d \"$1\" -o full.mcap";
     command
         .args(["-c", script, env!("CARGO_BIN_EXE_nervure"), run.name()])
@@ -510,7 +510,7 @@ fn a_full_disk_ends_the_recording_and_not_the_dataflow() {
 #[test]
 fn a_signal_ends_a_recording_in_order() {
     let mut run = endless();
-    // Of which dataflow a topic is can stand before its name, as for all commands that look.
+    // A topic may have the name of its dataflow as a prefix, as for all commands that inspect.
     let topics = format!("{}:source/*", run.name());
     let mut recorder = run.command(&["record", &topics, "-o", "run.mcap", "--json"]);
     let recorder = recorder

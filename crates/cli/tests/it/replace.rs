@@ -1,4 +1,4 @@
-//! Another program for a node that runs.
+//! Another program for a running node.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::dataflow::{Dataflow, Process, Run};
 
-/// A source that waits for its sink, which has little time to start.
+/// A source with a `block` edge to its sink, which has a short `startup_timeout`.
 fn running() -> Run {
     let mut run = Dataflow::named()
         .node("source", "source 1000000 2", json!({"outputs": ["out"]}))
@@ -61,7 +61,7 @@ fn test_node() -> String {
 }
 
 #[test]
-fn a_new_program_gets_what_comes_after_the_old_one_and_status_tells() {
+fn a_new_program_gets_the_samples_after_the_old_one_and_status_names_it() {
     let mut run = running();
     assert_eq!(sink(&run)["file_says"], Value::Null);
     let script = r#"echo "better $0"; exec "$@""#;
@@ -72,7 +72,7 @@ fn a_new_program_gets_what_comes_after_the_old_one_and_status_tells() {
         "{stderr}"
     );
     let last: u64 = {
-        // The old one takes what it has in its queue until it hears of its end.
+        // The old program takes the samples in its queue until it gets Stop.
         let message = run.until("end", |message| {
             message["text"]
                 .as_str()
@@ -155,7 +155,7 @@ fn the_old_program_comes_back_when_the_new_one_hangs_and_is_killed() {
     let started = run.until("start", |message| {
         message["message"] == "node_started" && message["id"] == "sink"
     });
-    // No client waits for the result any more.
+    // The client no longer waits for the result.
     Process::new(asking.id().into()).signal(Signal::KILL);
     asking.wait().unwrap();
     Process::new(started["pid"].as_i64().unwrap()).signal(Signal::KILL);
@@ -166,7 +166,7 @@ fn the_old_program_comes_back_when_the_new_one_hangs_and_is_killed() {
 }
 
 #[test]
-fn what_is_no_program_is_said_before_anything_is_stopped() {
+fn a_path_that_is_no_program_is_an_error_before_anything_is_stopped() {
     let run = running();
     let (code, _, stderr) = replace(&run, "no-such-program", &[]);
     assert!(

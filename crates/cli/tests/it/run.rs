@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::dataflow::{Dataflow, nervure};
 
 #[test]
-fn a_dataflow_that_goes_well_is_a_success() {
+fn a_dataflow_without_failures_is_a_success() {
     let outcome = Dataflow::new()
         .shell("good", "echo fine", json!({}))
         .run(&[])
@@ -17,7 +17,7 @@ fn a_dataflow_that_goes_well_is_a_success() {
 }
 
 #[test]
-fn a_node_that_fails_is_told_with_its_last_words() {
+fn a_failed_node_is_reported_with_its_last_lines() {
     let outcome = Dataflow::new()
         .shell("good", "true", json!({}))
         .shell(
@@ -56,7 +56,7 @@ fn a_node_killed_by_a_signal_failed() {
 }
 
 #[test]
-fn a_program_that_is_no_program_is_told_and_the_others_run() {
+fn a_path_that_is_no_program_is_reported_and_the_other_nodes_run() {
     let dataflow = Dataflow::new().shell("good", "echo fine", json!({}));
     let script = dataflow.folder().join("orphan.sh");
     fs::write(&script, "#!/no/such/interpreter\n").unwrap();
@@ -74,11 +74,11 @@ fn a_program_that_is_no_program_is_told_and_the_others_run() {
     assert_eq!(outcome.lines("good"), ["fine"]);
 }
 
-/// Fails until it was started for the third time.
+/// Fails at its first two starts.
 const THIRD_TIME_LUCKY: &str = "echo x >> starts; test $(wc -l < starts) -ge 3";
 
 #[test]
-fn on_failure_restarts_until_it_goes_well() {
+fn on_failure_restarts_until_the_node_succeeds() {
     let keys = json!({"restart_policy": "on-failure", "restart_delay": "1ms"});
     let outcome = Dataflow::new()
         .shell("node", THIRD_TIME_LUCKY, keys)
@@ -107,7 +107,7 @@ fn never_restarts_never() {
 }
 
 #[test]
-fn restarts_are_spent_at_some_time() {
+fn the_number_of_restarts_is_limited() {
     let keys = json!({"restart_policy": "on-failure", "restart_delay": "1ms", "max_restarts": 4});
     let outcome = Dataflow::new()
         .shell("node", "exit 1", keys)
@@ -142,7 +142,7 @@ fn always_restarts_until_the_dataflow_stops() {
 }
 
 #[test]
-fn stop_after_ends_the_run_in_order() {
+fn stop_after_ends_the_run_normally() {
     let outcome = Dataflow::new()
         .shell("node", "sleep 1000", json!({}))
         .run(&["--stop-after", "50ms"])
@@ -152,7 +152,7 @@ fn stop_after_ends_the_run_in_order() {
 }
 
 #[test]
-fn a_flood_of_output_is_in_the_log_whole_and_what_is_not_shown_is_counted() {
+fn a_flood_of_output_is_complete_in_the_log_and_lines_not_shown_are_counted() {
     const LINES: usize = 100_000;
     let script = format!("seq {LINES}");
     let outcome = Dataflow::new()
@@ -189,7 +189,7 @@ fn a_flood_of_output_is_in_the_log_whole_and_what_is_not_shown_is_counted() {
 
 #[test]
 fn a_disk_that_does_not_answer_stops_nothing() {
-    // A pipe without a reader in the place of the log: opening it waits, as a write to a hung disk does.
+    // A pipe without a reader in the place of the log: opening it blocks, like a write to a disk that hangs.
     let script = "mkfifo \"$(echo logs/test/*)/node.jsonl\"; echo made; yes $(seq 1000) | head -n 6000; exit 1";
     let keys = json!({"restart_policy": "on-failure", "restart_delay": "1ms", "max_restarts": 1});
     let mut run = Dataflow::new()
@@ -199,7 +199,7 @@ fn a_disk_that_does_not_answer_stops_nothing() {
     assert_eq!(run.ended("node")["restarts"], false);
     let outcome = run.finish();
     assert_eq!(outcome.code, Some(3));
-    // Twice 6,001 lines, and what the keeper says of the node's ends, and mkfifo the second time.
+    // Twice 6,001 lines, the keeper's lines about the ends of the node, and that of mkfifo the second time.
     let said = outcome.lines("nervure");
     let lost = said.iter().find_map(|line| {
         line.strip_suffix(" lines are not in the log files: the disk takes nothing")
@@ -234,7 +234,7 @@ fn a_limit_on_file_sizes_costs_log_lines_and_not_the_keeper() {
         .iter()
         .filter(|record| record["stream"] == "stdout")
         .count();
-    // And what the keeper says of the node's end.
+    // And the keeper's line about the end of the node.
     assert_eq!(
         written + lost,
         1001,
@@ -255,7 +255,7 @@ fn a_run_without_logs_leaves_none() {
 }
 
 #[test]
-fn a_limit_of_the_logs_that_is_none_is_told() {
+fn an_invalid_limit_of_the_logs_is_an_error() {
     let dataflow = Dataflow::new().shell("node", "true", json!({}));
     let file = dataflow.write();
     let output = dataflow
@@ -309,7 +309,7 @@ fn a_module_that_is_missing_names_the_python() {
 }
 
 #[test]
-fn the_active_environment_is_used_and_a_broken_one_is_told() {
+fn the_active_environment_is_used_and_a_broken_one_is_an_error() {
     let dataflow = Dataflow::new().python("node", "", json!({}));
     let file = dataflow.write();
     let bin = dataflow.folder().join("venv/bin");
@@ -343,7 +343,7 @@ fn the_active_environment_is_used_and_a_broken_one_is_told() {
 }
 
 #[test]
-fn what_nodes_write_to_stdout_is_data_and_the_rest_is_not() {
+fn output_of_nodes_goes_to_stdout_and_all_else_to_stderr() {
     let dataflow = Dataflow::new().shell("camera", "echo data; echo talk >&2; exit 1", json!({}));
     let file = dataflow.write();
     let output = dataflow.command(&["run"]).arg(file).output().unwrap();
@@ -453,7 +453,7 @@ fn a_full_disk_under_the_output_is_reported_and_the_dataflow_goes_on() {
 }
 
 #[test]
-fn a_log_folder_that_cannot_be_made_is_told() {
+fn a_log_folder_that_cannot_be_created_is_an_error() {
     let dataflow = Dataflow::new().shell("node", "true", json!({}));
     let file = dataflow.write();
     let output = dataflow
@@ -471,7 +471,7 @@ fn a_log_folder_that_cannot_be_made_is_told() {
 }
 
 #[test]
-fn a_keeper_that_is_started_by_hand_says_so() {
+fn a_keeper_that_is_started_by_hand_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let output = nervure(folder.path()).arg("__keeper").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
@@ -593,7 +593,7 @@ fn the_state_of_nodes_is_shown() {
         shown["nodes"][1]["took_nothing_seconds"].as_f64().unwrap() >= 1.0,
         "{shown}"
     );
-    // Each warning is about the edge that lost most since the last one: either of the two.
+    // Each warning names the edge with the most losses since the last one, which may be either.
     let warning = run.until("warning", |message| {
         let text = message["text"].as_str().unwrap_or_default();
         text.starts_with("source/out -> ") && text.contains("the consumer took nothing for ")

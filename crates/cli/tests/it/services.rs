@@ -21,7 +21,7 @@ fn pair(server: &str, client: &str) -> Dataflow {
 }
 
 #[test]
-fn calls_are_answered_one_by_one_and_many_at_a_time() {
+fn calls_are_answered_one_by_one_and_concurrently() {
     let outcome = pair("serve", "call 100").run(&[]).finish();
     assert_eq!(
         outcome.code,
@@ -48,7 +48,7 @@ fn calls_are_answered_one_by_one_and_many_at_a_time() {
 }
 
 #[test]
-fn what_goes_wrong_is_said() {
+fn errors_of_calls_are_explained() {
     let outcome = pair("serve", "call-badly").run(&[]).finish();
     assert_eq!(
         outcome.code,

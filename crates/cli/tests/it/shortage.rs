@@ -1,4 +1,4 @@
-//! Processes that run out of file descriptors, for a time or for good.
+//! Processes that run out of file descriptors, temporarily or permanently.
 
 use std::{
     fs,
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::dataflow::{Dataflow, Outcome, Process, Run, prepared};
 
-/// Sets how many descriptors a process may have; returns how many it might before.
+/// Sets the limit of descriptors of a process; returns the previous limit.
 fn limit_descriptors(process: &Process, limit: u64) -> u64 {
     let maximum = getrlimit(Resource::Nofile).maximum;
     let before = prlimit(
@@ -34,7 +34,7 @@ fn dataflow(source: &str, policy: &str, keys: Value) -> Dataflow {
         .node("sink", "sink", sink)
 }
 
-/// The numbers that the sink received, from its log: a flood is not shown whole.
+/// The numbers that the sink received, from its log: `run` does not show all lines of a flood.
 fn received(outcome: &Outcome) -> Vec<u64> {
     let records = outcome.log_file("sink").into_iter();
     records
@@ -42,7 +42,7 @@ fn received(outcome: &Outcome) -> Vec<u64> {
         .collect()
 }
 
-/// The line about the edge that waits.
+/// The log line about the waiting edge.
 fn waits(run: &mut Run, node: &str) {
     let line = run.line(node, "the edge `source/out` -> `sink/in` waits: ");
     assert!(
@@ -78,7 +78,7 @@ fn a_node_that_cannot_have_all_its_edges_fails_the_run_and_the_cause_is_named() 
     );
 }
 
-/// The exit code of `inject` where the kernel cannot do what it needs.
+/// Exit code of `inject` on a kernel without the required features.
 const UNSUPPORTED: i32 = 77;
 
 /// `nervure run` under `inject`: from the `nth` on, six calls of the keeper fail with EMFILE.
@@ -109,7 +109,7 @@ fn run_with_failing_calls(call: &str, nth: u32) -> Option<Output> {
 
 #[test]
 fn a_process_that_cannot_be_started_for_a_time_is_started_later() {
-    // After the keeper's own, each start of a node makes two socket pairs, one of them in
+    // After the keeper's own, each start of a node creates two socket pairs, one of them in
     // `std::process`, and two pipes.
     for (call, nth) in [
         ("socketpair", 4),
@@ -214,7 +214,7 @@ fn a_keeper_without_descriptors_starts_a_node_again_when_it_has_some() {
 }
 
 #[test]
-fn a_keeper_that_stays_without_descriptors_ends_the_run_and_says_why() {
+fn a_keeper_that_stays_without_descriptors_ends_the_run_with_the_reason() {
     let keys = json!({"restart_policy": "on-failure", "restart_delay": "1ms"});
     let mut run = dataflow("source 1000000 20", "block", keys).run(&[]);
     run.line("sink", "in 3");

@@ -21,7 +21,7 @@ use crate::dataflow::{Dataflow, Process, Run};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A program on a terminal of its own.
+/// A program on its own terminal.
 struct Terminal {
     child: Child,
     master: File,
@@ -81,7 +81,7 @@ impl Terminal {
         self.master.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// The next whole screen for which the test holds, as its lines.
+    /// Waits for a complete screen that satisfies `holds`; returns its lines.
     fn screen(&mut self, what: &str, holds: impl Fn(&[&str]) -> bool) -> Vec<String> {
         const BEGIN: &str = "\x1b[?2026h\x1b[H";
         const END: &str = "\x1b[J\x1b[?2026l";
@@ -109,11 +109,11 @@ impl Terminal {
             .output
             .recv_timeout(left)
             .unwrap_or_else(|_| panic!("no {what}: {:?}", self.written));
-        // The pieces may end within a character, of which there are none but those of ASCII.
+        // Reads may split characters, but only ASCII is compared.
         self.written.push_str(std::str::from_utf8(&bytes).unwrap());
     }
 
-    /// Waits for the end, and that the terminal is as it was.
+    /// Waits for the end, and checks that the terminal is restored.
     fn assert_ends(&mut self, said: &str) {
         assert_eq!(self.child.wait().unwrap().code(), Some(0));
         let deadline = Instant::now() + PATIENCE;
@@ -133,7 +133,7 @@ impl Drop for Terminal {
     }
 }
 
-/// A source that is faster than one of its two sinks.
+/// A source and two sinks, one of which is slower than the source.
 fn lossy() -> Run {
     let mut run = Dataflow::named()
         .node("source", "source 1000000 1", json!({"outputs": ["out"]}))
@@ -235,7 +235,7 @@ fn a_small_terminal_scrolls_and_control_c_quits() {
 }
 
 #[test]
-fn the_terminal_is_as_it_was_after_a_signal_and_the_end_of_the_dataflow() {
+fn the_terminal_is_restored_after_a_signal_and_the_end_of_the_dataflow() {
     let run = lossy();
     let mut ended = top(&run, 24);
     let mut killed = top(&run, 24);

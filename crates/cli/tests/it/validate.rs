@@ -59,7 +59,7 @@ fn json_lines(output: &std::process::Output) -> Vec<Value> {
 }
 
 #[test]
-fn findings_and_graphs_are_there_for_programs() {
+fn findings_and_graphs_have_a_json_form() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("good.yml"), GOOD).unwrap();
     fs::write(
@@ -107,7 +107,7 @@ fn findings_and_graphs_are_there_for_programs() {
 }
 
 #[test]
-fn errors_have_one_form_for_programs() {
+fn errors_have_one_json_form() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(
         folder.path().join("bad.yml"),
@@ -209,7 +209,7 @@ fn a_wrong_command_line_is_an_error_object_with_json() {
     assert!(output.stdout.is_empty());
 }
 
-/// The findings of `validate`, and the exit code of `run`, for a dataflow beyond a limit.
+/// Findings of `validate` and exit code of `run` for a dataflow beyond a limit.
 fn excesses(text: &str) -> Vec<(i64, String, String)> {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("large.yml"), text).unwrap();

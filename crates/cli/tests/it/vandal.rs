@@ -1,4 +1,4 @@
-//! Nodes that overwrite memory that they share with others.
+//! Nodes that overwrite shared memory.
 
 use std::{
     io::{BufRead, BufReader},
@@ -17,14 +17,14 @@ fn said(run: &Run, arguments: &[&str], code: i32) -> String {
     result.1 + &result.2
 }
 
-/// The same, as JSON.
+/// The output of a command on a dataflow, as JSON.
 fn command_json(run: &Run, arguments: &[&str], code: i32) -> Value {
     let result = output(run.command(&[arguments, &["--json", "-d", run.name()]].concat()));
     assert_eq!(result.0, Some(code), "{arguments:?}: {result:?}");
     serde_json::from_str(&result.1).unwrap()
 }
 
-/// The one with that value of that key.
+/// The element with this value of this key.
 fn one<'a>(list: &'a Value, key: &str, value: &str) -> &'a Value {
     list.as_array()
         .unwrap()
@@ -33,10 +33,10 @@ fn one<'a>(list: &'a Value, key: &str, value: &str) -> &'a Value {
         .unwrap_or_else(|| panic!("{value}: {list:#}"))
 }
 
-/// What is said where the page is mapped after that; `run` has mapped it before.
+/// The reason that is shown if the page is mapped after it was overwritten; `run` has mapped it before.
 const WHY: &str = "its counters page was overwritten: the descriptor received is no counters page";
 
-/// A vandal of its own counters between two nodes in order, which another edge joins as well.
+/// A node that overwrites its own counters, between two healthy nodes that another edge joins.
 fn with_vandal() -> Run {
     let relayed = json!({"source": "vandal/out", "queue_policy": "block"});
     let mut run = Dataflow::named()
@@ -58,7 +58,7 @@ fn with_vandal() -> Run {
 }
 
 #[test]
-fn a_node_that_overwrites_its_counters_costs_its_own_row() {
+fn a_node_that_overwrites_its_counters_hides_only_its_own_row() {
     let mut run = with_vandal();
     let status = command_json(&run, &["status"], 0);
     assert_eq!(
@@ -153,7 +153,7 @@ fn a_node_that_overwrites_its_counters_costs_its_own_row() {
         lines.collect::<Vec<_>>()
     );
 
-    // What a `block` edge lost is not known, so it is not said that it lost nothing.
+    // The losses of a `block` edge are unknown, so the report must not claim that there are none.
     assert_eq!(outcome.code, Some(3), "{}", outcome.stderr);
     // The reason depends on whether `run` had mapped the page of the last process before.
     let said = outcome.lines("nervure");
@@ -176,13 +176,13 @@ fn a_node_that_overwrites_its_counters_costs_its_own_row() {
 
 /// A healthy node shares its wake page with a hostile consumer of it, and with an honest producer.
 #[test]
-fn a_node_whose_wake_page_is_overwritten_goes_on_and_hears_of_everything() {
+fn a_node_whose_wake_page_is_overwritten_gets_all_samples_and_events() {
     let sink = json!({
         "inputs": {"in": "source/out", "tick": "nervure/timer/hz/50"},
         "outputs": ["out"],
         "health_check_timeout": "500ms",
     });
-    // Without a timer, only what others do wakes it.
+    // Without a timer, only its peers and the keeper wake it.
     let sleeper = json!({
         "inputs": {"in": "sink/out", "late": "source/out"},
         "outputs": ["out"],
@@ -200,17 +200,17 @@ fn a_node_whose_wake_page_is_overwritten_goes_on_and_hears_of_everything() {
         .run(&[]);
     let pid = run.started("vandal");
     run.line("vandal", "overwrites");
-    // Each is one of the vandal's producers, and so it has their pages.
+    // Each is a producer of the vandal, which therefore has their pages.
     for node in ["sink", "sleeper"] {
         let begin = "its wake page was overwritten";
-        let is_told = |run: &Run| {
+        let is_reported = |run: &Run| {
             let lines = run.seen_lines(node);
             lines
                 .into_iter()
                 .find(|line| line.starts_with(begin))
                 .map(str::to_owned)
         };
-        let parsed = is_told(&run).unwrap_or_else(|| run.line(node, begin));
+        let parsed = is_reported(&run).unwrap_or_else(|| run.line(node, begin));
         assert!(
             parsed.contains("these, and the node itself, can write to it: ")
                 && parsed.contains("`vandal`"),
@@ -226,7 +226,7 @@ fn a_node_whose_wake_page_is_overwritten_goes_on_and_hears_of_everything() {
         }
     }
     run.line("sink", "INPUT");
-    // A death, and then the stop.
+    // The death of a peer, then the stop.
     pid.signal(Signal::KILL);
     run.line("sleeper", "NODE_FAILED");
     run.signal(Signal::INT);

@@ -1,4 +1,4 @@
-//! What is expected of nodes: samples in time, loops in time.
+//! Supervision of nodes: stale inputs, late loops, hangs, slow starts.
 
 use rustix::process::Signal;
 use serde_json::json;
@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::dataflow::Dataflow;
 
 #[test]
-fn a_producer_that_falls_silent_is_noticed_each_time() {
+fn each_silence_of_a_producer_is_noticed() {
     let mut run = Dataflow::new()
         .node("source", "source 1000000 5", json!({"outputs": ["out"]}))
         .node(
@@ -39,7 +39,7 @@ fn a_producer_that_falls_silent_is_noticed_each_time() {
 }
 
 #[test]
-fn a_first_sample_that_does_not_come_is_noticed_until_the_input_closes() {
+fn a_missing_first_sample_is_noticed_until_the_input_closes() {
     let mut run = Dataflow::new()
         .node("source", "idle", json!({"outputs": ["out"]}))
         .node(
@@ -68,8 +68,8 @@ fn a_first_sample_that_does_not_come_is_noticed_until_the_input_closes() {
 }
 
 #[test]
-fn a_sample_that_waits_for_a_busy_node_is_not_missing() {
-    // It takes three times as long for a sample as the next may take to come.
+fn a_queued_sample_of_a_busy_node_is_not_stale() {
+    // The node needs three times `expect_every` for a sample.
     let outcome = Dataflow::new()
         .node("source", "source 8 5", json!({"outputs": ["out"]}))
         .node("sink", "sink 120", json!({"inputs": {
@@ -90,7 +90,7 @@ fn a_sample_that_waits_for_a_busy_node_is_not_missing() {
 }
 
 #[test]
-fn a_loop_that_is_late_is_told_by_how_much() {
+fn a_late_loop_gets_its_overrun() {
     let keys = |finish_within: &str| json!({"inputs": {"tick": "nervure/timer/hz/10"}, "loop": {"input": "tick", "finish_within": finish_within}});
     let mut run = Dataflow::new()
         .node("slow", "sink 30", keys("5ms"))
@@ -168,7 +168,7 @@ fn a_waiting_command_does_not_hang() {
         keys["health_check_timeout"] = json!("50ms");
         keys
     };
-    // One waits for a sample that does not come, one for room, and one asks from time to time whether to stop.
+    // One node waits for a sample, one for room in a queue, and one polls for Stop.
     let mut run = Dataflow::new()
         .node("silent", "idle", json!({"outputs": ["out"]}))
         .node(
@@ -200,7 +200,7 @@ fn a_waiting_command_does_not_hang() {
 }
 
 #[test]
-fn a_process_that_is_stopped_in_its_sleep_hangs_when_it_is_needed() {
+fn a_process_stopped_while_it_waits_hangs_at_its_next_event() {
     let keys =
         |inputs: serde_json::Value| json!({"inputs": inputs, "health_check_timeout": "500ms"});
     let mut run = Dataflow::new()
@@ -212,7 +212,7 @@ fn a_process_that_is_stopped_in_its_sleep_hangs_when_it_is_needed() {
             keys(json!({"tick": "nervure/timer/hz/20"})),
         )
         .run(&[]);
-    // Before it has connected a node is not watched.
+    // A node is not checked before it has connected.
     run.until("readiness", |message| message["message"] == "ready");
     for node in ["by_sample", "by_timer"] {
         run.started(node).signal(Signal::STOP);

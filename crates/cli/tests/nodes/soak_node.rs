@@ -1,18 +1,18 @@
-//! The node of the fault campaign (`make soak`): sends samples that can be recognised, checks those
-//! that it receives, and writes down both, so that its word can be held against the counters
-//! whenever it is killed.
+//! The node of the fault campaign (`make soak`): sends recognisable samples, checks the samples that
+//! it receives, and records both, so that they can be compared with the counters, also after a
+//! kill.
 //!
-//! Its argument is JSON: see [`Orders`]. Each process writes a file of its own in `$SOAK_RECORDS`,
-//! one line an event and one `write` a line, so that what was written is there after a kill:
+//! Its argument is JSON: see [`Settings`]. Each process writes a file of its own in `$SOAK_RECORDS`,
+//! one line an event and one `write` a line, so that the lines survive a kill:
 //!
 //! | line | |
 //! |---|---|
 //! | `> output number` | about to send |
 //! | `< output number queued missed` | sent, with the receipt |
 //! | `! output number error` | not sent |
-//! | `= input incarnation number sequence` | received, and whole |
-//! | `x input reason` | received, and not what was sent; or the clock went back |
-//! | `f input incarnation` | the last word of a producer's process that failed (`on_failure`) |
+//! | `= input incarnation number sequence` | received undamaged |
+//! | `x input reason` | received damaged; or the clock went back |
+//! | `f input incarnation` | the last value of a producer's process that failed (`on_failure`) |
 //! | `p name value` | the value of a parameter, at the start and when it changes |
 
 use std::{
@@ -30,13 +30,13 @@ use serde_json::Value;
 
 type Failure = Box<dyn Error>;
 
-/// A prime, so that no two samples in a row look alike.
+/// A prime, so that consecutive samples differ.
 const NOISE_BYTES: usize = 65_537;
 
-/// What the node shall do.
-struct Orders(Value);
+/// The node's behaviour, from its argument.
+struct Settings(Value);
 
-impl Orders {
+impl Settings {
     fn number(&self, key: &str) -> u64 {
         self.0[key].as_u64().unwrap_or(0)
     }
@@ -51,11 +51,13 @@ impl Orders {
 }
 
 fn main() -> Result<(), Failure> {
-    let orders = Orders(serde_json::from_str(
-        &std::env::args().nth(1).ok_or("expected orders")?,
+    let settings = Settings(serde_json::from_str(
+        &std::env::args()
+            .nth(1)
+            .ok_or("expected the settings as JSON")?,
     )?);
-    fail_if_told(&orders)?;
-    leave_children(&orders)?;
+    fail_if_requested(&settings)?;
+    leave_children(&settings)?;
     let node = Node::connect()?;
     let mut worker = Worker {
         record: File::create(records_folder()?.join(format!(
@@ -68,8 +70,8 @@ fn main() -> Result<(), Failure> {
         received: 0,
         held: VecDeque::new(),
         read: i64::MIN,
-        clock: ClockDriver::new(&orders, node.incarnation()),
-        orders,
+        clock: ClockDriver::new(&settings, node.incarnation()),
+        settings,
     };
     worker.work(node)
 }
@@ -78,11 +80,11 @@ fn records_folder() -> Result<std::path::PathBuf, Failure> {
     Ok(std::env::var("SOAK_RECORDS")?.into())
 }
 
-/// The first starts fail. A file per start counts them: a process that has not connected has no
-/// incarnation.
-fn fail_if_told(orders: &Orders) -> Result<(), Failure> {
+/// Fails at the first `failing_starts` starts. A file per start counts them, because a process that has
+/// not connected has no incarnation.
+fn fail_if_requested(settings: &Settings) -> Result<(), Failure> {
     let id = std::env::args().nth(2).ok_or("expected an id")?;
-    for start in 0..orders.number("failing_starts") {
+    for start in 0..settings.number("failing_starts") {
         if File::create_new(records_folder()?.join(format!("{id}.failed-{start}"))).is_ok() {
             return Err("as requested".into());
         }
@@ -90,9 +92,9 @@ fn fail_if_told(orders: &Orders) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Processes that the node leaves behind, in its process group and outside.
-fn leave_children(orders: &Orders) -> Result<(), Failure> {
-    for kind in orders.list("children") {
+/// Starts processes that outlive the node, in its process group and outside.
+fn leave_children(settings: &Settings) -> Result<(), Failure> {
+    for kind in settings.list("children") {
         let script = match kind.as_str() {
             Some("group") => "sleep 1000 &",
             _ => "setsid sleep 1000 &",
@@ -103,37 +105,37 @@ fn leave_children(orders: &Orders) -> Result<(), Failure> {
 }
 
 struct Worker {
-    orders: Orders,
+    settings: Settings,
     record: File,
     noise: Vec<u8>,
     sent: u64,
     received: u64,
     held: VecDeque<(Instant, Sample)>,
-    /// What the clock read last.
+    /// Latest reading of the clock.
     read: i64,
     clock: Option<ClockDriver>,
 }
 
 impl Worker {
     fn work(&mut self, mut node: Node) -> Result<(), Failure> {
-        let pause = Duration::from_micros(self.orders.number("pause_micros"));
-        let count = self.orders.0["count"].as_u64().unwrap_or(u64::MAX);
+        let pause = Duration::from_micros(self.settings.number("pause_micros"));
+        let count = self.settings.0["count"].as_u64().unwrap_or(u64::MAX);
         let is_source = !pause.is_zero();
         let begin = Instant::now();
-        let leave_after = self.orders.millis("leave_after_millis");
+        let leave_after = self.settings.millis("leave_after_millis");
         let mut due = begin;
         for (name, value) in node.params() {
             writeln(&mut self.record, format_args!("p {name} {value}"))?;
         }
         loop {
             let now = Instant::now();
-            self.look_at_clock(&node)?;
+            self.check_clock(&node)?;
             if !leave_after.is_zero() && begin.elapsed() >= leave_after {
                 return Ok(());
             }
             if is_source && now >= due {
                 due = now + pause;
-                for _ in 0..self.orders.number("burst").max(1) {
+                for _ in 0..self.settings.number("burst").max(1) {
                     if self.sent == count || !self.send_all(&node, None)? {
                         return Ok(());
                     }
@@ -153,8 +155,8 @@ impl Worker {
                 }
                 Some(Event::Input { id, sample }) => {
                     self.receive(&id, &sample)?;
-                    self.fail_if_told(&node)?;
-                    let is_silent = self.orders.list("silent").any(|input| *input == *id);
+                    self.fail_if_requested(&node)?;
+                    let is_silent = self.settings.list("silent").any(|input| *input == *id);
                     if !is_source && !is_silent && !self.send_all(&node, Some(&sample))? {
                         return Ok(());
                     }
@@ -169,14 +171,14 @@ impl Worker {
             }
             self.let_go();
             self.poll_latest(&mut node)?;
-            self.hang_if_told(&node);
+            self.hang_if_requested(&node);
         }
     }
 
     /// False when the dataflow stops.
     fn send_all(&mut self, node: &Handle, like: Option<&Sample>) -> Result<bool, Failure> {
         let sizes: Vec<u64> = self
-            .orders
+            .settings
             .list("bytes")
             .filter_map(Value::as_u64)
             .collect();
@@ -199,7 +201,7 @@ impl Worker {
                     )?;
                     return Ok(false);
                 }
-                // A loan that found no memory: every edge has counted it.
+                // A loan without memory: every edge has counted it.
                 Err(SendError::OutOfMemory { .. }) => {
                     writeln(&mut self.record, format_args!("! {output} {number} memory"))?;
                 }
@@ -226,7 +228,7 @@ impl Worker {
                 )?;
             }
         }
-        sleep(Duration::from_micros(self.orders.number("work_micros")));
+        sleep(Duration::from_micros(self.settings.number("work_micros")));
         Ok(())
     }
 
@@ -236,8 +238,8 @@ impl Worker {
 
     fn let_go(&mut self) {
         let (most, age) = (
-            self.orders.number("hold") as usize,
-            self.orders.millis("hold_millis"),
+            self.settings.number("hold") as usize,
+            self.settings.millis("hold_millis"),
         );
         while self.held.len() > most
             || self
@@ -245,7 +247,7 @@ impl Worker {
                 .front()
                 .is_some_and(|(since, _)| since.elapsed() > age)
         {
-            // No other process has written there meanwhile.
+            // The content of a held sample must not have changed.
             let whole = self
                 .held
                 .pop_front()
@@ -257,7 +259,7 @@ impl Worker {
     }
 
     fn poll_latest(&mut self, node: &mut Node) -> Result<(), Failure> {
-        for input in self.orders.0["latest"]
+        for input in self.settings.0["latest"]
             .as_array()
             .cloned()
             .unwrap_or_default()
@@ -273,8 +275,8 @@ impl Worker {
         Ok(())
     }
 
-    /// The dataflow's clock never goes back, whichever node drives it.
-    fn look_at_clock(&mut self, node: &Handle) -> Result<(), Failure> {
+    /// Records if the dataflow's clock went back, which it never does, whichever node drives it.
+    fn check_clock(&mut self, node: &Handle) -> Result<(), Failure> {
         let read = node.now();
         if read < self.read {
             writeln(
@@ -289,24 +291,24 @@ impl Worker {
         Ok(())
     }
 
-    /// The first process fails after this number of received samples.
-    fn fail_if_told(&self, node: &Handle) -> Result<(), Failure> {
-        if node.incarnation() == 0 && self.received == self.orders.number("fail_after") {
+    /// Fails, in the first process, after `fail_after` received samples.
+    fn fail_if_requested(&self, node: &Handle) -> Result<(), Failure> {
+        if node.incarnation() == 0 && self.received == self.settings.number("fail_after") {
             return Err("as requested".into());
         }
         Ok(())
     }
 
-    fn hang_if_told(&self, node: &Handle) {
-        let after = self.orders.number("hang_after");
+    fn hang_if_requested(&self, node: &Handle) {
+        let after = self.settings.number("hang_after");
         if after > 0 && node.incarnation() == 0 && self.sent + self.received >= after {
             sleep(Duration::from_secs(1000));
         }
     }
 }
 
-/// Drives the dataflow's clock, as a simulator may: it jumps, stands still, and goes at other
-/// rates; then it goes on as time does.
+/// Drives the dataflow's clock as a simulator may: it jumps, stands still, and runs at other rates;
+/// then it follows real time.
 struct ClockDriver {
     every: Duration,
     steps_left: u64,
@@ -315,8 +317,8 @@ struct ClockDriver {
 }
 
 impl ClockDriver {
-    fn new(orders: &Orders, incarnation: u32) -> Option<Self> {
-        let clock = orders.0["clock"].as_object()?;
+    fn new(settings: &Settings, incarnation: u32) -> Option<Self> {
+        let clock = settings.0["clock"].as_object()?;
         let number = |key: &str| clock[key].as_u64().unwrap_or(0);
         Some(Self {
             every: Duration::from_millis(number("every_millis")),
@@ -335,7 +337,7 @@ impl ClockDriver {
         let (origin, rate) = match next_random(&mut self.random) % 6 {
             _ if self.steps_left == 0 => (now, 1.0),
             0 => (now + HOUR, 1.0),
-            // The keeper lets it go on from where it is.
+            // The keeper does not set it back.
             1 => (now - HOUR, 1.0),
             2 => (now, 0.0),
             3 => (now, 10.0),
@@ -343,7 +345,7 @@ impl ClockDriver {
             _ => (now + 10_000_000, 1.0),
         };
         node.drive_clock(origin, nervure_node::monotonic_nanos(), rate);
-        // Once more, and then never again.
+        // The last step returned to real time.
         self.due = match self.steps_left {
             0 => Instant::now() + Duration::from_secs(100_000),
             _ => Instant::now() + self.every,
@@ -356,7 +358,7 @@ fn writeln(record: &mut File, line: std::fmt::Arguments<'_>) -> std::io::Result<
     record.write_all(format!("{line}\n").as_bytes())
 }
 
-/// Sends, every fourth time in place.
+/// Sends a sample; every fourth one is written in place.
 fn send(
     node: &Handle,
     output: &str,
@@ -386,7 +388,7 @@ fn noise() -> Vec<u8> {
         .collect()
 }
 
-/// Xorshift, of Marsaglia.
+/// Marsaglia's xorshift generator.
 fn next_random(state: &mut u64) -> u64 {
     *state ^= *state << 13;
     *state ^= *state >> 7;
@@ -394,7 +396,7 @@ fn next_random(state: &mut u64) -> u64 {
     *state
 }
 
-/// The bytes between the marks at both ends of a sample of that name.
+/// The bytes between the marks at both ends of a sample with this number.
 fn expected(incarnation: u32, number: u64, noise: &[u8]) -> &[u8] {
     let key = (number + (u64::from(incarnation) << 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     &noise[(key >> 32) as usize % NOISE_BYTES..][..NOISE_BYTES]
@@ -415,7 +417,7 @@ fn fill(payload: &mut [u8], incarnation: u32, number: u64, noise: &[u8]) {
     }
 }
 
-/// The number of a sample that is whole.
+/// Returns the number of an undamaged sample.
 fn check(sample: &Sample, noise: &[u8]) -> Result<u64, String> {
     let payload = sample.bytes();
     if payload.len() < 64 {

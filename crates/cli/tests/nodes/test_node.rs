@@ -1,4 +1,4 @@
-//! A node that does what its first argument says, for tests with real processes.
+//! A node for tests with real processes; its first argument selects its behaviour.
 
 use std::{
     error::Error,
@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Sends the numbers from 0 on, with zeros behind each and a pause after it.
+/// Sends the numbers from 0 on, each followed by zeros, with a pause after each sample.
 fn source(count: u64, pause_millis: u64, zeros: u64) -> Result<(), Box<dyn Error>> {
     let node = Node::connect()?;
     for number in 0..count {
@@ -58,8 +58,8 @@ fn source(count: u64, pause_millis: u64, zeros: u64) -> Result<(), Box<dyn Error
     Ok(())
 }
 
-/// Sends the numbers from 0 on; once a file `grow` exists, as many more as it says, each in a block
-/// of shared memory, with a pause after each.
+/// Sends the numbers from 0 on. Once a file `grow` exists, sends the number of samples in it, each in
+/// a block of shared memory, with a pause after each.
 fn growing_source(count: u64, pause_millis: u64) -> Result<(), Box<dyn Error>> {
     let node = Node::connect()?;
     let mut number = 0;
@@ -78,7 +78,7 @@ fn growing_source(count: u64, pause_millis: u64) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Sends a value of each kind, again and again.
+/// Repeatedly sends a value of each kind.
 fn values() -> Result<(), Box<dyn Error>> {
     let node = Node::connect()?;
     let mut image = [10u8; 20 * 30 * 3];
@@ -109,7 +109,7 @@ struct Frame<'a> {
     labels: Vec<String>,
 }
 
-/// Sends a struct with a tensor, again and again.
+/// Repeatedly sends a struct with a tensor.
 fn frames() -> Result<(), Box<dyn Error>> {
     let node = Node::connect()?;
     let image = vec![10u8; 20 * 30 * 3];
@@ -155,7 +155,7 @@ fn frame_sink() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Prints every event, until its inputs end.
+/// Prints every event until its inputs close.
 fn sink(pause_millis: u64) -> Result<(), Box<dyn Error>> {
     let mut node = Node::connect()?;
     while let Some(event) = node.next() {
@@ -165,7 +165,7 @@ fn sink(pause_millis: u64) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Is a sink of the dataflow of that name as its node of that id, and answers each number where it
+/// Joins a dataflow as one of its nodes, prints every event, and sends each number on if the node
 /// has an output.
 fn join(node: Option<&String>, dataflow: Option<&String>) -> Result<(), Box<dyn Error>> {
     let mut node = Node::join(dataflow.map(String::as_str), node.ok_or("which node?")?)?;
@@ -179,7 +179,7 @@ fn join(node: Option<&String>, dataflow: Option<&String>) -> Result<(), Box<dyn 
     Ok(())
 }
 
-/// As a sink, but its first process ends after some samples.
+/// A sink whose first process ends after `count` samples.
 fn doomed_sink(count: u64, end: fn() -> Result<(), Box<dyn Error>>) -> Result<(), Box<dyn Error>> {
     let mut node = Node::connect()?;
     let mut left = if node.incarnation() == 0 {
@@ -208,7 +208,7 @@ fn clock() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Sends on what it receives.
+/// Forwards the samples that it receives.
 fn relay() -> Result<(), Box<dyn Error>> {
     let mut node = Node::connect()?;
     while let Some(event) = node.next() {
@@ -240,7 +240,7 @@ fn idle() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Receives nothing, and fails when it is asked to stop.
+/// Takes no event, and fails when it is asked to stop.
 fn stop_badly() -> Result<(), Box<dyn Error>> {
     let node = Node::connect()?;
     println!("ready");
@@ -250,7 +250,7 @@ fn stop_badly() -> Result<(), Box<dyn Error>> {
     Err("the disk is full".into())
 }
 
-/// Does not look at its events.
+/// Never takes an event.
 fn deaf() -> Result<(), Box<dyn Error>> {
     let _node = Node::connect()?;
     println!("ready");
@@ -259,7 +259,7 @@ fn deaf() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Its first process never comes back from its first sample.
+/// A sink whose first process hangs at its first sample.
 fn hang() -> Result<(), Box<dyn Error>> {
     let mut node = Node::connect()?;
     println!("ready {}", node.incarnation());
@@ -272,8 +272,8 @@ fn hang() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Overwrites pages that it shares with others, as a wild pointer would: its own counters once, or
-/// the wake pages of its peers until it is stopped.
+/// Overwrites shared pages, as a wild pointer would: its own counters once, or the wake pages of its
+/// peers until it is stopped.
 fn vandal(pages: &str) -> Result<(), Box<dyn Error>> {
     let mut node = Node::connect()?;
     while !matches!(node.next(), Some(Event::Input { .. })) {}
@@ -301,7 +301,7 @@ fn vandal(pages: &str) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// With zeros: no sleeper, no wake-up, no waiting.
+/// Writes zeros, which mean: no process sleeps, waits or was woken.
 fn overwrite_wake_pages(memory: &File) -> Result<(), Box<dyn Error>> {
     for (start, bytes) in mappings("nervure-wake")? {
         for _ in 0..1000 {
@@ -311,7 +311,7 @@ fn overwrite_wake_pages(memory: &File) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Where memory of that name is mapped writable, and its length.
+/// Start and length of the writable mappings of memory with this name.
 fn mappings(name: &str) -> Result<Vec<(u64, usize)>, Box<dyn Error>> {
     let mut found = Vec::new();
     for line in read_to_string("/proc/self/maps")?
@@ -335,7 +335,7 @@ fn mappings(name: &str) -> Result<Vec<(u64, usize)>, Box<dyn Error>> {
     }
 }
 
-/// Doubles numbers, and does strange things for some.
+/// A server that doubles numbers, and answers some late, out of order, or not at all.
 fn serve() -> Result<(), Box<dyn Error>> {
     let mut node = Node::connect()?;
     let mut kept = Vec::new();
@@ -357,7 +357,7 @@ fn serve() -> Result<(), Box<dyn Error>> {
             Scalar::Integer(0) => {
                 kept.push(request);
                 if kept.len() == 16 {
-                    // The last came first.
+                    // Answers in the reverse order.
                     for request in kept.drain(..).rev() {
                         request.reply(&0)?;
                     }
@@ -467,7 +467,7 @@ async fn call_async() -> Result<(), Box<dyn Error>> {
             Err(error) => println!("{error}"),
         }
     }
-    // A request that is given up, and whose answer is dropped.
+    // A call that is dropped before its answer arrives.
     let given_up = future::or(
         async { events.call("twice", &5, None).await.map(drop) },
         async { Ok(()) },
@@ -492,7 +492,7 @@ fn call_on() -> Result<(), Box<dyn Error>> {
         Err(error) => println!("{error}"),
         Ok(_) => println!("an answer?"),
     }
-    // The next process is on its way.
+    // The next process of the server is starting.
     let answer = loop {
         match node.call("twice", &21, None) {
             Err(CallError::NotRunning { .. } | CallError::Gone { .. }) => {
