@@ -117,7 +117,7 @@ def frames_of_video(cv2, path: Path) -> list[tuple[int, int, int]]:
 
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(shutil.which("cargo") is None, reason="the Rust listener is built by cargo")
-def test_hello_is_heard_in_both_languages() -> None:
+def test_hello_arrives_in_both_languages() -> None:
     dataflow = EXAMPLES / "hello" / "dataflow.yml"
     built = nervure("build", dataflow)
     assert built.returncode == 0, built.stderr

@@ -124,7 +124,7 @@ assert processes.wait_until(60, lambda: not processes.reap_orphans(0))
     subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parent)
 
 
-def test_descriptors_are_told_apart_by_kind() -> None:
+def test_descriptors_are_distinguished_by_kind() -> None:
     before = processes.descriptors(os.getpid())
     with Path("/dev/null").open():
         after = processes.descriptors(os.getpid())
@@ -152,7 +152,7 @@ def test_last_words_are_said_once_and_in_their_place(words: list[Any], problem: 
     assert (not found) if problem is None else any(problem in text for text in found), found
 
 
-def test_a_process_that_inherits_samples_need_not_have_heard_what_was_said_before_it() -> None:
+def test_a_process_that_inherits_samples_need_not_have_the_events_before_it() -> None:
     assert accounting.last_words_of([], HEARD, FAILED, has_history=False, inherits=True) == []
     found = accounting.last_words_of([(0, 2)], HEARD, FAILED, has_history=False, inherits=True)
     assert found == ["no last word of incarnation 1"]

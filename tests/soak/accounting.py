@@ -125,7 +125,7 @@ def last_words_of(
     inherits: bool = False,
     may_miss: bool = False,
 ) -> list[str]:
-    """What one process heard of one producer."""
+    """Returns the problems in the last values and samples that one process received from one producer."""
     problems = []
     spoken = [producer for producer, _ in words]
     for producer in set(spoken):
@@ -140,7 +140,7 @@ def last_words_of(
         early = [sample for sample in received[:before] if sample[0] > producer]
         if early:
             problems.append(f"{early[0]} before the last word of incarnation {producer}")
-    # It was there when these ended, and heard of what came after.
+    # It ran when these ended, and received the events after that.
     begin = received[0][0] if received and not inherits else min(spoken, default=None)
     if received and begin is not None and not may_miss:
         for producer in range(begin, max(sample[0] for sample in received)):

@@ -384,15 +384,15 @@ class Performer:
             raise RoundFailed(f"memory is not back at its base: {more()}")
 
     def check_params(self) -> None:
-        """Each node that runs has heard of the value that was set last, also when it was started since."""
+        """Each running node has the value that was set last, also if it was started since."""
 
         def wrong() -> list[str]:
             found = []
             for node, value in self.params.items():
                 if self.running.is_alive(node):
-                    heard = records.last_param(self.records, node, self.running.incarnations[node])
-                    if heard != value:
-                        found.append(f"{node} has heard of {heard}, {value} was set")
+                    value_of_node = records.last_param(self.records, node, self.running.incarnations[node])
+                    if value_of_node != value:
+                        found.append(f"{node} has the value {value_of_node}, {value} was set")
             return found
 
         if not self.running.wait_for(lambda: self.running.is_finished or not wrong()):
@@ -480,13 +480,13 @@ class Performer:
             raise RoundFailed("\n".join(problems))
         if self.plan.surroundings:
             self.done[self.plan.surroundings] += (
-                self.plan.surroundings != "full disk" or self.has_told_full_disk()
+                self.plan.surroundings != "full disk" or self.has_reported_full_disk()
             )
         self.done["samples"] += sum(
             len(process) for processes in written.received.values() for process in processes.values()
         )
 
-    def has_told_full_disk(self) -> bool:
+    def has_reported_full_disk(self) -> bool:
         return any("cannot be written (" in message.get("text", "") for message in self.running.messages)
 
     def expected_codes(self) -> set[int]:

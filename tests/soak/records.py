@@ -82,7 +82,7 @@ def read_process(records: Records, node: str, incarnation: int, path: Path) -> N
 
 
 def last_param(folder: Path, node: str, incarnation: int) -> int | None:
-    """The value of its parameter `number` that a process heard of last."""
+    """The latest value of its parameter `number` that a process received."""
     try:
         lines = (folder / f"{node}.{incarnation}").read_text(errors="replace").split("\n")[:-1]
     except FileNotFoundError:

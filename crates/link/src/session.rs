@@ -111,7 +111,7 @@ pub struct Session {
     paced_until: Option<Instant>,
     last_sent: Instant,
     /// When the last feedback arrived that was not overtaken.
-    last_heard: Instant,
+    last_feedback: Instant,
     /// When the last datagram arrived from the peer.
     last_arrival: Instant,
     rto: Duration,
@@ -141,7 +141,7 @@ impl Session {
             peer_clock: PeerClock::default(),
             paced_until: None,
             last_sent: now,
-            last_heard: now,
+            last_feedback: now,
             last_arrival: now,
             rto: FIRST_RTO,
             ask_at: now,
@@ -279,7 +279,7 @@ impl Session {
 
     fn write_data(&mut self, now: Instant, bytes: usize, out: &mut Vec<u8>) -> bool {
         let permission = self.rate.permission(now);
-        self.tell_path(now);
+        self.update_path(now);
         // Probes are useless when nothing is unfinished.
         let status = self.rate.status();
         let unfinished = self.sender.has_unfinished();
@@ -337,14 +337,14 @@ impl Session {
     /// When a probe goes although the window is full, unless feedback arrives before. (As the tail
     /// loss probe of RFC 8985, section 7.)
     fn tail_probe_at(&self) -> Instant {
-        (self.last_heard + self.rto).max(self.last_sent) + TAIL_PROBE
+        (self.last_feedback + self.rto).max(self.last_sent) + TAIL_PROBE
     }
 
     /// When a silent link is probed. Samples must not wait for it. If only control messages are in
     /// flight, the answer may be slow because many share the channel, so probes become rarer, less
     /// so if the peer sends.
     fn probe_at(&self) -> Instant {
-        let silence = self.last_sent.saturating_duration_since(self.last_heard);
+        let silence = self.last_sent.saturating_duration_since(self.last_feedback);
         let peer_sends = self.last_arrival > self.last_sent;
         self.last_sent
             + match (self.sender.has_samples(), peer_sends) {
@@ -376,15 +376,15 @@ impl Session {
     /// The time until the next question.
     fn ask_again(&self, now: Instant) -> Duration {
         if self.is_new_connection || self.sender.streams().awaits_grant() {
-            let silence = now.saturating_duration_since(self.last_heard);
+            let silence = now.saturating_duration_since(self.last_feedback);
             (silence / 4).clamp(ASK_AGAIN_SOON, ASK_AGAIN)
         } else {
             ASK_AGAIN
         }
     }
 
-    /// Passes the rate's estimate of the path on to the sender.
-    fn tell_path(&mut self, now: Instant) {
+    /// Passes the rate's estimate of the path to the sender.
+    fn update_path(&mut self, now: Instant) {
         let status = self.rate.status();
         let report_interval = self.rate.report_interval(now);
         let known = self.peer_incarnation.is_some() && !status.rtt.is_zero();
@@ -427,10 +427,10 @@ impl Session {
         // Overtaken feedback has no news about the path.
         let overtaken = feedback.number <= self.sender.feedback_seen();
         if !overtaken {
-            self.last_heard = now;
+            self.last_feedback = now;
         }
         let believed = overtaken || self.rate.on_feedback(now, &observed).is_ok();
-        self.tell_path(now);
+        self.update_path(now);
         if !believed || self.sender.on_feedback(now, &feedback).is_err() {
             self.invalid_feedback += 1;
         }
@@ -506,7 +506,7 @@ mod tests {
     use super::*;
     use crate::qos::Delivery;
 
-    /// Taking a sample late makes room, and the producer learns of it although nothing else is in
+    /// Taking a sample late makes room, and the producer is notified although nothing else is in
     /// flight.
     #[test]
     fn room_that_an_application_makes_is_reported() {
@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn a_producer_can_wait_until_its_stream_is_opened_and_hears_of_a_refusal() {
+    fn a_producer_can_wait_until_its_stream_is_opened_and_gets_a_refusal() {
         let now = Instant::now();
         let mut sender = Session::new(SessionConfig::default(), 1, now);
         let bounds = ReceiverConfig {

@@ -249,7 +249,7 @@ impl Session<'_> {
             let now = self.forwarder.elapsed();
             if now >= next_second {
                 next_second += SECOND;
-                self.tell_second()?;
+                self.report_second()?;
             }
             if busy && now < next_control {
                 std::thread::sleep(TICK);
@@ -397,7 +397,7 @@ impl Session<'_> {
         }
     }
 
-    fn tell_second(&mut self) -> Result<(), Failure> {
+    fn report_second(&mut self) -> Result<(), Failure> {
         if self.arguments.live {
             eprintln!("{}", self.live.line(&self.forwarder));
         }
