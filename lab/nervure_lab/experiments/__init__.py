@@ -1,4 +1,4 @@
-"""One module or package an experiment; each has ``EXPERIMENT``."""
+"""One module or package for each experiment, with its ``EXPERIMENT``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The cost of a request: a call with its answer, beside a sample that goes there and comes back.
+"""The cost of a request: a call with its answer, beside a sample that is sent to a node and back.
 
-A client takes turns: a call of a service, then a sample to the same node, which sends it back. Both are two
-hops, with the same number of bytes. It sleeps in between, so that both find the other process asleep. The
-ratio is that of the medians; its interval is a bootstrap over blocks of turns.
+A client alternates between a call of a service and a sample to the same node, which sends it back. Both are
+two hops with the same number of bytes. The client sleeps in between, so that each time the other process is
+asleep. The ratio is that of the medians; its interval is a bootstrap over blocks of turns.
 """
 
 from __future__ import annotations
@@ -76,6 +76,9 @@ class Calls(OwnExperiment):
     def plan(self, quick: bool) -> list[PlannedFigures]:
         turns = 200 if quick else 2000
         return [PlannedFigures(f"{size}B", CallsCase(size, turns), 1, self.name) for size in (64, 4096)]
+
+    def expected_seconds(self, case: CallsCase) -> float:
+        return 1 + (case.turns + WARMUP_TURNS) * 2 * PERIOD_SECONDS
 
     def measure(self, build: Build, case: CallsCase, directory: Path) -> dict[str, Any]:
         (directory / "server.py").write_text(SERVER, encoding="utf-8")

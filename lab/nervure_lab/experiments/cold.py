@@ -1,10 +1,9 @@
-"""The cost of a sample for a program that has slept, after other programs have used the caches.
+"""The cost of a sample in a program that has slept, with caches that other programs have used meanwhile.
 
-A node sends samples to itself, so that no process has to be woken. `loan` is borrowing memory and filling
-it, `send` the time from there until `send` returns, `take` the call that returns the sample. Figures are
-medians over repeats, in nanoseconds. With another build in the folder of NERVURE_LAB_OTHER_BUILD (`nervure`
-and `examples/cold`, as in `target/release`) both take turns, and the ratio is the median of the repeats'
-ratios with its quartiles.
+A node sends samples to itself, so that no process has to be woken. `loan` borrows memory and fills it, `send`
+is the call that publishes, `take` the call that returns the sample. Figures are medians over repeats. With
+another build in the folder of NERVURE_LAB_OTHER_BUILD (`nervure` and `examples/cold`, as in
+`target/release`) both take turns, and the ratio is the median of the repeats' ratios with its quartiles.
 """
 
 from __future__ import annotations
@@ -59,6 +58,10 @@ class Cold(OwnExperiment):
     def plan(self, quick: bool) -> list[PlannedFigures]:
         return [PlannedFigures("64B", ColdCase(), 2 if quick else 10, self.name)]
 
+    def expected_seconds(self, case: ColdCase) -> float:
+        # Sweeping takes about as long as sleeping.
+        return 1 + case.samples * 2 * 2 * case.sleep_micros * 1e-6
+
     def measure(self, build: Build, case: ColdCase, directory: Path) -> dict[str, Any]:
         node = {
             "id": "cold",
@@ -78,11 +81,11 @@ class Cold(OwnExperiment):
         by_build: dict[str, list[dict[str, list[float]]]] = {}
         for run in runs:
             by_build.setdefault(run["adapter"], []).append(run["figures"])
-        text = []
+        text = [f"{'nanoseconds':11}  {'  '.join(f'{name:>7}' for name in by_build)}"]
         for step in STEPS:
             for index, name in enumerate(("median", "p99")):
                 columns = [[figures[step][index] for figures in repeats] for repeats in by_build.values()]
-                line = f"{step} {name:6}  " + "  ".join(f"{statistics.median(it):6.0f}" for it in columns)
+                line = f"{step} {name:6}  " + "  ".join(f"{statistics.median(it):7.0f}" for it in columns)
                 if len(columns) == 2 and min(map(len, columns)) > 1:
                     ratios = [other / own for own, other in zip(*columns, strict=False)]
                     low, middle, high = statistics.quantiles(ratios, n=4)

@@ -1,12 +1,12 @@
-"""The cost of observing and recording for a robot: the latency of its nodes with and without.
+"""The cost of observing and recording: the latency of a robot's nodes with and without an observer.
 
 - `hz`: a source of 4 KB at 200 Hz with `nervure topic hz`; and, in the same turns, beside an unrelated
   process that wakes up as often, which shows the cost of any third process on this machine.
 - `record`: 960x540 RGB at 25 Hz and an IMU at 99 Hz with `nervure record` of both, and its share of a core.
 
-A sink reports the median and the 99th percentile of the time from publication until it took a sample, every
-200 ms. Phases without and with the observer take turns. The ratio is that of the medians over all windows of
-a kind; its interval is a bootstrap over rounds. The machine should be quiet.
+Every 200 ms a sink reports the median and the 99th percentile of the time from the publication of a sample
+until the sink takes it. Phases without and with the observer alternate. The ratio is that of the medians
+over all windows of a kind; its interval is a bootstrap over rounds. The machine should be quiet.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from nervure_lab.experiments.own import RESAMPLINGS, Build, OwnExperiment, Plann
 
 START_SECONDS = 1.0
 SETTLING_SECONDS = 0.4
-"""After an observer has come or gone."""
+"""Time between the start or the end of an observer and the next measurement."""
 WAKING_PROCESS = [sys.executable, "-c", "import time\nwhile True: time.sleep(0.01)"]
-"""Wakes up as often as an observer that receives little."""
+"""Wakes up as often as an observer at a low rate."""
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 ROBOTS = {
     "hz": {"source": (4096, 200)},
@@ -38,7 +38,7 @@ ROBOTS = {
 """Sources by name: bytes of a sample, samples a second."""
 
 Window = tuple[float, float, float]
-"""When it was reported (seconds), median and 99th percentile (nanoseconds)."""
+"""Time of the report (seconds), median and 99th percentile (nanoseconds)."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,10 @@ class Observers(OwnExperiment):
         rounds = 3 if quick else 20
         return [PlannedFigures(robot, ObserversCase(robot, rounds), 1, self.name) for robot in ROBOTS]
 
+    def expected_seconds(self, case: ObserversCase) -> float:
+        phases = case.rounds * len(_kinds(case.robot))
+        return START_SECONDS + phases * (case.phase_seconds + SETTLING_SECONDS)
+
     def measure(self, build: Build, case: ObserversCase, directory: Path) -> dict[str, Any]:
         return _Measurement(build, case, directory).run()
 
@@ -72,9 +76,7 @@ class _Measurement:
         self._name = f"lab-{case.robot}-{os.getpid()}"
         self._windows: dict[str, list[Window]] = {name: [] for name in ROBOTS[case.robot]}
         self._phases: list[tuple[float, float]] = []
-        self._kinds = ["alone", "observed"]
-        if case.robot == "hz":
-            self._kinds.append("beside a process that wakes up")
+        self._kinds = _kinds(case.robot)
         self._shares: list[float] = []
 
     def run(self) -> dict[str, Any]:
@@ -151,6 +153,11 @@ class _Measurement:
                 self._windows[name].append((time.monotonic(), float(median), float(p99)))
 
 
+def _kinds(robot: str) -> list[str]:
+    """Returns the kinds of phases of a round, in their order."""
+    return ["alone", "observed", *(["beside a process that wakes up"] if robot == "hz" else [])]
+
+
 Rounds = list[list[list[tuple[float, float]]]]
 """Windows by round and kind of phase: median and 99th percentile."""
 
@@ -189,7 +196,7 @@ def _median(rounds: Rounds, kind: int, index: int) -> float:
 
 
 def _interval(rounds: Rounds, kind: int, index: int) -> tuple[float, float]:
-    """Of the ratio to the phases alone."""
+    """Returns the 95 % interval of the ratio to the phases alone."""
     generator = random.Random(0)
     ratios = []
     for _ in range(RESAMPLINGS):
@@ -200,7 +207,7 @@ def _interval(rounds: Rounds, kind: int, index: int) -> tuple[float, float]:
 
 
 def _cpu_seconds(process: subprocess.Popen[bytes] | None) -> float:
-    """User and system time of all threads so far."""
+    """Returns the user and system time of all threads so far."""
     if process is None:
         return 0.0
     fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()

@@ -1,5 +1,5 @@
-"""What the experiments share that measure Nervure alone: the build, the plan, and a dataflow per run. Each
-run stores its figures by name; the page is a few lines of text.
+"""The common part of the experiments that measure Nervure alone: the build, the plan, and a dataflow per run.
+Each run stores its figures by name; the page is a few lines of text.
 """
 
 from __future__ import annotations
@@ -91,17 +91,22 @@ class OwnExperiment(Experiment[Build, PlannedFigures]):
         """Returns the figures of one run by name; the directory is on the disk of the checkout."""
 
     @abstractmethod
+    def expected_seconds(self, case: Any) -> float:
+        """Returns the approximate duration of one run."""
+
+    @abstractmethod
     def lines(self, runs: list[dict[str, Any]]) -> list[str]:
         """Returns the text of the page."""
 
     def jobs(self, planned: Sequence[PlannedFigures], adapters: Sequence[Build]) -> list[Job]:
-        """The adapters in turns, another one first in each repeat."""
+        """Returns the runs with the adapters in turns, another one first in each repeat."""
         found = []
         for repeat in range(max((entry.repeats for entry in planned), default=0)):
             for entry in planned:
                 for position in range(len(adapters) if repeat < entry.repeats else 0):
                     adapter = adapters[(position + repeat) % len(adapters)]
-                    found.append(Job(adapter.name, repeat, entry, entry.case, at_most_seconds=300.0))
+                    seconds = self.expected_seconds(entry.case)
+                    found.append(Job(adapter.name, repeat, entry, entry.case, at_most_seconds=seconds))
         return found
 
     def run(

@@ -1,5 +1,5 @@
-"""The cost of recording, with real processes: the recorder's share of a core for a camera and an IMU, the
-latency of the robot's own nodes meanwhile, and the rate that reaches the disk.
+"""The cost of recording: the recorder's share of a core for a camera and an IMU, the latency of the robot's
+own nodes meanwhile, and the rate that reaches the disk.
 
 The recordings go to `out/` of the checkout, so the figures are those of its disk.
 """
@@ -19,6 +19,8 @@ from nervure_lab.experiments.own import Build, OwnExperiment, PlannedFigures
 
 START_SECONDS = 2.0
 DISK_BYTES = 2 << 30
+DISK_SECONDS = 10.0
+"""Expected duration of the plain writes."""
 BLOCK_BYTES = 4 << 20
 
 CAMERA = """
@@ -75,6 +77,9 @@ class Recording(OwnExperiment):
         flood = RecordingCase(True, height=1024, width=1366, camera_hz=48)
         cases = {"alone": RecordingCase(False), "recorded": RecordingCase(True), "flood": flood}
         return [PlannedFigures(name, case, 1, self.name) for name, case in cases.items()]
+
+    def expected_seconds(self, case: RecordingCase) -> float:
+        return case.seconds + 2 * START_SECONDS + (DISK_SECONDS if case.records else 0.0)
 
     def measure(self, build: Build, case: RecordingCase, directory: Path) -> dict[str, Any]:
         for name, text in (("camera", CAMERA), ("imu", IMU), ("sink", SINK)):
@@ -151,7 +156,7 @@ def _record(build: Build, name: str, directory: Path, seconds: int) -> dict[str,
 
 
 def _plain_write_rate(directory: Path) -> float:
-    """Megabytes a second of plain writes of 4 MB with a sync at the end."""
+    """Returns the megabytes per second of plain writes of 4 MB with a sync at the end."""
     block = os.urandom(BLOCK_BYTES)
     file_path = directory / "plain"
     begin = time.monotonic()
