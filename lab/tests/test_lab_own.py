@@ -1,0 +1,84 @@
+"""The small experiments that measure Nervure alone: their plans and their pages, from runs made up here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from nervure_lab.experiments import all_experiments
+
+SMALL = ("calls", "cold", "observers", "recording")
+
+
+def run(
+    name: str, figures: dict[str, Any], case: dict[str, Any] | None = None, **more: Any
+) -> dict[str, Any]:
+    return {"name": name, "case": case or {}, "figures": figures, "adapter": "nervure", "repeat": 0, **more}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_quick_run_is_expected_to_take_less_than_three_minutes(name: str) -> None:
+    experiment = all_experiments()[name]
+    quick, full = (
+        sum(
+            job.at_most_seconds
+            for job in experiment.jobs(experiment.plan(is_quick), experiment.adapters()[:1])
+        )
+        for is_quick in (True, False)
+    )
+    assert 0 < quick < 180
+    assert full >= quick
+
+
+def test_adapters_take_turns() -> None:
+    cold = all_experiments()["cold"]
+    order = [(job.repeat, job.adapter) for job in cold.jobs(cold.plan(True), cold.adapters())]
+    assert order == [(0, "nervure"), (0, "other"), (1, "other"), (1, "nervure")]
+
+
+def test_calls_shows_medians_and_their_ratio() -> None:
+    turns = [[2000, 1000]] * 49 + [[1_000_000, 1000]]
+    (line,) = all_experiments()["calls"].lines([run("64B", {"turns_nanos": turns}, {"payload_bytes": 64})])
+    expected = "64 bytes: call and answer 2.0 us, two hops 1.0 us, ratio 2.00 (95 % interval 2.00 to 2.00)"
+    assert line == expected
+
+
+def test_cold_compares_the_builds_repeat_by_repeat() -> None:
+    own, other = ({step: [nanos, 2 * nanos] for step in ("loan", "send", "take")} for nanos in (100.0, 150.0))
+    runs = [run("64B", own), run("64B", other, adapter="other")] * 2
+    lines = all_experiments()["cold"].lines(runs)
+    assert lines[0].split() == ["nanoseconds", "nervure", "other"]
+    assert lines[1].split() == ["loan", "median", "100", "150", "1.50x", "[1.50,", "1.50]"]
+    assert lines[-1].split() == ["take", "p99", "200", "300", "1.50x", "[1.50,", "1.50]"]
+
+
+def test_observers_compares_each_phase_with_the_one_alone() -> None:
+    phases = [[10.0 * number, 10.0 * number + 3] for number in range(4)]
+    windows = [[10.0 * number + 1, 1000.0 * (1 + number % 2), 5000.0] for number in range(4)]
+    outside = [5.0, 9_000_000.0, 9_000_000.0]
+    figures = {
+        "kinds": ["alone", "observed"],
+        "phases_seconds": phases,
+        "windows": {"camera": [*windows, outside]},
+        "observer_core_shares": [0.1, 0.2, 0.3],
+    }
+    assert all_experiments()["observers"].lines([run("record", figures, {"robot": "record"})]) == [
+        "record: the observer took 20.0% of a core",
+        "  camera, median: 1.0 us alone",
+        "    observed: 2.0 us, ratio 2.000 (95 % interval 2.000 to 2.000)",
+        "  camera, 99 %: 5.0 us alone",
+        "    observed: 5.0 us, ratio 1.000 (95 % interval 1.000 to 1.000)",
+    ]
+
+
+def test_recording_shows_the_recorder_and_the_latency_meanwhile() -> None:
+    recorder = {"core_share": 0.05, "summary": "9 samples", "disk_megabytes_per_second": 300.0}
+    case = {"records": True, "height": 10, "width": 100, "camera_hz": 999, "seconds": 10}
+    runs = [
+        run("alone", {"p50_nanos": {"sink/image": 40_000}}, case | {"records": False}),
+        run("recorded", recorder | {"p50_nanos": {"sink/image": 50_000}}, case),
+    ]
+    assert all_experiments()["recording"].lines(runs) == [
+        "100x10 RGB at 999 Hz (3 MB/s) and an IMU at 99 Hz: 5.0% of a core, 9 samples; plain writes 300 MB/s",
+        "  latency of sink/image: p50 40 us, while recording 50 us",
+    ]
