@@ -30,7 +30,11 @@ FORBIDDEN = [
         ["nervure-shm", "nervure-node", "nervure-dataflow", "tokio"],
         "the link carries bytes between hosts, from one thread",
     ),
-    ("nervure-python", ["nervure-keeper", "nervure-dataflow"], "bindings see the node API alone"),
+    *[
+        (crate, ["nervure-keeper", "nervure-dataflow"], "bindings see the node API alone")
+        for crate in ("nervure-python", "dora-node-api", "dora-node-api-c", "nervure-dora-operators")
+    ],
+    ("dora-operator-api-c", ["nervure-shm", "nervure-message"], "an operator has no edges"),
     (
         "nervure-linkemu",
         ["nervure-link", "nervure-shm", "nervure-message", "tokio", "quinn", "quinn-proto"],
@@ -44,7 +48,14 @@ FORBIDDEN = [
     ("nervure-keeper", ["nervure-node"], "the keeper wires nodes, it is none"),
 ]
 # Where `unsafe` may stand: these crates, and these files of others (starting, reaping, namespaces).
-UNSAFE_CRATES = {"nervure-shm", "nervure-python"}
+UNSAFE_CRATES = {
+    "nervure-shm",
+    "nervure-python",
+    "dora-node-api",
+    "dora-node-api-c",
+    "dora-operator-api-c",
+    "nervure-dora-operators",
+}
 UNSAFE_FILES = {
     "crates/cli/tests/inject/seccomp.rs",
     "crates/keeper/src/descendants.rs",

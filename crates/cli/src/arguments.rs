@@ -153,6 +153,9 @@ pub enum Command {
     /// Run as a keeper. Started by `run`.
     #[command(name = "__keeper", hide = true)]
     Keeper,
+    /// Run as the node that hosts operators in shared libraries. Started by a keeper.
+    #[command(name = "__operators", hide = true)]
+    Operators,
     /// Run as the node that plays a recording. Started by `replay`.
     #[command(name = "__player", hide = true)]
     Player(PlayerArguments),

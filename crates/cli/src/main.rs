@@ -78,6 +78,9 @@ fn main() -> ExitCode {
         Command::Attach(arguments) => inspect::attach::attach(&arguments),
         Command::Param(arguments) => inspect::param::param(&arguments),
         Command::Keeper => keep(),
+        Command::Operators => nervure_dora_operators::host()
+            .map(|()| ExitCode::SUCCESS)
+            .map_err(|error| Failure::internal(error.to_string())),
         Command::Player(arguments) => player::play(&arguments),
     };
     match result {

@@ -7,7 +7,7 @@
 //! have to run meanwhile; so a wait needs no access to [`Events`].
 
 pub use crate::gaps::SequenceGaps;
-pub use crate::receiving::{WaitPlan, Waiter};
+pub use crate::receiving::{ALL_INPUTS_CLOSED, WaitPlan, Waiter};
 pub use crate::sending::{Unsent, Written};
 pub use nervure_shm::Mapped;
 

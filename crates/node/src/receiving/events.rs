@@ -29,6 +29,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+/// The reason of [`Event::Stop`] for a node all of whose inputs are closed.
+pub const ALL_INPUTS_CLOSED: &str = "all inputs are closed";
+
 /// The receiving half of a node.
 #[derive(Debug)]
 pub struct Events {
@@ -483,7 +486,7 @@ impl Events {
         self.schedule.close(input);
         self.open_inputs -= 1;
         if self.open_inputs == 0 && self.schedule.timers() == 0 {
-            let reason = || "all inputs are closed".to_owned();
+            let reason = || ALL_INPUTS_CLOSED.to_owned();
             self.stop.get_or_insert_with(reason);
         }
         // The stop that this may cause comes after the input's own event.

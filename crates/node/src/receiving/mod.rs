@@ -13,7 +13,7 @@ mod wait;
 pub use self::{
     calls::{CallError, Ticket},
     event::Event,
-    events::{Events, Next},
+    events::{ALL_INPUTS_CLOSED, Events, Next},
     request::{ReplyError, Request},
     wait::{WaitPlan, Waiter},
 };

@@ -1,0 +1,230 @@
+//! The events of a node.
+
+mod event;
+pub mod merged;
+mod patterns;
+mod tracker;
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use futures::executor::block_on;
+use futures::future::{Either, poll_fn, select};
+use futures::stream::{Stream, StreamExt};
+use futures_timer::Delay;
+use nervure_node::{Events, Next};
+
+pub use event::{Event, StopCause};
+pub use tracker::{InputState, InputTracker};
+
+use crate::convert::Converter;
+
+/// Why [`EventStream::try_recv`] has no event.
+#[derive(Debug)]
+pub enum TryRecvError {
+    /// There is none yet.
+    Empty,
+    /// There will be no more.
+    Closed,
+}
+
+/// Where the receiving half of a node stays when its stream is dropped: the node can go on to send.
+pub(crate) type Kept = Arc<Mutex<Option<Events>>>;
+
+/// The events of a node, for blocking and async programs.
+#[derive(Debug)]
+pub struct EventStream {
+    source: Source,
+    converter: Converter,
+    /// Events that are converted and not delivered.
+    pending: VecDeque<Event>,
+    /// Events that arrived while the program waited for an answer.
+    set_aside: VecDeque<Event>,
+    is_over: bool,
+    kept: Kept,
+}
+
+#[derive(Debug)]
+enum Source {
+    Blocking(Events),
+    /// Since the first async call. In a mutex, which is never locked, so that streams are `Sync`.
+    Async(Mutex<nervure_node::EventStream>),
+    /// Between the two, and after an error.
+    None,
+}
+
+impl EventStream {
+    pub(crate) fn new(events: Events, kept: Kept) -> Self {
+        Self {
+            source: Source::Blocking(events),
+            converter: Converter::default(),
+            pending: VecDeque::new(),
+            set_aside: VecDeque::new(),
+            is_over: false,
+            kept,
+        }
+    }
+
+    /// Waits for the next event. Returns `None` after [`Event::Stop`].
+    pub fn recv(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = self.next_converted() {
+                return Some(event);
+            }
+            match &mut self.source {
+                _ if self.is_over => return None,
+                Source::Blocking(events) => {
+                    let event = events.next()?;
+                    self.convert(event);
+                }
+                _ => return block_on(self.recv_async()),
+            }
+        }
+    }
+
+    /// Waits at most `dur` for the next event. Returns [`Event::Error`] after the timeout, and `None`
+    /// after [`Event::Stop`].
+    pub fn recv_timeout(&mut self, dur: Duration) -> Option<Event> {
+        let deadline = Instant::now() + dur;
+        loop {
+            if let Some(event) = self.next_converted() {
+                return Some(event);
+            }
+            let rest = deadline.saturating_duration_since(Instant::now());
+            match &mut self.source {
+                _ if self.is_over => return None,
+                Source::Blocking(events) => match events.next_timeout(rest) {
+                    Some(event) => self.convert(event),
+                    None => return Some(timed_out()),
+                },
+                _ => return block_on(self.recv_async_timeout(rest)),
+            }
+        }
+    }
+
+    /// Returns the next event if there is one, without waiting.
+    ///
+    /// # Errors
+    /// [`TryRecvError::Empty`], or [`TryRecvError::Closed`] after [`Event::Stop`].
+    pub fn try_recv(&mut self) -> Result<Event, TryRecvError> {
+        loop {
+            if let Some(event) = self.next_converted() {
+                return Ok(event);
+            }
+            if self.is_over {
+                return Err(TryRecvError::Closed);
+            }
+            let Source::Blocking(events) = &mut self.source else {
+                let mut context = Context::from_waker(Waker::noop());
+                return match self.poll_event(&mut context) {
+                    Poll::Ready(Some(event)) => Ok(event),
+                    Poll::Ready(None) => Err(TryRecvError::Closed),
+                    Poll::Pending => Err(TryRecvError::Empty),
+                };
+            };
+            match events.poll() {
+                Ok(Next::Event(event)) => self.convert(event),
+                Ok(Next::Nothing) => return Err(TryRecvError::Empty),
+                Ok(Next::End) | Err(_) => return Err(TryRecvError::Closed),
+            }
+        }
+    }
+
+    /// Returns the events that are there, without waiting; `None` after [`Event::Stop`].
+    pub fn drain(&mut self) -> Option<Vec<Event>> {
+        let mut events = Vec::new();
+        loop {
+            match self.try_recv() {
+                Ok(event) => events.push(event),
+                Err(TryRecvError::Closed) if events.is_empty() => return None,
+                Err(_) => return Some(events),
+            }
+        }
+    }
+
+    /// Waits for the next event. Returns `None` after [`Event::Stop`].
+    pub async fn recv_async(&mut self) -> Option<Event> {
+        poll_fn(|context| self.poll_event(context)).await
+    }
+
+    /// Waits at most `dur` for the next event. Returns [`Event::Error`] after the timeout, and `None`
+    /// after [`Event::Stop`].
+    pub async fn recv_async_timeout(&mut self, dur: Duration) -> Option<Event> {
+        let received = poll_fn(|context| self.poll_event(context));
+        match select(received, Delay::new(dur)).await {
+            Either::Left((event, _)) => event,
+            Either::Right(_) => Some(timed_out()),
+        }
+    }
+
+    fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
+        loop {
+            if let Some(event) = self.next_converted() {
+                return Poll::Ready(Some(event));
+            }
+            if self.is_over {
+                return Poll::Ready(None);
+            }
+            match &mut self.source {
+                Source::Async(stream) => {
+                    let stream = stream.get_mut().unwrap_or_else(PoisonError::into_inner);
+                    match stream.poll_next_unpin(context) {
+                        Poll::Ready(Some(event)) => self.convert(event),
+                        Poll::Ready(None) => return Poll::Ready(None),
+                        Poll::Pending => return Poll::Pending,
+                    }
+                }
+                _ => self.become_async(),
+            }
+        }
+    }
+
+    fn become_async(&mut self) {
+        let Source::Blocking(events) = std::mem::replace(&mut self.source, Source::None) else {
+            self.is_over = true;
+            return;
+        };
+        match events.stream() {
+            Ok(stream) => self.source = Source::Async(Mutex::new(stream)),
+            Err(error) => {
+                let error = format!("the events cannot be received asynchronously: {error}");
+                self.pending.push_back(Event::Error(error));
+            }
+        }
+    }
+
+    fn convert(&mut self, event: nervure_node::Event) {
+        self.is_over |= matches!(event, nervure_node::Event::Stop { .. });
+        self.converter.convert(event, &mut self.pending);
+    }
+
+    fn next_converted(&mut self) -> Option<Event> {
+        let set_aside = self.set_aside.pop_front();
+        set_aside.or_else(|| self.pending.pop_front())
+    }
+}
+
+impl Stream for EventStream {
+    type Item = Event;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Event>> {
+        self.poll_event(context)
+    }
+}
+
+impl Drop for EventStream {
+    fn drop(&mut self) {
+        if let Source::Blocking(events) = std::mem::replace(&mut self.source, Source::None) {
+            // The node may be dropped already: then this is the last owner.
+            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            *kept = Some(events);
+        }
+    }
+}
+
+fn timed_out() -> Event {
+    Event::Error("Timeout event stream error: Receiver timed out".to_owned())
+}

@@ -1,0 +1,148 @@
+//! Dataflows of the tests, and the programs that they are run with.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::LazyLock;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// What the tests need beside themselves: arguments of `cargo build`. The features of the command are
+/// those that its own tests need, which use the same file.
+const PARTS: [&[&str]; 3] = [
+    &["-p", "dora-node-api-c", "-p", "dora-operator-api-c"],
+    &["-p", "nervure-cli", "--all-features", "--bin", "nervure"],
+    &["-p", "dora-node-api", "--example", "conformance"],
+];
+
+/// The folder of built programs.
+static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
+    for part in PARTS {
+        let mut cargo = Command::new(env!("CARGO"));
+        let built = cargo.args(["build", "--quiet", "--locked"]).args(part);
+        assert!(built.status().unwrap().success(), "{built:?}");
+    }
+    let test = std::env::current_exe().unwrap();
+    test.ancestors().nth(2).unwrap().to_owned()
+});
+
+/// A dataflow file under construction, in a folder of its own.
+pub struct Dataflow {
+    folder: TempDir,
+    nodes: Vec<Value>,
+}
+
+impl Dataflow {
+    pub fn new() -> Self {
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+            nodes: Vec::new(),
+        }
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Adds a node as it stands in a file.
+    pub fn node(mut self, node: Value) -> Self {
+        self.nodes.push(node);
+        self
+    }
+
+    /// Adds a node of the tests' own program in Rust, which writes to a file of the node's id.
+    pub fn rust(self, id: &str, role: &str, inputs: Value, outputs: &[&str]) -> Self {
+        let program = BUILT.join("examples/conformance");
+        let arguments = json!([role, self.folder().join(id)]);
+        self.node(json!({
+            "id": id, "path": program, "args": arguments, "inputs": inputs, "outputs": outputs,
+        }))
+    }
+
+    /// Adds a node of the tests' own program in C, which writes to a file of the node's id.
+    pub fn c(self, id: &str, role: &str, inputs: Value, outputs: &[&str]) -> Self {
+        let program = self.folder().join("node");
+        if !program.exists() {
+            compiled("node", self.folder());
+        }
+        let arguments = json!([role, self.folder().join(id)]);
+        self.node(json!({
+            "id": id, "path": program, "args": arguments, "inputs": inputs, "outputs": outputs,
+        }))
+    }
+
+    /// Runs the dataflow to its end.
+    pub fn run(&self) -> Output {
+        let file = self.folder().join("dataflow.yml");
+        fs::write(&file, json!({"nodes": self.nodes}).to_string()).unwrap();
+        Command::new(BUILT.join("nervure"))
+            .arg("run")
+            .arg(&file)
+            .current_dir(self.folder())
+            .output()
+            .unwrap()
+    }
+
+    /// Runs the dataflow, whose nodes all succeed. Returns what it printed.
+    pub fn succeed(&self) -> String {
+        let output = self.run();
+        let text = text(&output);
+        assert!(output.status.success(), "{text}");
+        text
+    }
+
+    /// The lines that a node has written to its file.
+    pub fn seen(&self, node: &str) -> Vec<String> {
+        let text = fs::read_to_string(self.folder().join(node)).unwrap();
+        text.lines().map(str::to_owned).collect()
+    }
+}
+
+/// Compiles and links a program of the tests in C, into a folder.
+pub fn compiled(name: &str, folder: &Path) -> PathBuf {
+    let program = folder.join(name);
+    let libraries = ["-ldora_node_api_c", "-lm", "-ldl", "-lpthread"];
+    compile(&[&source(name), &include("dora-c")], &libraries, &program);
+    program
+}
+
+/// Compiles and links the operator of the tests in C, into a folder.
+pub fn compiled_operator(folder: &Path) {
+    let arguments = [
+        "-shared",
+        "-fPIC",
+        &source("operator"),
+        &include("dora-operator-c"),
+    ];
+    let library = folder.join("liboperator.so");
+    compile(&arguments, &["-ldora_operator_api_c"], &library);
+}
+
+fn compile(arguments: &[&str], libraries: &[&str], to: &Path) {
+    let output = Command::new("cc")
+        .args(["-std=c11", "-Wall", "-Wextra", "-Werror"])
+        .args(arguments)
+        .arg("-L")
+        .arg(&*BUILT)
+        .args(libraries)
+        .arg("-o")
+        .arg(to)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+}
+
+fn source(name: &str) -> String {
+    format!("{}/tests/c/{name}.c", env!("CARGO_MANIFEST_DIR"))
+}
+
+fn include(package: &str) -> String {
+    format!("-I{}/../{package}/include", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Both streams of a command.
+pub fn text(output: &Output) -> String {
+    let streams = [&output.stdout, &output.stderr];
+    streams.map(|bytes| String::from_utf8_lossy(bytes)).concat()
+}

@@ -1,0 +1,5 @@
+//! Programs that are written for dora, run by `nervure run`.
+
+mod c;
+mod dataflow;
+mod rust;
