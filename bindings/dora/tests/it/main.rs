@@ -2,4 +2,5 @@
 
 mod c;
 mod dataflow;
+mod operators;
 mod rust;

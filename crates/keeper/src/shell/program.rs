@@ -14,6 +14,9 @@ use crate::plan::Program;
 /// The Python module that hosts operators.
 const OPERATORS_MODULE: &str = "nervure.operators";
 
+/// The command of this program that hosts operators in shared libraries.
+const OPERATORS_COMMAND: &str = "__operators";
+
 /// The command line of a program of a node with the environment variables `own` of the file, without
 /// the node's arguments.
 ///
@@ -31,7 +34,9 @@ pub fn words(program: &Program, own: &BTreeMap<String, String>) -> Result<Vec<Os
             OPERATORS_MODULE.into(),
         ],
         Program::Operators(_) => {
-            return Err("operators in shared libraries cannot be run yet".to_owned());
+            let command = env::current_exe();
+            let command = command.map_err(|error| format!("cannot find `nervure`: {error}"))?;
+            vec![command.into(), OPERATORS_COMMAND.into()]
         }
     })
 }
@@ -154,6 +159,22 @@ mod tests {
             program.environment(),
             Some(("NERVURE_OPERATORS", json.to_owned()))
         );
+    }
+
+    #[test]
+    fn this_program_hosts_operators_in_shared_libraries() {
+        let library = OperatorSource::SharedLibrary("/a/libop.so".into());
+        let program = Program::Operators(vec![operator(library)]);
+        let words = words(&program, &BTreeMap::new()).unwrap();
+        assert_eq!(
+            words,
+            [
+                env::current_exe().unwrap().into_os_string(),
+                "__operators".into()
+            ]
+        );
+        let (_, json) = program.environment().unwrap();
+        assert!(json.contains(r#""shared_library":"/a/libop.so""#), "{json}");
     }
 
     #[test]
