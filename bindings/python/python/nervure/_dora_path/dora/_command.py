@@ -11,13 +11,13 @@ from typing import NoReturn
 def run(
     dataflow_path: str | os.PathLike[str], uv: bool | None = None, stop_after: float | None = None
 ) -> None:
-    """Runs a dataflow file, as ``nervure run`` does.
+    """Builds and runs a dataflow file, as ``nervure run --build`` does.
 
     Args:
-        uv: Start Python programs by ``uv run``.
+        uv: Give nodes Python environments of their own, by ``uv``.
         stop_after: Stop the dataflow after this time, in seconds.
     """
-    options = ["--uv"] if uv else []
+    options = ["--build", "--uv"] if uv else ["--build"]
     if stop_after is not None:
         if not 0 <= stop_after < float("inf"):
             raise RuntimeError(f"invalid stop_after of {stop_after} seconds")
@@ -34,11 +34,11 @@ def build(
 ) -> None:
     """Runs the ``build`` commands of a dataflow file, as ``nervure build`` does.
 
-    Builds are always local. ``uv`` has no effect: a command of the file that needs uv calls it.
+    Builds are always local. With ``uv``, nodes get Python environments of their own.
     """
     if coordinator_addr is not None or coordinator_port is not None:
         raise RuntimeError("dora.build builds on this machine: Nervure has no coordinator")
-    _execute("build", os.fspath(dataflow_path))
+    _execute("build", *(["--uv"] if uv else []), os.fspath(dataflow_path))
 
 
 def start_runtime() -> NoReturn:
