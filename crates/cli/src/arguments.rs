@@ -173,6 +173,9 @@ pub struct RunArguments {
     /// Run each node with the Python environment that `nervure build --uv` made for it.
     #[arg(long)]
     pub uv: bool,
+    /// Load operators in Python again when their files change, with their attributes.
+    #[arg(long)]
+    pub hot_reload: bool,
     /// Return when the dataflow is ready, and let it run until `nervure stop`.
     #[arg(long, conflicts_with = "stop_after")]
     pub detach: bool,

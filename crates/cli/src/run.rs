@@ -37,6 +37,7 @@ use nervure_keeper::{
 use nervure_node::running::{self, Connection, ConnectionError};
 use nervure_protocol::{
     did_you_mean,
+    graph::Program,
     keeper_to_run::{Level, LogRecord, Message},
     run_to_keeper,
 };
@@ -72,16 +73,27 @@ const TICK: Duration = Duration::from_millis(500);
 /// reported.
 const SETTLING: Duration = Duration::from_millis(500);
 
+/// Set for hosts of operators that load changed files again.
+const HOT_RELOAD_VARIABLE: &str = "NERVURE_HOT_RELOAD";
+
 /// Runs the dataflow of a file.
 pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     if arguments.build {
         build::build_first(&arguments.overrides, &arguments.file, arguments.uv)?;
     }
     let (overrides, file) = (&arguments.overrides, &arguments.file);
-    let dataflow = match arguments.uv {
+    let mut dataflow = match arguments.uv {
         true => overrides.read_to_start_in(&Environments::of(file)?, file)?,
         false => overrides.read_to_start(file)?,
     };
+    if arguments.hot_reload {
+        for node in &mut dataflow.nodes {
+            if matches!(node.program, Program::Operators(_)) {
+                let variable = (HOT_RELOAD_VARIABLE.to_owned(), "1".to_owned());
+                node.settings.env.extend([variable]);
+            }
+        }
+    }
     let clock = arguments
         .clock
         .as_deref()
