@@ -16,8 +16,8 @@ use nervure_dataflow::{Dataflow, Entry, Host, Node, Surroundings};
 
 use crate::failure::Failure;
 
-/// Packages that `dora` and `nervure` need, and that a node's build may install in older versions.
-const OWN_PACKAGES: [&str; 2] = ["numpy", "pyarrow"];
+/// Packages that `dora` and `nervure` use, and that a node's build may install in older versions.
+const OWN_PACKAGES: [&str; 3] = ["numpy", "pyarrow", "pyyaml"];
 
 /// The last versions of pyarrow that work with NumPy 1. Their metadata do not say so.
 const ARROW_FOR_NUMPY_1: &str = "pyarrow<26";

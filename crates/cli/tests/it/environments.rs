@@ -97,7 +97,7 @@ fn every_node_runs_with_the_packages_of_its_own_build() {
     assert_eq!(code, Some(0), "{said}");
     assert_eq!(
         read(&dataflow, "new/installed"),
-        "pip install tool==2\npip install --quiet numpy pyarrow\n"
+        "pip install tool==2\npip install --quiet numpy pyarrow pyyaml\n"
     );
     let environments = dataflow.folder().join(".nervure/python/test");
     let package = fs::read_link(environments.join("new/bin/nervure")).unwrap();
@@ -107,7 +107,7 @@ fn every_node_runs_with_the_packages_of_its_own_build() {
     let script = environments.join("script");
     assert_eq!(
         read(&dataflow, "script/installed"),
-        "pip install numpy\npip install --quiet numpy pyarrow\npip install --quiet pyarrow<26\n",
+        "pip install numpy\npip install --quiet numpy pyarrow pyyaml\npip install --quiet pyarrow<26\n",
         "pyarrow could not be imported"
     );
     assert_eq!(printed(&said, "old"), "runs tool==1");
