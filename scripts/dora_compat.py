@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import subprocess
 import sys
@@ -24,10 +25,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import dora_api_use
 import dora_runs
 
 ROOT = Path(__file__).resolve().parents[1]
+CHECKER = ROOT / "crates/cli/src/doctor/programs.py"
 COMMAND_SECONDS = 60
 NODES = re.compile(r"^nodes:", re.MULTILINE)
 
@@ -176,22 +177,38 @@ def program_table(
         for file in sorted(clones["dora-hub"].rglob("*.py"))
         if "tests" not in file.relative_to(clones["dora-hub"]).parts[1:]
     ]
-    found = {
-        "dora": dora_api_use.programs(clones["dora"], examples),
-        "dora-hub": dora_api_use.programs(clones["dora-hub"], hub),
+    result: dict[str, list[dict[str, Any]]] = {}
+    for name, files in (("dora", examples), ("dora-hub", hub)):
+        ours = lacks(Path(sys.executable), package, files)
+        theirs = lacks(dora_runs.python_beside(dora), None, files) if dora else {}
+        result[name] = []
+        for file, missing in ours.items():
+            row: dict[str, Any] = {
+                "path": str(Path(file).relative_to(clones[name])),
+                "nervure_lacks": missing,
+            }
+            if dora:
+                row["dora_lacks"] = theirs[file]
+            result[name].append(row)
+    return result
+
+
+def lacks(python: Path, package: Path | None, files: list[Path]) -> dict[str, list[tuple[int, str]]]:
+    """For each program that imports dora: line and name of what the package `dora` lacks."""
+    environment = os.environ | ({"PYTHONPATH": str(package)} if package else {})
+    done = subprocess.run(
+        [python, CHECKER, *files], env=environment, check=True, capture_output=True, text=True
+    )
+    result = json.loads(done.stdout)
+    if result["dora"] is None:
+        raise SystemExit(f"error: {python} cannot import the module dora")
+    return {
+        file: [
+            (one["line"], one["name"]) for one in found if one["kind"] in ("missing_import", "missing_name")
+        ]
+        for file, found in result["programs"].items()
+        if any(one["kind"] == "uses_dora" for one in found)
     }
-    modules = {use.module for group in found.values() for program in group for use in program.uses}
-    ours = dora_api_use.Package(Path(sys.executable), package, modules)
-    theirs = dora_api_use.Package(dora_runs.python_beside(dora), None, modules) if dora else None
-    table: dict[str, list[dict[str, Any]]] = {}
-    for clone, group in found.items():
-        table[clone] = []
-        for program in group:
-            row: dict[str, Any] = {"path": program.path, "nervure_lacks": ours.lacks(program)}
-            if theirs:
-                row["dora_lacks"] = theirs.lacks(program)
-            table[clone].append(row)
-    return table
 
 
 # The page

@@ -265,19 +265,23 @@ def execute(
 
 @contextmanager
 def copied(run: Run, clone: Path, python: Path) -> Iterator[tuple[Path, Path]]:
-    """A copy of the dataflow's folder, because runs write into it, and a folder with its commands."""
+    """A copy of the dataflow's folder, because runs write into it, and a folder with the commands."""
     with tempfile.TemporaryDirectory(prefix="dora-compat-") as temporary:
         folder = Path(temporary) / clone.name / Path(run.path).parent
         shutil.copytree(clone / Path(run.path).parent, folder)
         commands = Path(temporary) / "commands"
         commands.mkdir()
+        # `dora run` runs the `build` commands: what they install is there already.
+        write_command(commands / "pip", "#!/bin/sh\n")
         for name, program in run.commands.items():
-            path = commands / name
-            path.write_text(
-                f"#!{python}\nimport runpy\nrunpy.run_path({str(clone / program)!r}, run_name='__main__')\n"
-            )
-            path.chmod(0o755)
+            run_it = f"import runpy\nrunpy.run_path({str(clone / program)!r}, run_name='__main__')\n"
+            write_command(commands / name, f"#!{python}\n{run_it}")
         yield folder / Path(run.path).name, commands
+
+
+def write_command(path: Path, text: str) -> None:
+    path.write_text(text)
+    path.chmod(0o755)
 
 
 def bounded(

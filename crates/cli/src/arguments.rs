@@ -129,10 +129,17 @@ pub enum Command {
         /// A dataflow file.
         file: PathBuf,
     },
-    /// Check this machine: kernel, limits, permissions, real-time, Python.
+    /// Check this machine, or what a dataflow lacks to run on it.
     ///
-    /// Exits with 1 if dataflows cannot run here.
+    /// Without a file: kernel, limits, permissions, real-time, Python. Exits with 1 if dataflows
+    /// cannot run here.
+    ///
+    /// With a file: ignored and unsupported keys, missing programs and Python modules, and parts of
+    /// dora's API that programs use and Nervure does not have. Exits with 2 if the file is wrong, and
+    /// with 3 if something is missing.
     Doctor {
+        /// A dataflow file.
+        file: Option<PathBuf>,
         /// Write the findings as JSON to stdout.
         #[arg(long)]
         json: bool,

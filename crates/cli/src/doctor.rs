@@ -1,6 +1,7 @@
-//! `nervure doctor`: checks what dataflows need of this machine.
+//! `nervure doctor`: checks what dataflows need of this machine, and what one dataflow lacks.
 
 mod facts;
+pub mod project;
 
 use std::{fmt::Write, process::ExitCode};
 

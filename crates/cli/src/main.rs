@@ -61,7 +61,11 @@ fn main() -> ExitCode {
         Command::Build { file, uv, json } => build::build(&file, uv, json),
         Command::Clean { file } => build::clean(&file),
         Command::Completions { shell } => complete::print_script(shell).map(|()| ExitCode::SUCCESS),
-        Command::Doctor { json } => doctor::doctor(json),
+        Command::Doctor { file: None, json } => doctor::doctor(json),
+        Command::Doctor {
+            file: Some(file),
+            json,
+        } => doctor::project::check(&file, json),
         Command::New(arguments) => new::new(&arguments),
         Command::Schema => validate::schema(),
         Command::Link(command) => link::link(&command),

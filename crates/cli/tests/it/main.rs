@@ -5,6 +5,7 @@ mod complete;
 mod dataflow;
 mod diagnostics;
 mod environments;
+mod doctor;
 mod graph;
 mod help;
 mod hostile_text;
