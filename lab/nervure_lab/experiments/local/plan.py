@@ -10,6 +10,7 @@ KIB, MIB = 1024, 1024 * 1024
 ALL_SIZES = [64, 4 * KIB, 64 * KIB, 512 * KIB, 4 * MIB, 32 * MIB]
 FAN_OUT_SIZES = [64, 512 * KIB, 4 * MIB, 32 * MIB]
 LANGUAGES: list[Language] = ["rust", "python"]
+IMAGE_BYTES = 900 * KIB  # 640 x 480 pixels of 3 bytes
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ def _quick() -> list[PlannedCase]:
         planned += [PlannedCase(replace(case, flood_seconds=0.8), 1) for case in _floods(language)]
         planned.append(PlannedCase(_paced(language, 4 * MIB, touch=False, messages=50), 1))
         planned.append(PlannedCase(_first_message(language), 1))
+    planned.append(_image_of_dora(repeats=3))
     planned.append(PlannedCase(replace(_idle(), idle_seconds=4.0), 1))
     planned.append(_mesh(repeats=1))
     return planned
@@ -73,6 +75,7 @@ def _full() -> list[PlannedCase]:
         planned += [PlannedCase(case, 4) for case in _floods(language)]
         planned.append(PlannedCase(_paced(language, 4 * MIB, touch=False, messages=100), 3))
         planned.append(PlannedCase(_first_message(language), 5))
+    planned.append(_image_of_dora(repeats=10))
     planned.append(PlannedCase(_idle(), 3))
     planned.append(_mesh(repeats=3))
     return planned
@@ -120,6 +123,12 @@ def _first_message(language: Language) -> Case:
 
 def _idle() -> Case:
     return Case(language="python", mode="idle", payload_bytes=64)
+
+
+def _image_of_dora(repeats: int) -> PlannedCase:
+    """The image of dora's camera nodes, under dora and under Nervure."""
+    case = _paced("python", IMAGE_BYTES, messages=40)
+    return PlannedCase(case, repeats, only=frozenset({"dora-python", "nervure-dora-python"}))
 
 
 def _mesh(repeats: int) -> PlannedCase:

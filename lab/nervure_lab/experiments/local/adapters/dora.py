@@ -28,9 +28,7 @@ class DoraPython:
     )
 
     def prepare(self, toolchain: Toolchain) -> None:
-        self._python = toolchain.python_environment(
-            "dora", ["dora-rs==1.1.0", "dora-rs-cli==1.1.0", "numpy>=2,<3"]
-        )
+        self._python = toolchain.dora_environment()
 
     def versions(self) -> dict[str, str]:
         return python_versions(self._python, ["dora-rs", "dora-rs-cli", "pyarrow", "numpy"])

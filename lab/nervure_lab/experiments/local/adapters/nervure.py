@@ -130,7 +130,28 @@ class NervurePython(_Nervure):
         return {"path": str(ENDPOINTS / "over_nervure.py")}
 
     def _environment(self) -> dict[str, str]:
-        return {"PATH": f"{self._python.parent}:/usr/bin:/bin", "VIRTUAL_ENV": str(_ENVIRONMENT)}
+        environment = self._python.parent.parent
+        return {"PATH": f"{self._python.parent}:/usr/bin:/bin", "VIRTUAL_ENV": str(environment)}
+
+
+class NervureDora(NervurePython):
+    name = "nervure-dora-python"
+    title = "dora's programs under Nervure (Python)"
+    settings = (
+        "The programs, the Python and the packages of dora (Python), unchanged, under `nervure run`: its "
+        "package `dora` precedes the installed one. Two keys as for Nervure: `queue_size`, and in floods "
+        "`queue_policy: block`."
+    )
+
+    def prepare(self, toolchain: Toolchain) -> None:
+        self._command = _find_command()
+        self._python = toolchain.dora_environment()
+
+    def versions(self) -> dict[str, str]:
+        return {"nervure": _version(self._command), **python_versions(self._python, ["pyarrow", "numpy"])}
+
+    def _node(self) -> dict[str, Any]:
+        return {"path": str(ENDPOINTS / "over_dora.py")}
 
 
 def _find_command() -> Path:
@@ -145,4 +166,4 @@ def _version(command: Path) -> str:
     return finished.stdout.strip().removeprefix("nervure ") or "unknown"
 
 
-ADAPTERS = [NervureRust(), NervurePython()]
+ADAPTERS = [NervureRust(), NervurePython(), NervureDora()]
