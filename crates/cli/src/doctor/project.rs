@@ -14,7 +14,7 @@ use std::{
 };
 
 use nervure_dataflow::{Dataflow, Diagnostic, Node, load};
-use nervure_protocol::graph::Program;
+use nervure_protocol::graph::{OperatorSource, Program};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -194,13 +194,15 @@ impl Programs {
             without_python: Vec::new(),
         };
         for (index, node) in dataflow.nodes.iter().enumerate() {
-            match python_program(node) {
-                Some(Ok((python, script))) => {
-                    let scripts = programs.by_python.entry(python).or_default();
-                    scripts.push((index, script));
+            for script in python_scripts(node) {
+                match python_of(node, &script) {
+                    Some(Ok(python)) => {
+                        let scripts = programs.by_python.entry(python).or_default();
+                        scripts.push((index, script));
+                    }
+                    Some(Err(why)) => programs.without_python.push((index, why)),
+                    None => {}
                 }
-                Some(Err(why)) => programs.without_python.push((index, why)),
-                None => {}
             }
         }
         programs
@@ -275,19 +277,34 @@ impl Programs {
     }
 }
 
-/// The interpreter and the script of a node that Python runs. Nothing for other nodes, and for
-/// programs that do not exist: those are findings of the file.
-fn python_program(node: &Node) -> Option<Result<(PathBuf, PathBuf), String>> {
+/// The scripts of a node that Python may run. Those that do not exist are findings of the file.
+fn python_scripts(node: &Node) -> Vec<PathBuf> {
+    let scripts = match &node.program {
+        Program::Python(script) | Program::Executable(script) => vec![script.clone()],
+        Program::Command(name) => on_path(name, &node.settings.env).into_iter().collect(),
+        Program::Operators(operators) => operators
+            .iter()
+            .filter_map(|operator| match &operator.source {
+                OperatorSource::Python(script) => Some(script.clone()),
+                OperatorSource::SharedLibrary(_) => None,
+            })
+            .collect(),
+        Program::Dynamic => Vec::new(),
+    };
+    scripts
+        .into_iter()
+        .filter(|script| script.is_file())
+        .collect()
+}
+
+/// The interpreter of a script of a node, or why there is none. `None` if Python does not run it.
+fn python_of(node: &Node, script: &Path) -> Option<Result<PathBuf, String>> {
     match &node.program {
-        Program::Python(script) if script.is_file() => {
-            Some(nervure_keeper::python(&node.settings.env).map(|python| (python, script.clone())))
+        Program::Executable(_) | Program::Command(_) => interpreter(script).map(Ok),
+        program => {
+            let words = nervure_keeper::program_words(program, &node.settings.env);
+            Some(words.map(|words| PathBuf::from(&words[0])))
         }
-        Program::Executable(script) => Some(Ok((interpreter(script)?, script.clone()))),
-        Program::Command(name) => {
-            let script = on_path(name, &node.settings.env)?;
-            Some(Ok((interpreter(&script)?, script)))
-        }
-        Program::Python(_) | Program::Dynamic => None,
     }
 }
 
