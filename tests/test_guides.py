@@ -8,6 +8,7 @@
 - Output is compared line by line. Runs of spaces count as one, any duration matches any other (`1.2 ms`), and
   so do the times in names of log folders. `...` stands for any text within a line, and for any lines on its
   own.
+- `<!-- needs: dora -->` before a block: it is left out where the active environment has no such command.
 - There are no other blocks, and no file that nothing uses, so that nothing in a guide goes unchecked.
 
 The user's home is called `/home/robot` and has a clone of this repository in `nervure`. The environment that
@@ -47,6 +48,7 @@ COMMAND_SECONDS = 600
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE_NAME = re.compile(r"(?:#|//) ([\w./-]+\.\w+)\n")
 DURATION = re.compile(r"(?<![\w.])\d+(\.\d+)? (ns|us|ms|s)\b")
+NEEDS = re.compile(r"<!-- needs: ([\w-]+) -->\n$")
 LINK = re.compile(r"\]\((?!https?://)([^)\s]+)\)")
 RUN = re.compile(r"\b\d{8}T\d{6}Z-\d+\b")
 # Cargo finds these without their names.
@@ -153,6 +155,9 @@ def walk(guide: Path, text: str, blocks: list[re.Match[str]], folder: Path, home
     exit_code = 0
     for block in blocks:
         where = f"{guide.name}, line {text.count(chr(10), 0, block.start()) + 1}"
+        needed = NEEDS.search(text[: block.start()])
+        if needed and not (Path(sys.prefix) / "bin" / needed[1]).exists():
+            continue
         if block[1] != "console":
             write_file(block[2], where, folder, home)
             continue
