@@ -86,10 +86,11 @@ def test_what_a_package_lacks_is_named_with_its_first_line(tmp_path: Path) -> No
     (tmp_path / "package" / "dora").mkdir(parents=True)
     (tmp_path / "package" / "dora" / "__init__.py").write_text(
         "class Node:\n    def next(self, timeout=None): pass\n    def log(self, **fields): pass\n"
+        "class Bridge:\n    'Not supported: it has no counterpart.'\n"
     )
     program = tmp_path / "program.py"
     program.write_text(
-        "from dora import Node, run\n"
+        "from dora import Bridge, Node, run\n"
         "import dora.cuda\n"
         "node = Node()\n"
         "node.next(timeout=1)\n"
@@ -100,6 +101,7 @@ def test_what_a_package_lacks_is_named_with_its_first_line(tmp_path: Path) -> No
     )
     assert read(program, tmp_path / "package") == [
         ("uses_dora", 1, ""),
+        ("missing_name", 1, "dora.Bridge"),
         ("missing_import", 1, "dora.run"),
         ("missing_import", 2, "dora.cuda"),
         ("missing_name", 5, "Node.next(deadline=)"),

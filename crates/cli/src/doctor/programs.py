@@ -273,40 +273,48 @@ class Package:
     """What the package `dora` of this interpreter has."""
 
     def lacks(self, uses: list[Use]) -> list[tuple[int, str, bool]]:
-        """The uses without an answer, each once: line, name as people write it, whether it is an import."""
+        """The uses without an answer, each once: line, name as people write it, whether the import fails."""
         found: dict[str, tuple[int, bool]] = {}
         for use in uses:
-            missing = self._missing(use)
+            missing, is_stub = self._missing(use)
             if missing:
-                found.setdefault(missing, (use.line, use.is_import))
+                found.setdefault(missing, (use.line, use.is_import and not is_stub))
         return sorted((line, name, is_import) for name, (line, is_import) in found.items())
 
-    def _missing(self, use: Use) -> str | None:
+    def _missing(self, use: Use) -> tuple[str | None, bool]:
+        """What is missing, and whether the name is there but its use is an error."""
         try:
             module = importlib.import_module(use.module)
         except Exception:
-            return use.module
+            return use.module, False
         if not use.name:
-            return None
+            return None, False
         full = f"{use.module}.{use.name}"
         value = getattr(module, use.name, MISSING)
         if value is MISSING:
             try:
                 value = importlib.import_module(full)
             except Exception:
-                return full
+                return full, False
+        if is_unsupported(value):
+            return full, True
         called = full
         if use.member:
             called = f"{use.name}.{use.member}"
             if not inspect.isclass(value):
-                return None
+                return None, False
             value = getattr(value, use.member, MISSING)
-            if value is MISSING:
-                return called
+            if value is MISSING or is_unsupported(value):
+                return called, True
         for keyword in use.keywords:
             if not takes(value, keyword):
-                return f"{called}({keyword}=)"
-        return None
+                return f"{called}({keyword}=)", True
+        return None, False
+
+
+def is_unsupported(value: Any) -> bool:
+    """True for a name that exists so that programs can import it. Its docstring says so."""
+    return (getattr(value, "__doc__", None) or "").startswith("Not supported")
 
 
 def takes(function: Any, keyword: str) -> bool:

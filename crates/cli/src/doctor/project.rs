@@ -397,7 +397,7 @@ impl Found {
             "missing_name" => (
                 Severity::Warning,
                 "dora-api",
-                format!("may not work: Nervure's package `dora` has no `{name}`"),
+                format!("may not work: Nervure's package `dora` has no working `{name}`"),
                 replacement(name),
             ),
             "unreadable" => (
