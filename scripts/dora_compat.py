@@ -72,7 +72,8 @@ def output(*command: str | Path) -> str:
 
 
 def versions(clones: dict[str, Path], nervure: Path, dora: Path | None) -> dict[str, str]:
-    found = {"nervure": output(nervure, "--version").split()[-1]}
+    commit = output("git", "-C", ROOT, "rev-parse", "--short=12", "HEAD")
+    found = {"nervure": f"{output(nervure, '--version').split()[-1]}, commit {commit}"}
     if dora:
         found["dora-cli"] = output(dora, "--version").split()[-1]
         python = dora_runs.python_beside(dora)

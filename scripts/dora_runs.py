@@ -113,6 +113,7 @@ RUNS = [
             ("receiver", r"\[\d+\] large_output: \d+ bytes, min=0 max=255"),
             ("receiver", r"\[\d+\] rgb_image: .*"),
         ),
+        how="count",
     ),
     Run("examples/python-zero-copy-send/contract_dataflow.yml", (("contract", r"(?i).*\b(?:pass|fail).*"),)),
     Run("examples/typed-dataflow/dataflow.yml", (("sink", r"\[sink\] (?:HIGH|LOW|OK)"),), how="count"),
