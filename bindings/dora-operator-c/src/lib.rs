@@ -2,13 +2,14 @@
 //! functions that operators call. `include/operator_types.h` describes them.
 //!
 //! The layout of the types that operators see is dora's. [`Input`] and [`Output`] are opaque to
-//! operators: their layout is known to this crate alone, which is linked into the operator and into
-//! the host. Therefore a library that was linked with dora's own `dora_operator_api_c` has to be
-//! linked again with this one.
+//! operators: their layout is this crate's, which is linked into the operator and into the host, maybe
+//! by different compilers. Therefore a library that was linked with dora's own `dora_operator_api_c` has
+//! to be linked again with this one.
 //!
 //! Memory that passes from one to the other is of the system's allocator in both.
 #![expect(unsafe_code, reason = "C passes pointers")]
 
+use std::borrow::Cow;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr;
 
@@ -49,6 +50,24 @@ impl Bytes {
         // of the system's allocator, which does not need the capacity to free it.
         (!self.start.is_null())
             .then(|| unsafe { Vec::from_raw_parts(self.start, self.length, self.capacity) })
+    }
+}
+
+impl Bytes {
+    /// The bytes of an input or output.
+    fn as_slice(&self) -> &[u8] {
+        match self.start.is_null() {
+            true => &[],
+            // SAFETY: inputs and outputs have bytes of `Bytes::new`, until they are dropped.
+            false => unsafe { std::slice::from_raw_parts(self.start, self.length) },
+        }
+    }
+
+    /// Frees the bytes of an input or output.
+    fn free(&mut self) {
+        let bytes = std::mem::replace(self, Self::NONE);
+        // SAFETY: inputs and outputs have bytes of `Bytes::new`, which nothing else takes.
+        drop(unsafe { bytes.into_vec() });
     }
 }
 
@@ -124,12 +143,28 @@ pub struct OnEventResult {
 }
 
 /// An input of an operator.
+#[repr(C)]
 #[derive(Debug)]
 pub struct Input {
-    /// Its name.
-    pub id: String,
-    /// Its bytes; `None` for data that C cannot read.
-    pub data: Option<Vec<u8>>,
+    id: Bytes,
+    data: Bytes,
+}
+
+impl Input {
+    /// An input with its name, and its bytes; `None` for data that C cannot read.
+    pub fn new(id: String, data: Option<Vec<u8>>) -> Self {
+        Self {
+            id: Bytes::new(id.into_bytes()),
+            data: data.map_or(Bytes::NONE, Bytes::new),
+        }
+    }
+}
+
+impl Drop for Input {
+    fn drop(&mut self) {
+        self.id.free();
+        self.data.free();
+    }
 }
 
 /// An event of an operator.
@@ -147,12 +182,38 @@ pub struct RawEvent {
 }
 
 /// An output of an operator.
+#[repr(C)]
 #[derive(Debug)]
 pub struct Output {
-    /// Its name.
-    pub id: String,
-    /// Its bytes.
-    pub data: Vec<u8>,
+    id: Bytes,
+    data: Bytes,
+}
+
+impl Output {
+    /// An output with its name and bytes.
+    pub fn new(id: &str, data: &[u8]) -> Self {
+        Self {
+            id: Bytes::new(id.as_bytes().to_vec()),
+            data: Bytes::new(data.to_vec()),
+        }
+    }
+
+    /// The name.
+    pub fn id(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(self.id.as_slice())
+    }
+
+    /// The bytes.
+    pub fn data(&self) -> &[u8] {
+        self.data.as_slice()
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        self.id.free();
+        self.data.free();
+    }
 }
 
 /// Sends outputs: the parts of a reference-counted function. The host keeps it alive during a call.
@@ -176,7 +237,7 @@ pub struct SendOutput {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dora_read_input_id(input: *const Input) -> *mut c_char {
     // SAFETY: the caller passes a valid input, or null.
-    let id = unsafe { input.as_ref() }.and_then(|input| CString::new(input.id.as_str()).ok());
+    let id = unsafe { input.as_ref() }.and_then(|input| CString::new(input.id.as_slice()).ok());
     id.map_or(ptr::null_mut(), CString::into_raw)
 }
 
@@ -199,7 +260,7 @@ pub unsafe extern "C" fn dora_free_input_id(id: *mut c_char) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dora_read_data(input: *mut Input) -> Bytes {
     // SAFETY: the caller passes a valid input, or null.
-    let data = unsafe { input.as_ref() }.and_then(|input| input.data.clone());
+    let data = unsafe { input.as_ref() }.map(|input| input.data.as_slice().to_vec());
     let data = data.filter(|data| !data.is_empty());
     data.map_or(Bytes::NONE, Bytes::new)
 }
@@ -238,18 +299,15 @@ pub unsafe extern "C" fn dora_send_operator_output(
     let Ok(id) = unsafe { CStr::from_ptr(id) }.to_str() else {
         return failed("the output's name is not UTF-8");
     };
-    let data = match length {
-        0 => Vec::new(),
+    let data: &[u8] = match length {
+        0 => &[],
         _ if data.is_null() => {
             return failed(&format!("the data is NULL, and has a length of {length}"));
         }
         // SAFETY: the pointer is not null, so it points to that many bytes.
-        _ => unsafe { std::slice::from_raw_parts(data, length) }.to_vec(),
+        _ => unsafe { std::slice::from_raw_parts(data, length) },
     };
-    let output = Box::new(Output {
-        id: id.to_owned(),
-        data,
-    });
+    let output = Box::new(Output::new(id, data));
     // SAFETY: the function is the host's, and takes the output.
     unsafe { (send_output.call)(send_output.environment, Box::into_raw(output)) }
 }
@@ -260,10 +318,7 @@ mod tests {
 
     #[test]
     fn an_input_is_read() {
-        let mut input = Input {
-            id: "image".to_owned(),
-            data: Some(vec![1, 2]),
-        };
+        let mut input = Input::new("image".to_owned(), Some(vec![1, 2]));
         // SAFETY: the input is valid, and what is returned is freed once.
         unsafe {
             let id = dora_read_input_id(&input);
@@ -272,7 +327,7 @@ mod tests {
             let data = dora_read_data(&mut input);
             assert_eq!(data.into_vec(), Some(vec![1, 2]));
             for nothing in [None, Some(Vec::new())] {
-                input.data = nothing;
+                input = Input::new("image".to_owned(), nothing);
                 let data = dora_read_data(&mut input);
                 assert!(data.start.is_null());
                 dora_free_data(data);
@@ -319,8 +374,8 @@ mod tests {
         }
         let sent: Vec<_> = sent
             .iter()
-            .map(|output| (&*output.id, &*output.data))
+            .map(|output| (output.id(), output.data()))
             .collect();
-        assert_eq!(sent, [("out", &b"ab"[..]), ("out", &b""[..])]);
+        assert_eq!(sent, [("out".into(), &b"ab"[..]), ("out".into(), &b""[..])]);
     }
 }

@@ -100,14 +100,14 @@ impl Host {
             match event {
                 Event::Input { id, sample } => {
                     self.input(&id, |input| match data(&sample) {
-                        Ok(data) => OperatorEvent::Input(Input { id: input, data }),
+                        Ok(data) => OperatorEvent::Input(Input::new(input, data)),
                         Err(error) => OperatorEvent::Error(format!(
                             "the data of input {input} cannot be read: {error}"
                         )),
                     })?;
                 }
                 Event::Tick { id, .. } => {
-                    self.input(&id, |id| OperatorEvent::Input(Input { id, data: None }))?;
+                    self.input(&id, |id| OperatorEvent::Input(Input::new(id, None)))?;
                 }
                 Event::InputClosed { id } => self.close(&id)?,
                 // Operators have ended when their own inputs were closed.
@@ -193,8 +193,8 @@ fn send(
     operator: &str,
     output: Output,
 ) -> Result<(), String> {
-    let name = format!("{operator}/{}", output.id);
-    match node.send_with(&name, output.data.as_slice(), &Envelope::new()) {
+    let name = format!("{operator}/{}", output.id());
+    match node.send_with(&name, output.data(), &Envelope::new()) {
         // In dora it is no error to send while the dataflow stops, or to an undeclared output.
         Ok(_) | Err(SendError::Stopped) => Ok(()),
         Err(SendError::UnknownOutput(error)) => {
