@@ -52,7 +52,7 @@ NEEDS = re.compile(r"<!-- needs: ([\w-]+) -->\n$")
 LINK = re.compile(r"\]\((?!https?://)([^)\s]+)\)")
 RUN = re.compile(r"\b\d{8}T\d{6}Z-\d+\b")
 # Cargo finds these without their names.
-USED_BY_CARGO = re.compile(r"Cargo\.toml|src/.*")
+USED_BY_CARGO = re.compile(r"Cargo\.toml|\.cargo/config\.toml|src/.*")
 
 
 @pytest.mark.timeout(900)
