@@ -1,4 +1,4 @@
-# Two commands: `make demo` and `make test`. Each does its own set-up, and says what it does.
+# The two main targets are `demo` and `test`. Each does its own set-up, and prints each step.
 
 PYTHON ?= python3
 VENV := .venv
@@ -13,18 +13,18 @@ PYTHON_SOURCES := $(shell find bindings/python -name '*.py' -o -name '*.pyi' -o 
 .PHONY: help demo test lint test-rust test-loom test-asan test-python test-fuzz test-soak test-faults test-long bench bench-link wheel linkemu soak fuzz asan miri clean
 .DELETE_ON_ERROR:
 
-help: ## This list
+help: ## Print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
 demo: $(VENV)/.installed $(VENV)/.demo ## Build Nervure and run a dataflow on recorded camera and IMU data
-	$(call say,Running examples/drive: camera and lanes and IMU and fusion in five processes)
+	$(call say,Running examples/drive: camera and lanes and IMU and fusion and annotation in five processes)
 	@$(BIN)/nervure run examples/drive/dataflow.yml
 
-test: lint test-rust test-faults test-loom test-asan test-fuzz test-python test-soak ## Everything that must pass, with its own set-up
+test: lint test-rust test-faults test-loom test-asan test-fuzz test-python test-soak ## Run all tests, with their set-up
 	$(call say,All tests passed)
 
-lint: $(VENV)/.test ## Formatting, clippy, dependency rules, ruff, mypy
-	$(call say,Checking formatting, lints and dependency rules)
+lint: $(VENV)/.test ## Check formatting, clippy, dependency rules, structure, ruff, mypy
+	$(call say,Checking formatting and lints and dependency rules)
 	@for workspace in . lab/programs fuzz; do (cd $$workspace && $(CARGO) fmt --all --check) || exit; done
 	@$(CARGO) clippy --workspace --all-targets --all-features --locked --quiet -- -D warnings
 	@$(PYTHON) scripts/check_dependencies.py
@@ -32,70 +32,70 @@ lint: $(VENV)/.test ## Formatting, clippy, dependency rules, ruff, mypy
 	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .
 	@cd lab && $(CURDIR)/$(BIN)/python -m mypy --no-error-summary
 
-test-rust: ## Rust tests, real processes and kill -9 included
+test-rust: ## Run the Rust tests, with real processes and kill -9
 	$(call say,Running the Rust tests)
 	@$(CARGO) test --workspace --all-features --locked --quiet
 
-test-loom: ## Every interleaving of the lock-free structures
+test-loom: ## Check every interleaving of the lock-free structures
 	$(call say,Checking the lock-free structures under every interleaving (loom))
 	@./scripts/loom.sh
 
-test-asan: ## AddressSanitizer, where a nightly toolchain is installed
+test-asan: ## Run AddressSanitizer, if a nightly toolchain is installed
 	$(call say,Running the tests of the crates with unsafe code under AddressSanitizer)
 	@if $(CARGO) +nightly --version >/dev/null 2>&1; then ./scripts/asan.sh; \
 	else echo "SKIPPED: AddressSanitizer needs a nightly toolchain (rustup toolchain install nightly)"; fi
 
-test-python: $(VENV)/.installed $(VENV)/.linkemu $(VENV)/.test $(VENV)/.demo ## Python tests and examples
-	$(call say,Running the Python tests and the examples)
+test-python: $(VENV)/.installed $(VENV)/.linkemu $(VENV)/.test $(VENV)/.demo ## Run the Python tests, the guides and the examples
+	$(call say,Running the Python tests and the guides and the examples)
 	@for suite in bindings/python/tests lab/tests tests; do echo "--- $$suite"; $(BIN)/python -m pytest -q $$suite || exit; done
 
 FAULTS = $(CARGO) build --locked --quiet -p nervure-cli --all-features --bins --examples && PYTHONPATH=tests $(PYTHON) -m soak.injection
 
-test-faults: ## Some hundred runs with one fault in each: a system call fails, or a process is killed (MOST=, SEED=, CASE=)
-	$(call say,Letting a system call fail or killing a process: once a run)
+test-faults: ## Inject one fault into each of some hundred runs: a failing system call or a kill (MOST=, SEED=, CASE=)
+	$(call say,Injecting one fault into each run: a failing system call or a kill)
 	@$(FAULTS) $(if $(CASE),--case $(CASE),--brief --most $(or $(MOST),300) --seed $(or $(SEED),1))
 
-test-long: ## The same for every system call of the runs and every store to shared memory (20 minutes)
-	$(call say,Letting every system call fail and killing at every step: once a run)
+test-long: ## Inject every fault: at every system call and every store to shared memory (25 minutes)
+	$(call say,Injecting every fault: one in each run)
 	@$(FAULTS) --known
 
-test-soak: $(VENV)/.installed ## Two minutes of the fault campaign, and some hundred kills
-	$(call say,Killing and stopping what runs: rounds from a seed; then 300 kills)
+test-soak: $(VENV)/.installed ## Run the fault campaign for two minutes, then 300 kills
+	$(call say,Running the fault campaign: two minutes of rounds from a seed; then 300 kills)
 	@$(MAKE) --no-print-directory soak MINUTES=2 SEED=1
 	@$(MAKE) --no-print-directory soak KILLS=300 SEED=1
 
-soak: $(VENV)/.installed ## The fault campaign, 20 minutes (MINUTES=, SEED=, ROUND=, KILLS=10000): see docs/guides/faults.md
+soak: $(VENV)/.installed ## Run the fault campaign for 20 minutes (MINUTES=, SEED=, ROUND=, KILLS=10000): see docs/guides/faults.md
 	@$(CARGO) build --locked --quiet -p nervure-cli --bins --examples
 	@PYTHONPATH=tests $(BIN)/python -m soak --python $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(ROUND),--round $(ROUND)) $(if $(KILLS),--kills $(KILLS))
 
-test-fuzz: ## Some seconds of every fuzz target with coverage, where cargo-fuzz and a nightly toolchain are (test-rust has them without)
-	$(call say,Fuzzing what arrives from outside)
+test-fuzz: ## Run every fuzz target for some seconds, if cargo-fuzz and a nightly toolchain are installed
+	$(call say,Fuzzing the parsers of input from outside)
 	@./scripts/fuzz.sh 5
 
-fuzz: ## A minute of every fuzz target (cargo-fuzz, nightly toolchain)
+fuzz: ## Run every fuzz target for a minute (cargo-fuzz, nightly toolchain)
 	@./scripts/fuzz.sh 60
 
 bench: $(VENV)/.installed ## Measure Nervure beside its floors and its peers (25 minutes)
 	$(call say,Measuring: floors, iceoryx2, dora and Nervure, interleaved)
 	@PYTHONPATH=lab $(BIN)/python -m nervure_lab run local --report docs/reference/performance.md
 
-bench-link: $(VENV)/.installed ## Measure the link and its peers over an emulated one (two hours and twenty minutes at most; RESUME=1 goes on after an interruption; needs root)
+bench-link: $(VENV)/.installed ## Measure the link and its peers over an emulated link (140 minutes at most; RESUME=1 continues after an interruption; needs root)
 	$(call say,Measuring over the emulated link: Nervure and TCP and UDP and peers, in turns)
 	@PYTHONPATH=lab $(BIN)/python -m nervure_lab run link $(if $(RESUME),--resume) --report docs/reference/link.md
 
-wheel: $(VENV)/.zig ## Build a wheel with module and command for this machine into dist/ (ARCHITECTURES="x86_64 aarch64" for others)
+wheel: $(VENV)/.zig ## Build a wheel with module and command into dist/, for this machine or ARCHITECTURES="x86_64 aarch64"
 	$(call say,Building the wheel (release) against the glibc of manylinux2014)
 	@./scripts/wheel.sh $(ARCHITECTURES)
 
-linkemu: $(VENV)/.linkemu ## Build nervure-linkemu, the bad link on one machine, into .venv
+linkemu: $(VENV)/.linkemu ## Build nervure-linkemu, the emulated link, into .venv
 
-asan: ## AddressSanitizer over the crates with unsafe code (nightly toolchain)
+asan: ## Run AddressSanitizer on the crates with unsafe code (nightly toolchain)
 	@./scripts/asan.sh
 
-miri: ## Miri over the crates with unsafe code, where it is installed
+miri: ## Run Miri on the crates with unsafe code, if it is installed
 	@./scripts/miri.sh
 
-clean: ## Remove everything that was built
+clean: ## Remove all build results and environments
 	rm -rf target $(VENV) out dist bindings/python/data
 
 # The environment with Nervure in it: the module and the command.
@@ -126,7 +126,7 @@ $(VENV)/.installed: $(VENV)/.tools $(RUST_SOURCES) $(PYTHON_SOURCES)
 	  >../../target/maturin.log 2>&1 || { cat ../../target/maturin.log >&2; exit 1; }
 	@touch $@
 
-# The emulated link: apart, so that the demo need not wait for it.
+# The emulated link is a target of its own, so that the demo does not wait for it.
 $(VENV)/.linkemu: $(VENV)/.created $(RUST_SOURCES)
 	$(call say,Building nervure-linkemu)
 	@$(CARGO) build --release --locked -p nervure-linkemu
@@ -134,7 +134,7 @@ $(VENV)/.linkemu: $(VENV)/.created $(RUST_SOURCES)
 	@touch $@
 
 $(VENV)/.demo: $(VENV)/.created examples/drive/requirements.txt
-	$(call say,Installing what the demo's nodes import (OpenCV and imufusion))
+	$(call say,Installing the packages of the demo's nodes (OpenCV and imufusion))
 	@$(PIP) install -r examples/drive/requirements.txt
 	@touch $@
 
