@@ -6,7 +6,6 @@ use std::{
 };
 
 use bytes::Bytes;
-use nervure_linkemu::Ecn;
 use nervure_linkemu::network::{Endpoint, Packet};
 
 use crate::{
@@ -272,7 +271,6 @@ impl Endpoint for Host {
         sent.then_some(Packet {
             from: 0,
             to: usize::MAX,
-            ecn: Ecn::NotCapable,
             bytes,
         })
     }
