@@ -233,6 +233,11 @@ impl InputRow<'_> {
         self.counters[Self::HELD].fetch_sub(1, Relaxed);
     }
 
+    #[inline]
+    pub(crate) fn held(&self) -> u64 {
+        self.counters[Self::HELD].load(Relaxed)
+    }
+
     pub(crate) fn read(&self) -> InputCounters {
         let mut latency = Histogram::default();
         for (bucket, word) in latency.buckets.iter_mut().zip(self.buckets) {

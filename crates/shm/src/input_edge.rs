@@ -35,6 +35,12 @@ impl InputEdge {
         }
     }
 
+    /// Number of blocks that samples of this process view.
+    pub(crate) fn held_blocks(&self) -> u64 {
+        let row = self.counters.input_row(self.input);
+        row.map_or(0, |row| row.held())
+    }
+
     /// Returns a block to the producer. Nothing in this process may view it any more.
     pub(crate) fn release_block(&self, row: u32) {
         if let Some(counters) = self.counters.input_row(self.input) {

@@ -136,6 +136,15 @@ impl ReceivedSample {
         }
     }
 
+    /// Number of blocks that this process views of the sample's input, its own included; 0 for a
+    /// sample without a block.
+    pub fn blocks_in_use(&self) -> u64 {
+        match (&self.0.edge, &self.0.body) {
+            (Some(edge), Body::Block { .. }) => edge.held_blocks(),
+            _ => 0,
+        }
+    }
+
     /// Makes a local sample, which came over no edge: see [`crate::InboxHandle::deliver`].
     ///
     /// # Errors
