@@ -17,7 +17,7 @@ use crate::observer::{ObserveError, Observer};
 use crate::receiving::{CallError, Events, ReplyError, Request, Ticket};
 use crate::running::{self, Connection};
 use crate::sending::{Envelope, Loan, Publisher};
-use nervure_message::{Encode, Layout};
+use nervure_message::{Encode, Layout, Value};
 use nervure_shm::{Receipt, SendError, Wait};
 
 /// As [`Node::connect`]. `language` is reported to the keeper.
@@ -165,4 +165,23 @@ pub fn is_woken(events: &Events) -> bool {
 /// A handle to wait for news without access to the events.
 pub fn waiter(events: &Events) -> Waiter {
     events.waiter()
+}
+
+/// A time in metadata begins with this, followed by nanoseconds since the Unix epoch (`i64`, little
+/// endian).
+const DORA_TIME: &[u8] = b"dora:time:";
+
+/// A time in the metadata of a dora program, in nanoseconds since the Unix epoch, as all bindings
+/// for dora send it. Nervure's metadata has no times, dora's has no bytes.
+pub fn dora_time_value(nanos: i64) -> Value {
+    Value::Bytes([DORA_TIME, &nanos.to_le_bytes()].concat())
+}
+
+/// The time that [`dora_time_value`] made; `None` for another value.
+pub fn dora_time(value: &Value) -> Option<i64> {
+    let Value::Bytes(bytes) = value else {
+        return None;
+    };
+    let nanos = bytes.strip_prefix(DORA_TIME)?.try_into().ok()?;
+    Some(i64::from_le_bytes(nanos))
 }
