@@ -45,6 +45,14 @@ pub(crate) fn import(value: &Bound<'_, PyAny>) -> PyResult<Option<(ArrayData, Sc
     Ok(None)
 }
 
+/// Reads an Arrow array; a record batch as an array of structs. `None` for other objects.
+pub(crate) fn import_only_array(value: &Bound<'_, PyAny>) -> PyResult<Option<(ArrayData, Schema)>> {
+    let export = value.getattr_opt(pyo3::intern!(value.py(), "__arrow_c_array__"))?;
+    export
+        .map(|export| import_capsules(&export.call0()?, false))
+        .transpose()
+}
+
 /// The sample as it was sent: a list or dict, otherwise a pyarrow array or record batch.
 pub(crate) fn to_object<'py>(py: Python<'py>, sample: &Sample) -> PyResult<Bound<'py, PyAny>> {
     let (array, schema) = read(py, sample)?;
@@ -65,6 +73,35 @@ pub(crate) fn to_object<'py>(py: Python<'py>, sample: &Sample) -> PyResult<Bound
 pub(crate) fn to_pyarrow<'py>(py: Python<'py>, sample: &Sample) -> PyResult<Bound<'py, PyAny>> {
     let (array, schema) = read(py, sample)?;
     exported(py, array, schema, "event.value is a pyarrow array")
+}
+
+/// The sample as a pyarrow array; a record batch as an array of structs.
+pub(crate) fn to_pyarrow_array<'py>(
+    py: Python<'py>,
+    sample: &Sample,
+) -> PyResult<Bound<'py, PyAny>> {
+    /// What `pyarrow.array` calls for an object with `__arrow_c_array__`, after several other
+    /// attempts.
+    static FROM_CAPSULES: PyOnceLock<Option<Py<PyAny>>> = PyOnceLock::new();
+    let (array, schema) = read(py, sample)?;
+    let field = match &schema {
+        Some(schema) => schema.root().clone(),
+        None => Field::new("", array.data_type().clone(), false),
+    };
+    let exported = Exported { array, field };
+    let from_capsules = FROM_CAPSULES.get_or_try_init(py, || {
+        let class = py.import("pyarrow")?.getattr("Array")?;
+        let found = class.getattr_opt("_import_from_c_capsule")?;
+        PyResult::Ok(found.map(Bound::unbind))
+    });
+    let needs_pyarrow = |error| without_pyarrow(py, error, "event[\"value\"] is a pyarrow array");
+    match from_capsules.map_err(needs_pyarrow)? {
+        Some(from_capsules) => from_capsules.bind(py).call1(exported.capsules(py)?),
+        None => py
+            .import("pyarrow")?
+            .getattr("array")?
+            .call1((Bound::new(py, exported)?,)),
+    }
 }
 
 /// The elements as a NumPy array: in place for numbers without nulls, otherwise converted by
@@ -181,6 +218,13 @@ impl Exported {
     ) -> PyResult<Bound<'py, PyTuple>> {
         // By the interface, the requested schema is a hint that may be ignored.
         let _ = requested_schema;
+        self.capsules(py)
+    }
+}
+
+impl Exported {
+    /// Capsules of the schema and of the array.
+    fn capsules<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let schema = FFI_ArrowSchema::try_from(&self.field)
             .map_err(|error| exception(py, "SampleError", chain(&error)))?;
         let schema = PyCapsule::new_with_value(py, schema, SCHEMA)?;

@@ -3,6 +3,7 @@
 use crate::array::{self, Access};
 use crate::arrow;
 use crate::calls::reply_error;
+use crate::dora;
 use crate::error::{exception, sample_error};
 use crate::metadata;
 use crate::params;
@@ -357,6 +358,11 @@ impl PyEvent {
             | NodeEvent::DeadlineMissed { id, .. } => PyList::new(py, [&**id]),
             _ => Ok(PyList::empty(py)),
         }
+    }
+
+    /// The event as a dict of dora; `None` for a kind that dora does not have.
+    fn _as_dora<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        dora::to_dict(py, &self.event)
     }
 
     fn __getitem__<'py>(slf: &Bound<'py, Self>, key: &str) -> PyResult<Bound<'py, PyAny>> {

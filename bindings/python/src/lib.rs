@@ -13,6 +13,8 @@ mod array;
 mod arrow;
 mod arrow_import;
 mod calls;
+mod dora;
+mod dora_sample;
 mod error;
 mod event;
 mod loan;

@@ -9,18 +9,23 @@ use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyT
 pub(crate) fn to_dict<'py>(py: Python<'py>, metadata: &Metadata) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     for (key, value) in metadata.iter() {
-        match value {
-            Value::Bool(value) => dict.set_item(key, value)?,
-            Value::Integer(value) => dict.set_item(key, value)?,
-            Value::Float(value) => dict.set_item(key, value)?,
-            Value::Text(value) => dict.set_item(key, value)?,
-            Value::Bytes(value) => dict.set_item(key, PyBytes::new(py, value))?,
-            Value::Integers(values) => dict.set_item(key, PyList::new(py, values)?)?,
-            Value::Floats(values) => dict.set_item(key, PyList::new(py, values)?)?,
-            Value::Texts(values) => dict.set_item(key, PyList::new(py, values)?)?,
-        }
+        set(&dict, key, value)?;
     }
     Ok(dict)
+}
+
+pub(crate) fn set(dict: &Bound<'_, PyDict>, key: &str, value: &Value) -> PyResult<()> {
+    let py = dict.py();
+    match value {
+        Value::Bool(value) => dict.set_item(key, value),
+        Value::Integer(value) => dict.set_item(key, value),
+        Value::Float(value) => dict.set_item(key, value),
+        Value::Text(value) => dict.set_item(key, value),
+        Value::Bytes(value) => dict.set_item(key, PyBytes::new(py, value)),
+        Value::Integers(values) => dict.set_item(key, PyList::new(py, values)?),
+        Value::Floats(values) => dict.set_item(key, PyList::new(py, values)?),
+        Value::Texts(values) => dict.set_item(key, PyList::new(py, values)?),
+    }
 }
 
 pub(crate) fn from_dict(dict: &Bound<'_, PyDict>) -> PyResult<Metadata> {

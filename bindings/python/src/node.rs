@@ -2,22 +2,26 @@
 
 use crate::array;
 use crate::calls::{Call, call_error};
+use crate::dora;
+use crate::dora_sample::PyDoraSample;
 use crate::error::{connect_error, forked, unknown_name};
 use crate::event::{PyEvent, seconds};
 use crate::loan::PyLoan;
 use crate::metadata;
 use crate::params;
 use crate::receiving::{Armed, Receiver};
-use crate::sending::{Failure, SendOptions, deadline, in_slices, send, stamp_nanos as to_nanos};
+use crate::sending::{
+    Failure, SendOptions, deadline, in_slices, send, send_outgoing, stamp_nanos as to_nanos,
+};
 use nervure_node::binding;
-use nervure_node::message::{Layout, TensorLayout};
+use nervure_node::message::{DType, Layout, TensorLayout};
 use nervure_node::{
-    CallError, Event as NodeEvent, Handle, Next, Publisher, Receipt, SendError, Ticket, Wait,
+    CallError, Event as NodeEvent, Handle, Loan, Next, Publisher, Receipt, SendError, Ticket, Wait,
     monotonic_nanos,
 };
 use pyo3::exceptions::{PyStopAsyncIteration, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyBool, PyDict, PyTuple};
 use std::os::fd::RawFd;
 use std::time::Duration;
 
@@ -299,7 +303,6 @@ impl PyNode {
         timeout: Option<f64>,
     ) -> PyResult<PyLoan> {
         let wait = deadline(timeout)?.map_or(Wait::Forever, Wait::Until);
-        let publisher = self.publisher(py, output)?;
         let options = send_options(stamp, stamp_nanos, like, metadata, frame)?;
         // As in NumPy, a number is the shape of a vector.
         let lengths = shape
@@ -313,10 +316,7 @@ impl PyNode {
         })?;
         let layout = TensorLayout::contiguous(array::dtype_from_python(dtype)?, &lengths)
             .map_err(|error| PyValueError::new_err(error.to_string()))?;
-        let bytes = layout.payload_bytes();
-        let tensor = Layout::Tensor(layout.clone());
-        let attempt = |wait| binding::loan_layout(publisher, &tensor, bytes, wait);
-        let loan = in_slices(py, wait, attempt).map_err(|error| error.raise(py))?;
+        let loan = borrow(py, self.publisher(py, output)?, &layout, wait)?;
         PyLoan::new(py, loan, &layout, options, wait)
     }
 
@@ -373,6 +373,84 @@ impl PyNode {
     ) -> PyResult<Call> {
         self.begin(py, client, value, metadata)
             .map(|ticket| Call { ticket })
+    }
+
+    // For the package `dora`:
+
+    /// The next event as a dict of dora: `ERROR` after `timeout` seconds, `None` after `STOP`.
+    #[pyo3(signature = (timeout = None))]
+    fn _next_dora<'py>(
+        &self,
+        py: Python<'py>,
+        timeout: Option<f64>,
+    ) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let deadline = deadline(dora::checked_timeout(timeout)?)?;
+        loop {
+            match self.receiver.next(py, deadline)? {
+                Next::Event(event) => {
+                    if let Some(dict) = dora::to_dict(py, &event)? {
+                        return Ok(Some(dict));
+                    }
+                }
+                Next::Nothing => return dora::timed_out(py).map(Some),
+                Next::End => return Ok(None),
+            }
+        }
+    }
+
+    /// The next event as a dict of dora, without waiting. `None` if there is none, `False` after
+    /// `STOP`.
+    fn _poll_dora<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        loop {
+            match self.receiver.poll(py)? {
+                Next::Event(event) => {
+                    if let Some(dict) = dora::to_dict(py, &event)? {
+                        return Ok(dict.into_any());
+                    }
+                }
+                Next::Nothing => return Ok(py.None().into_bound(py)),
+                Next::End => return Ok(PyBool::new(py, false).to_owned().into_any()),
+            }
+        }
+    }
+
+    /// Sends what dora sends. Returns `False`, and sends nothing, if the node has no such output.
+    #[pyo3(signature = (output, data, metadata = None))]
+    fn _send_dora(
+        &self,
+        py: Python<'_>,
+        output: &str,
+        data: &Bound<'_, PyAny>,
+        metadata: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<bool> {
+        let options = dora::send_options(metadata)?;
+        let outgoing = dora::outgoing(data)?;
+        if !self.handle.outputs().any(|known| known == output) {
+            return Ok(false);
+        }
+        let publisher = self.publisher(py, output)?;
+        send_outgoing(py, publisher, &outgoing, &options, Wait::Forever)
+            .map(|_| true)
+            .map_err(|error| error.raise(py))
+    }
+
+    /// Borrows `bytes` bytes of shared memory. `None` if the node has no such output.
+    #[pyo3(signature = (output, bytes, metadata = None))]
+    fn _loan_dora(
+        &self,
+        py: Python<'_>,
+        output: &str,
+        bytes: usize,
+        metadata: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Option<PyDoraSample>> {
+        let options = dora::send_options(metadata)?;
+        if !self.handle.outputs().any(|known| known == output) {
+            return Ok(None);
+        }
+        let layout = TensorLayout::contiguous(DType::U8, &[bytes])
+            .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let loan = borrow(py, self.publisher(py, output)?, &layout, Wait::Forever)?;
+        Ok(Some(PyDoraSample::new(loan, options)))
     }
 
     /// The answer to a request; `None` if it has not arrived.
@@ -452,6 +530,18 @@ impl PyNode {
                 unknown_name(py, &unknown)
             })
     }
+}
+
+fn borrow(
+    py: Python<'_>,
+    publisher: &Publisher,
+    layout: &TensorLayout,
+    wait: Wait,
+) -> PyResult<Loan> {
+    let bytes = layout.payload_bytes();
+    let tensor = Layout::Tensor(layout.clone());
+    let attempt = |wait| binding::loan_layout(publisher, &tensor, bytes, wait);
+    in_slices(py, wait, attempt).map_err(|error| error.raise(py))
 }
 
 /// The keyword arguments of `send`, `try_send` and `loan`.

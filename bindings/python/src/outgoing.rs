@@ -69,6 +69,21 @@ impl<'py> Outgoing<'py> {
         })
     }
 
+    /// Bytes, in place.
+    pub(crate) fn bytes(bytes: &Bound<'py, PyBytes>) -> Self {
+        let buffer = RawBuffer::memory(Layout::Bytes, bytes.as_bytes());
+        Self::of(Content::Raw(buffer), bytes.as_any())
+    }
+
+    /// Content whose memory belongs to `owner`, or to itself.
+    pub(crate) fn of(content: Content, owner: &Bound<'py, PyAny>) -> Self {
+        Self {
+            content,
+            _owner: owner.clone(),
+            _memory: None,
+        }
+    }
+
     fn builtin(value: &Bound<'py, PyAny>) -> PyResult<Option<Self>> {
         let buffer = if let Ok(bytes) = value.cast_exact::<PyBytes>() {
             RawBuffer::memory(Layout::Bytes, bytes.as_bytes())

@@ -97,7 +97,17 @@ pub(crate) fn send(
     options: &SendOptions,
     wait: Wait,
 ) -> Result<Receipt, Failure> {
-    let outgoing = Outgoing::new(value)?;
+    send_outgoing(py, publisher, &Outgoing::new(value)?, options, wait)
+}
+
+/// Sends a value that was converted already.
+pub(crate) fn send_outgoing(
+    py: Python<'_>,
+    publisher: &Publisher,
+    outgoing: &Outgoing<'_>,
+    options: &SendOptions,
+    wait: Wait,
+) -> Result<Receipt, Failure> {
     match &outgoing.content {
         Content::Raw(buffer) => send_encoded(py, publisher, buffer, options, wait),
         Content::Record(record) => send_encoded(py, publisher, record, options, wait),

@@ -28,11 +28,6 @@ def read() -> dict[str, Any]:
 
 
 def config_of(node: Any) -> dict[str, Any]:
-    """The inputs of a node, as in the file if that can be read, and its outputs."""
-    try:
-        nodes = read()["nodes"]
-    except RuntimeError:
-        nodes = []
-    declared = next((entry.get("inputs") for entry in nodes if entry.get("id") == node.id), None)
-    inputs = declared or {name: None for name in node.inputs}
-    return {"inputs": inputs, "outputs": list(node.outputs)}
+    """The inputs of a node, as in the file, and its outputs."""
+    declared = next((entry for entry in read()["nodes"] if entry.get("id") == node.id), {})
+    return {"inputs": declared.get("inputs") or {}, "outputs": list(node.outputs)}

@@ -9,16 +9,14 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from dora import _descriptor, _events, _logging, _metadata
+from dora import _descriptor, _logging
 from dora._nervure import nervure
-from dora._sample import SampleHandler
 
 # `nervure run` and `nervure attach` set one of them.
 _STARTED = ("NERVURE_CONTROL_FD", "NERVURE_TOKEN")
-_TIMEOUT_LIMIT_SECONDS = 1e9
 
 # The connection of this process, if `nervure run` started it. A second `Node()` shares it.
-_own: Any = None
+_own: nervure.Node | None = None
 
 
 class Node:
@@ -33,10 +31,11 @@ class Node:
 
     def __init__(self, node_id: str | None = None, daemon_port: int | None = None) -> None:
         self._node = _connect(node_id)
-        self._outputs = frozenset(self._node.outputs)
+        self._next = self._node._next_dora
+        self._send = self._node._send_dora
         self._warned: set[str] = set()
-        self._ready: deque[dict[str, Any]] = deque()
-        self._is_over = False
+        # Events that `is_empty` has taken.
+        self._taken: deque[dict[str, Any]] = deque()
         _logging.take_over()
 
     # Events
@@ -47,62 +46,63 @@ class Node:
         Returns:
             The event; an event of type ``ERROR`` after the timeout; ``None`` after ``STOP``.
         """
-        if timeout is None:
-            return self._take(None)
-        event = self._take(_checked(timeout))
-        return _events.timed_out() if event is None and not self._is_over else event
+        return self._taken.popleft() if self._taken else self._next(timeout)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return self
 
     def __next__(self) -> dict[str, Any]:
-        event = self._take(None)
+        event = self._taken.popleft() if self._taken else self._next()
         if event is None:
             raise StopIteration
         return event
 
     def try_recv(self) -> dict[str, Any] | None:
         """The next event if there is one."""
-        return self._take(0.0)
+        return (self._taken.popleft() if self._taken else self._node._poll_dora()) or None
 
     def drain(self) -> list[dict[str, Any]]:
         """All events that have arrived.
 
         Raises:
-            RuntimeError: the event ``STOP`` was received before.
+            RuntimeError: ``STOP`` was received before.
         """
-        if self._is_over and not self._ready:
-            raise RuntimeError("Could not drain events. Channel is closed")
-        events = []
-        while (event := self._take(0.0)) is not None:
+        events = list(self._taken)
+        self._taken.clear()
+        while event := self._node._poll_dora():
             events.append(event)
+        if event is False and not events:
+            raise RuntimeError("Could not drain events. Channel is closed")
         return events
 
     def is_empty(self) -> bool:
-        """Whether no event has arrived that was not received."""
-        if not self._ready and (event := self._take(0.0)) is not None:
-            self._ready.append(event)
-        return not self._ready
+        """Whether every event that has arrived was received."""
+        if not self._taken and (event := self._node._poll_dora()):
+            self._taken.append(event)
+        return not self._taken
 
     async def recv_async(self, timeout: float | None = None) -> dict[str, Any] | None:
         """As :meth:`next`, for asyncio."""
         import asyncio
 
-        if timeout is not None:
-            timeout = _checked(timeout)
-        if self._ready:
-            return self._ready.popleft()
-        while not self._is_over:
+        if self._taken:
+            return self._taken.popleft()
+        if timeout is None:
+            return await self._received()
+        try:
+            return await asyncio.wait_for(self._received(), timeout)
+        except asyncio.TimeoutError:
+            # A wait of 0 seconds makes the event ERROR.
+            return self._next(0)
+
+    async def _received(self) -> dict[str, Any] | None:
+        while True:
             try:
-                event = self._report(await asyncio.wait_for(self._node.__anext__(), timeout))
-            except asyncio.TimeoutError:
-                return _events.timed_out()
+                event = await self._node.__anext__()
             except StopAsyncIteration:
-                self._is_over = True
-                break
-            if event is not None:
-                return event
-        return None
+                return None
+            if (reported := event._as_dora()) is not None:
+                return reported
 
     def merge_external_events(self, subscription: Any) -> None:
         """Not supported: it needs dora's bridge to ROS 2."""
@@ -118,26 +118,18 @@ class Node:
         Raises:
             RuntimeError: the value is neither, or does not fit the node's shared memory.
         """
-        sent, stamp = _metadata.to_nervure(metadata)
-        if not isinstance(data, bytes):
-            if not hasattr(data, "__arrow_c_array__"):
-                raise RuntimeError(
-                    f"invalid `data` type, must be `PyBytes` or arrow array; got {type(data).__name__}"
-                )
-            if hasattr(data, "to_struct_array"):
-                data = data.to_struct_array()
-        if self._has(output_id):
-            try:
-                self._node.send(output_id, data, metadata=sent, stamp_nanos=stamp)
-            except nervure.Stopped:
-                # The dataflow stops: STOP is the next event.
-                pass
-            except nervure.NervureError as error:
-                raise RuntimeError(f"failed to send output: {error}") from error
+        try:
+            if not self._send(output_id, data, metadata):
+                self._warn_of(output_id)
+        except nervure.Stopped:
+            # The dataflow stops: the next event is STOP.
+            pass
+        except nervure.NervureError as error:
+            raise RuntimeError(f"failed to send output: {error}") from error
 
     def send_output_raw(
         self, output_id: str, data_length: int, metadata: dict[str, Any] | None = None
-    ) -> SampleHandler:
+    ) -> Any:
         """Borrows ``data_length`` bytes of shared memory to fill in place::
 
             with node.send_output_raw("image", height * width * 3) as buffer:
@@ -148,14 +140,13 @@ class Node:
         Raises:
             RuntimeError: the dataflow file does not declare the output.
         """
-        sent, stamp = _metadata.to_nervure(metadata)
-        if not self._has(output_id):
-            raise RuntimeError(f"Output `{output_id}` not in node's output list.")
         try:
-            loan = self._node.loan(output_id, data_length, "u1", metadata=sent, stamp_nanos=stamp)
+            sample = self._node._loan_dora(output_id, data_length, metadata)
         except nervure.NervureError as error:
             raise RuntimeError(f"failed to allocate output: {error}") from error
-        return SampleHandler(loan)
+        if sample is None:
+            raise RuntimeError(f"Output `{output_id}` not in node's output list.")
+        return sample
 
     def send_service_request(self, output_id: str, data: Any, metadata: dict[str, Any] | None = None) -> str:
         """Sends a value with a new ``request_id`` in its metadata, and returns that id."""
@@ -171,6 +162,11 @@ class Node:
             _logging.warn("send_service_response: the metadata has no `request_id`, so no request matches")
         self.send_output(output_id, data, metadata)
 
+    def _warn_of(self, output: str) -> None:
+        if output not in self._warned:
+            self._warned.add(output)
+            _logging.warn(f"Ignoring output `{output}` not in node's output list.")
+
     # The node itself
 
     def dataflow_id(self) -> str:
@@ -182,25 +178,29 @@ class Node:
         return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{self._node.dataflow}/{keeper}"))
 
     def dataflow_descriptor(self) -> dict[str, Any]:
-        """The dataflow file."""
+        """The dataflow file.
+
+        Raises:
+            RuntimeError: no file is known, or PyYAML is not installed.
+        """
         return _descriptor.read()
 
     def node_config(self) -> dict[str, Any]:
-        """The node's inputs, as in the dataflow file, and its outputs."""
+        """The sources of the node's inputs, as in the dataflow file, and its outputs."""
         return _descriptor.config_of(self._node)
 
     def is_restart(self) -> bool:
         """Whether the node was started again after a failure."""
-        return self.restart_count() > 0
+        return self._node.incarnation > 0
 
     def restart_count(self) -> int:
         """The number of restarts of the node."""
-        count: int = self._node.incarnation
-        return count
+        return self._node.incarnation
 
     def timestamp(self) -> datetime.datetime:
         """The dataflow's clock."""
-        return _metadata.time_of(self._node.now_nanos())
+        micros = self._node.now_nanos() // 1000
+        return datetime.datetime.fromtimestamp(micros / 1e6, datetime.timezone.utc)
 
     # Logs
 
@@ -230,37 +230,8 @@ class Node:
         """Prints a line of the level trace."""
         _logging.log("trace", message)
 
-    # Helpers
 
-    def _take(self, timeout: float | None) -> dict[str, Any] | None:
-        """The next event of a kind that dora has; ``None`` after the timeout and after ``STOP``."""
-        if self._ready:
-            return self._ready.popleft()
-        if self._is_over:
-            return None
-        end = None if timeout is None else time.monotonic() + timeout
-        left = timeout
-        while (event := self._node.next(timeout=left)) is not None:
-            if (reported := self._report(event)) is not None:
-                return reported
-            left = None if end is None else max(0.0, end - time.monotonic())
-        self._is_over |= timeout is None
-        return None
-
-    def _report(self, event: Any) -> dict[str, Any] | None:
-        self._is_over |= event.type == "STOP"
-        return _events.to_dict(event)
-
-    def _has(self, output: str) -> bool:
-        if output in self._outputs:
-            return True
-        if output not in self._warned:
-            self._warned.add(output)
-            _logging.warn(f"Ignoring output `{output}` not in node's output list.")
-        return False
-
-
-def _connect(node_id: str | None) -> Any:
+def _connect(node_id: str | None) -> nervure.Node:
     global _own
     try:
         if not any(name in os.environ for name in _STARTED):
@@ -272,19 +243,12 @@ def _connect(node_id: str | None) -> Any:
         raise RuntimeError(str(error)) from error
 
 
-def _checked(timeout: float) -> float:
-    if 0 <= timeout < float("inf"):
-        return min(float(timeout), _TIMEOUT_LIMIT_SECONDS)
-    raise ValueError(f"invalid timeout of {timeout} seconds: it is 0 or more, and finite")
-
-
 def _new_id() -> str:
     """A UUID of version 7 (RFC 9562): milliseconds since 1970, then random bits."""
     import uuid
 
     millis = time.time_ns() // 1_000_000
-    random = int.from_bytes(os.urandom(10), "big")
-    number = millis << 80 | random
+    number = millis << 80 | int.from_bytes(os.urandom(10), "big")
     number = number & ~(0xF << 76) | 0x7 << 76
     number = number & ~(0x3 << 62) | 0x2 << 62
     return str(uuid.UUID(int=number))
