@@ -71,11 +71,12 @@ class Dataflow:
             node["outputs"] = outputs
         self.nodes.append(node)
 
-    def start(self, *arguments: str) -> None:
-        """Starts the dataflow, for tests that act on it while it runs."""
-        file = self.folder / "dataflow.yml"
-        # JSON is a subset of YAML.
-        file.write_text(json.dumps({"nodes": self.nodes}))
+    def start(self, *arguments: str, file: Path | None = None) -> None:
+        """Starts the dataflow, or that of a file, for tests that act on it while it runs."""
+        if file is None:
+            file = self.folder / "dataflow.yml"
+            # JSON is a subset of YAML.
+            file.write_text(json.dumps({"nodes": self.nodes}))
         environment = os.environ | {
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "PYTHONPATH": str(TESTS),

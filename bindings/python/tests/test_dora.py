@@ -85,6 +85,73 @@ def test_a_program_of_another_environment_finds_nervure(dataflow: Dataflow, tmp_
     assert dataflow.run().lines("node") == [f"{tmp_path / 'other'} 0 True"]
 
 
+def test_a_second_node_of_a_process_is_the_same(dataflow: Dataflow) -> None:
+    dataflow.node(
+        "node",
+        """
+        from dora import Node
+
+        first, second = Node(), Node("node")
+        print(first.dataflow_id() == second.dataflow_id(), second.next()["id"])
+        """,
+        inputs={"tick": "dora/timer/secs/1000"},
+    )
+    assert dataflow.run().lines("node") == ["True tick"]
+
+
+def test_logging_writes_lines_with_their_level(dataflow: Dataflow) -> None:
+    dataflow.node(
+        "node",
+        """
+        import logging
+        from dora import Node
+
+        node = Node()
+        logging.warning("battery at %d %%", 7)
+        logging.getLogger("usb").debug("hidden by `nervure run`")
+        node.log("error", "camera is gone", "usb", {"port": "3", "bus": "1"})
+        node.send_output("other", b"")
+        node.send_output("other", b"")
+        """,
+        inputs={"tick": "dora/timer/secs/1000"},
+    )
+    result = dataflow.run("--log-level", "warn")
+    assert result.lines("node") == [
+        "WARNING root: battery at 7 %",
+        "ERROR usb: camera is gone bus=1 port=3",
+        "WARN dora: Ignoring output `other` not in node's output list.",
+    ]
+
+
+def test_samples_that_wait_come_before_the_end(dataflow: Dataflow) -> None:
+    dataflow.node(
+        "sender",
+        """
+        import pyarrow as pa
+        from dora import Node
+
+        node = Node()
+        node.next()
+        for number in range(10):
+            node.send_output("out", pa.array([number]))
+        """,
+        inputs={"tick": "dora/timer/secs/1000"},
+        outputs=["out"],
+    )
+    dataflow.node(
+        "receiver",
+        """
+        from dora import Node
+
+        node = Node()
+        numbers = [event["value"][0].as_py() for event in node if event["type"] == "INPUT"]
+        print(numbers)
+        """,
+        inputs={"in": "sender/out"},
+    )
+    assert dataflow.run().lines("receiver") == [str(list(range(10)))]
+
+
 def test_the_import_loads_no_large_modules() -> None:
     program = """
 import sys
