@@ -306,6 +306,61 @@ SCENARIOS["the end of inputs"] = (
     )
 )
 
+FAILING = """
+node = Node()
+node.send_output("out", pa.array([node.restart_count()]))
+node.next()
+if not node.is_restart():
+    os._exit(1)
+"""
+
+SCENARIOS["a node that fails"] = (
+    Scenario()
+    .node("sender", FAILING, inputs={"back": "receiver/back"}, outputs=["out"])
+    .node(
+        "receiver",
+        """
+        node = Node()
+        for event in node:
+            report(kinds(event), event["type"], event["id"])
+            if event["type"] == "NODE_FAILED":
+                report(event["value"])
+            elif event["type"] == "INPUT":
+                node.send_output("back", b"")
+        """,
+        inputs={"in": "sender/out"},
+        outputs=["back"],
+    )
+)
+
+SCENARIOS["a node that is started again"] = (
+    Scenario()
+    .node(
+        "sender",
+        FAILING,
+        inputs={"back": "receiver/back"},
+        outputs=["out"],
+        restart_policy="on-failure",
+        max_restarts=2,
+    )
+    .node(
+        "receiver",
+        """
+        node = Node()
+        for event in node:
+            # dora reports only the restart.
+            if event["type"] == "NODE_FAILED":
+                continue
+            report(kinds(event), event["type"], event["id"])
+            if event["type"] == "INPUT":
+                report(event["value"].to_pylist())
+                node.send_output("back", b"")
+        """,
+        inputs={"in": "sender/out"},
+        outputs=["back"],
+    )
+)
+
 SCENARIOS["an order to stop"] = Scenario(arguments=("--stop-after", "2s")).node(
     "node",
     """

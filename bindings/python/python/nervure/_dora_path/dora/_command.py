@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from typing import NoReturn
 
@@ -47,6 +46,8 @@ def start_runtime() -> NoReturn:
 
 
 def _execute(*arguments: str) -> None:
+    import subprocess
+
     # The command of this environment, or else the one on the PATH.
     beside = f"{sys.prefix}/bin/nervure"
     command = beside if os.access(beside, os.X_OK) else "nervure"

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import datetime
 import os
 import time
 from collections import deque
-from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dora import _descriptor, _logging
 from dora._nervure import nervure
+
+if TYPE_CHECKING:
+    import datetime
+    from collections.abc import Iterator
 
 # `nervure run` and `nervure attach` set one of them.
 _STARTED = ("NERVURE_CONTROL_FD", "NERVURE_TOKEN")
@@ -199,6 +201,8 @@ class Node:
 
     def timestamp(self) -> datetime.datetime:
         """The dataflow's clock."""
+        import datetime
+
         micros = self._node.now_nanos() // 1000
         return datetime.datetime.fromtimestamp(micros / 1e6, datetime.timezone.utc)
 
