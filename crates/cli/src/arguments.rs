@@ -166,6 +166,9 @@ pub enum Command {
     /// Run as the node that plays a recording. Started by `replay`.
     #[command(name = "__player", hide = true)]
     Player(PlayerArguments),
+    /// Run as the node that sends what other nodes write to stdout and stderr. Started by a keeper.
+    #[command(name = "__log-outputs", hide = true)]
+    LogOutputs,
 }
 
 #[derive(Debug, Args)]

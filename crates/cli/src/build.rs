@@ -1,7 +1,7 @@
 //! `nervure build`: runs the build commands of nodes.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io,
     path::Path,
     process::{Command, ExitCode, Stdio},
@@ -18,7 +18,7 @@ use crate::{
     hosts::BuiltHost,
     output,
     overrides::Overrides,
-    source,
+    repositories, source,
 };
 
 /// Builds the nodes of a dataflow file, and checks that every program exists afterwards. With
@@ -74,7 +74,13 @@ fn run_commands<'d>(
 ) -> Result<Vec<&'d str>, Failure> {
     let uv = has_uv.then(|| Uv::find(file)).transpose()?;
     let mut built = Vec::new();
+    let mut cloned = BTreeSet::new();
     for node in &dataflow.nodes {
+        if let Some(repository) = &node.git
+            && cloned.insert(&repository.folder)
+        {
+            repositories::fetch(repository)?;
+        }
         let Some(commands) = &node.build else {
             continue;
         };
@@ -87,7 +93,9 @@ fn run_commands<'d>(
             .map(str::trim)
             .filter(|line| !line.is_empty())
         {
-            run_command(line, node, &dataflow.directory, &variables)?;
+            let folder = node.settings.folder.as_deref();
+            let folder = folder.unwrap_or(&dataflow.directory);
+            run_command(line, node, folder, &variables)?;
         }
         if let Some(uv) = &uv {
             uv.finish(node)?;

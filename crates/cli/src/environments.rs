@@ -104,6 +104,10 @@ impl Surroundings for EnvironmentHost<'_> {
         self.host.names_in(folder)
     }
 
+    fn read(&self, path: &Path) -> Result<Vec<u8>, String> {
+        self.host.read(path)
+    }
+
     fn has_command(&self, name: &str) -> bool {
         let is_command =
             |bin: &PathBuf| Host.entry(&bin.join(name)) == Entry::File { executable: true };

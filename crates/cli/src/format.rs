@@ -17,6 +17,11 @@ pub fn local_time(utc_nanos: i64) -> String {
         .to_string()
 }
 
+/// `2026-01-31T23:59:59.123456789Z`
+pub fn utc_date_time(utc_nanos: i64) -> String {
+    timestamp(utc_nanos).to_string()
+}
+
 /// `23:59:59.123`
 pub fn utc_time(utc_nanos: i64) -> String {
     timestamp(utc_nanos).strftime("%H:%M:%S%.3f").to_string()

@@ -27,6 +27,10 @@ impl Surroundings for BuiltHost<'_> {
         self.host.names_in(folder)
     }
 
+    fn read(&self, path: &Path) -> Result<Vec<u8>, String> {
+        self.host.read(path)
+    }
+
     /// A build may install any command.
     fn has_command(&self, _name: &str) -> bool {
         true
@@ -48,6 +52,10 @@ impl Surroundings for OverriddenHost {
 
     fn entry(&self, path: &Path) -> Entry {
         Host.entry(path)
+    }
+
+    fn read(&self, path: &Path) -> Result<Vec<u8>, String> {
+        Host.read(path)
     }
 
     fn names_in(&self, folder: &Path) -> Vec<String> {

@@ -15,12 +15,14 @@ mod info;
 mod inspect;
 mod limits;
 mod link;
+mod log_outputs;
 mod new;
 mod option_values;
 mod overrides;
 mod player;
 mod record;
 mod replay;
+mod repositories;
 mod run;
 mod source;
 mod table;
@@ -85,6 +87,7 @@ fn main() -> ExitCode {
         Command::Operators => nervure_dora_operators::host()
             .map(|()| ExitCode::SUCCESS)
             .map_err(|error| Failure::internal(error.to_string())),
+        Command::LogOutputs => log_outputs::send(),
         Command::Player(arguments) => player::play(&arguments),
     };
     match result {

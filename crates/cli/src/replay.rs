@@ -288,6 +288,7 @@ fn player(arguments: &ReplayArguments) -> Result<Node, Failure> {
             ..NodeSettings::default()
         },
         build: None,
+        git: None,
         inputs: Vec::new(),
         outputs: Vec::new(),
         services: Vec::new(),

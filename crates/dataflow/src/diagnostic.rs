@@ -112,6 +112,8 @@ codes! {
     LaterKey = "later-key",
     /// A key of dora that Nervure does not support.
     UnsupportedKey = "unsupported-key",
+    /// A key of dora that has no effect in Nervure.
+    IgnoredKey = "ignored-key",
     /// A key that is given twice.
     DuplicateKey = "duplicate-key",
     /// A required key is missing.
@@ -251,6 +253,16 @@ impl Finding {
 pub(crate) struct Findings<'a> {
     source: &'a SourceText,
     list: Vec<Diagnostic>,
+    /// Module files with findings.
+    modules: Vec<SourceText>,
+    unlisted: usize,
+    errors: usize,
+}
+
+/// Findings about a module file.
+pub(crate) struct ModuleFindings {
+    list: Vec<Diagnostic>,
+    modules: Vec<SourceText>,
     unlisted: usize,
     errors: usize,
 }
@@ -260,9 +272,43 @@ impl<'a> Findings<'a> {
         Findings {
             source,
             list: Vec::new(),
+            modules: Vec::new(),
             unlisted: 0,
             errors: 0,
         }
+    }
+
+    /// The name of the file, as the user wrote it.
+    pub fn file_name(&self) -> &'a str {
+        self.source.name()
+    }
+
+    /// The findings, for the file that includes this one.
+    pub fn into_module(self) -> ModuleFindings {
+        let mut modules = self.modules;
+        if !self.list.is_empty() {
+            modules.push(self.source.clone());
+        }
+        ModuleFindings {
+            list: self.list,
+            modules,
+            unlisted: self.unlisted,
+            errors: self.errors,
+        }
+    }
+
+    /// Adds the findings about a module file.
+    pub fn absorb(&mut self, module: ModuleFindings) {
+        let room = MAX_DIAGNOSTICS.saturating_sub(self.list.len());
+        self.unlisted += module.unlisted + module.list.len().saturating_sub(room);
+        self.errors += module.errors;
+        self.list.extend(module.list.into_iter().take(room));
+        self.modules.extend(module.modules);
+    }
+
+    /// The module files with findings.
+    pub fn modules(&self) -> &[SourceText] {
+        &self.modules
     }
 
     pub fn push(&mut self, finding: Finding) {
@@ -334,8 +380,17 @@ impl<'a> Findings<'a> {
         }
         let place =
             |diagnostic: &Diagnostic| diagnostic.location.as_ref().map(|at| (at.line, at.column));
-        self.list
-            .sort_by_key(|diagnostic| place(diagnostic).unwrap_or((usize::MAX, 0)));
+        // Findings about modules follow, file by file.
+        let name = self.source.name();
+        self.list.sort_by(|one, other| {
+            let key =
+                |found: &Diagnostic| (found.file != name, place(found).unwrap_or((usize::MAX, 0)));
+            let by_file = match one.file == name || other.file == name {
+                true => std::cmp::Ordering::Equal,
+                false => one.file.cmp(&other.file),
+            };
+            by_file.then_with(|| key(one).cmp(&key(other)))
+        });
         self.list
     }
 }

@@ -57,6 +57,9 @@ pub struct Node {
     /// Commands that build the program, one a line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub build: Option<String>,
+    /// The repository that it is built from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub git: Option<GitSource>,
     /// Its inputs, in the order of the file.
     pub inputs: Vec<Input>,
     /// Its outputs, in the order of the file.
@@ -72,6 +75,30 @@ pub struct Node {
     pub shared_memory: Option<u64>,
     /// First line of the node in the file, counted from 1.
     pub line: usize,
+}
+
+/// A repository that `nervure build` clones.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct GitSource {
+    /// Its URL.
+    pub url: String,
+    /// What to check out; `None` for the default branch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reference: Option<GitReference>,
+    /// The folder of the clone.
+    pub folder: PathBuf,
+}
+
+/// What to check out of a repository.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GitReference {
+    /// The newest commit of a branch.
+    Branch(String),
+    /// A tag.
+    Tag(String),
+    /// A commit.
+    Rev(String),
 }
 
 /// A service of a node: requests that it answers.
@@ -304,6 +331,7 @@ fn program_with_field<S: Serializer>(program: &Program, serializer: S) -> Result
         Program::Executable(file) => json!({"executable": {"file": file}}),
         Program::Command(name) => json!({"command": {"name": name}}),
         Program::Dynamic => json!("dynamic"),
+        Program::LogOutputs(outputs) => json!({"log_outputs": outputs}),
         Program::Operators(operators) => json!({"operators": operators}),
     }
     .serialize(serializer)

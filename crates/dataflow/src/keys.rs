@@ -35,6 +35,8 @@ pub(crate) enum Status {
     RequiredUnless(&'static [&'static str]),
     /// Reserved for a later version: refused, with what to do until then.
     Later(&'static str),
+    /// Known from dora and without an effect here: read with a warning that names the reason.
+    Ignored(&'static str),
     /// Known from dora and not supported: refused, with what to do instead.
     Unsupported(&'static str),
 }
@@ -109,15 +111,15 @@ pub(crate) const QUEUE_POLICIES: &[&str] = &[
 pub(crate) const RESTART_POLICIES: &[&str] = &["never", "on-failure", "always"];
 pub(crate) const SCHEDULING_POLICIES: &[&str] = &["other", "fifo", "rr"];
 pub(crate) const PARAM_TYPES: &[&str] = &["bool", "int", "float", "str", "list"];
+pub(crate) const LOG_LEVELS: &[&str] = &["error", "warn", "info", "debug", "trace", "stdout"];
 pub(crate) const READY: &[&str] = &["auto", "manual"];
 
 /// Keys that define the program and the outputs of a node in the place of `path`.
-const OTHER_PROGRAMS: &[&str] = &["operator", "operators"];
+const OTHER_PROGRAMS: &[&str] = &["operator", "operators", "custom", "module"];
 
 /// Refused keys that define the program and the outputs of a node in another way. A node with one
 /// of them gets no further findings about a missing path or output.
-pub(crate) const OTHER_KINDS_OF_NODES: &[&str] =
-    &["custom", "hub", "module", "operator", "operators", "ros2"];
+pub(crate) const OTHER_KINDS_OF_NODES: &[&str] = &["hub", "operator", "operators", "ros2"];
 
 /// Every level, outermost first.
 pub(crate) static LEVELS: &[&Level] = &[
@@ -127,6 +129,10 @@ pub(crate) static LEVELS: &[&Level] = &[
     &OUTPUT,
     &OPERATOR,
     &PYTHON_SOURCE,
+    &CUSTOM,
+    &DEPLOY,
+    &MODULE_FILE,
+    &MODULE,
     &LOOP,
     &ON_FAILURE,
     &PARAM,
@@ -134,8 +140,7 @@ pub(crate) static LEVELS: &[&Level] = &[
 ];
 
 const MACHINES: &str = "this version runs a dataflow on one host";
-const LOGS: &str =
-    "`nervure run` captures the output of every node and logs it with the node's name";
+const ONE_HOST: &str = "all nodes run on this host";
 
 pub(crate) static DATAFLOW: Level = Level {
     name: "dataflow",
@@ -182,41 +187,41 @@ pub(crate) static DATAFLOW: Level = Level {
             "until then, time is that of the host",
             "Simulated time.",
         ),
-        later("deploy", MACHINES, "Placement on machines."),
-        later("_unstable_deploy", MACHINES, "Placement on machines."),
-        unsupported(
+        ignored("deploy", ONE_HOST, "Placement on machines."),
+        ignored("_unstable_deploy", ONE_HOST, "Placement on machines."),
+        ignored(
             "communication",
-            "remove it: data always goes through shared memory",
+            "data always goes through shared memory",
             "Transport.",
         ),
-        unsupported(
+        ignored(
             "debug",
-            "remove it: nothing has to be switched on to inspect outputs",
+            "nothing has to be switched on to inspect outputs",
             "Inspection.",
         ),
-        unsupported(
+        ignored(
             "_unstable_debug",
-            "remove it: nothing has to be switched on to inspect outputs",
+            "nothing has to be switched on to inspect outputs",
             "Inspection.",
         ),
-        unsupported(
+        ignored(
             "health_check_interval",
-            "remove it: a node with a `health_check_timeout` is checked four times within it",
-            "Health checks.",
+            "a node with a `health_check_timeout` is checked four times within it",
+            "Interval of health checks.",
         ),
-        unsupported(
+        optional(
             "strict_types",
-            "remove it: types that do not match are always an error",
-            "Strictness of type checks.",
+            Boolean,
+            "`true`: different types in `input_types` and `output_types` are an error. Default `false`: they are a warning, as in dora.",
         ),
-        unsupported(
+        ignored(
             "type_rules",
-            "give output and input the same type",
-            "Conversions between types.",
+            "samples are never converted; different types in `input_types` and `output_types` are a warning",
+            "Types that a sender and a receiver may combine.",
         ),
-        unsupported(
+        ignored(
             "exit_when_nodes_finish",
-            "end a run with `nervure run --stop-after`",
+            "nodes with timers run until the dataflow is stopped; `nervure run --stop-after` ends it",
             "End of the dataflow.",
         ),
     ],
@@ -227,6 +232,11 @@ pub(crate) static NODE: Level = Level {
     noun: "a node",
     keys: &[
         required("id", Name, "Name of the node, unique in the dataflow."),
+        optional(
+            "custom",
+            Map(&CUSTOM),
+            "Keys of the node in the form of old versions of dora (see custom).",
+        ),
         optional("name", Words, "Name to display."),
         optional("description", Words, "Description of the node."),
         Key {
@@ -237,6 +247,11 @@ pub(crate) static NODE: Level = Level {
                 "The program: a Python script (`.py`, run with the Python of the active environment) or an executable, both relative to this file, or a command on the PATH. `dynamic`: the node is started by hand, and can join and rejoin while the dataflow runs.",
             )
         },
+        optional(
+            "module",
+            Path,
+            "A file with nodes that take the place of this one (see module_file), relative to this file. Their ids begin with the id of this node and a dot; `inputs` and `params` are those of the module, and sources `node/output` name its outputs.",
+        ),
         optional(
             "operators",
             Operators,
@@ -261,6 +276,26 @@ pub(crate) static NODE: Level = Level {
             "build",
             Words,
             "Commands that `nervure build` runs in the folder of this file, one a line.",
+        ),
+        optional(
+            "git",
+            Words,
+            "URL of a repository, which `nervure build` clones into a folder below `git` beside this file. The node is built and runs in that folder, and `path` is relative to it.",
+        ),
+        optional(
+            "branch",
+            Words,
+            "Branch of the repository. Default: its default branch.",
+        ),
+        optional(
+            "tag",
+            Words,
+            "Tag of the repository, in the place of `branch`.",
+        ),
+        optional(
+            "rev",
+            Words,
+            "Commit of the repository, in the place of `branch`.",
         ),
         optional(
             "inputs",
@@ -363,6 +398,14 @@ pub(crate) static NODE: Level = Level {
                 "Limit on the memory of all outputs of the node together, such as `512MB`. Default: half of the memory of the host or container.",
             )
         },
+        Key {
+            aliases: &["_unstable_deploy"],
+            ..optional(
+                "deploy",
+                Map(&DEPLOY),
+                "Placement of the node (see deploy).",
+            )
+        },
         optional(
             "params",
             Params,
@@ -418,42 +461,10 @@ pub(crate) static NODE: Level = Level {
             "nodes run in the folder of this file; `path` and `args` can name others",
             "Working directory.",
         ),
-        later("deploy", MACHINES, "Placement on machines."),
-        later("_unstable_deploy", MACHINES, "Placement on machines."),
-        unsupported(
-            "custom",
-            "move its keys into the node; `source` is `path`",
-            "Nodes in the form of old versions.",
-        ),
         unsupported(
             "ros2",
             "write a node that talks to ROS 2",
             "Bridge to ROS 2.",
-        ),
-        unsupported(
-            "module",
-            "write the module's nodes into this file",
-            "Dataflow inside of a dataflow.",
-        ),
-        unsupported(
-            "git",
-            "clone the repository in `build` and name the program in `path`",
-            "Repository of the node.",
-        ),
-        unsupported(
-            "branch",
-            "clone the repository in `build`",
-            "Branch of the repository.",
-        ),
-        unsupported(
-            "tag",
-            "clone the repository in `build`",
-            "Tag of the repository.",
-        ),
-        unsupported(
-            "rev",
-            "clone the repository in `build`",
-            "Commit of the repository.",
         ),
         unsupported(
             "hub",
@@ -465,27 +476,51 @@ pub(crate) static NODE: Level = Level {
             "download and check the program in `build`",
             "Checksum of the program.",
         ),
-        unsupported("send_stdout_as", LOGS, "Output for what the node prints."),
-        unsupported("send_logs_as", LOGS, "Output for what the node logs."),
-        unsupported(
-            "min_log_level",
-            "`nervure run --log-level` chooses what is shown",
-            "Lowest level that is logged.",
+        optional(
+            "send_stdout_as",
+            Name,
+            "Output that carries the lines that the node writes to stdout and stderr, each as text.",
         ),
-        unsupported("max_log_size", LOGS, "Size of log files."),
-        unsupported("max_rotated_files", LOGS, "Number of log files."),
-        unsupported(
+        optional(
+            "send_logs_as",
+            Name,
+            "Output that carries the same lines as records of dora, each as JSON text. A line that is such a record keeps its level and message; any other line has the level `stdout`.",
+        ),
+        optional(
+            "min_log_level",
+            OneOf(LOG_LEVELS),
+            "Lowest level of lines in outputs for logs. Log files hold all lines, and `nervure run --log-level` chooses what is shown.",
+        ),
+        ignored(
+            "max_log_size",
+            "the logs of all runs have one limit, `NERVURE_LOG_LIMIT`",
+            "Size of log files.",
+        ),
+        ignored(
+            "max_rotated_files",
+            "the logs of all runs have one limit, `NERVURE_LOG_LIMIT`",
+            "Number of log files.",
+        ),
+        ignored(
             "output_framing",
-            "remove it: outputs need no framing",
+            "outputs need no framing",
             "Encoding of outputs.",
         ),
-        unsupported(
+        ignored(
             "output_metadata",
-            "remove it: metadata needs no declaration",
+            "metadata needs no declaration",
             "Metadata of outputs.",
         ),
-        unsupported("pattern", "remove it", "Communication pattern."),
-        unsupported("finish_grace_secs", "remove it", "Time to finish."),
+        ignored(
+            "pattern",
+            "metadata needs no declaration",
+            "Communication pattern, which stands for metadata.",
+        ),
+        ignored(
+            "finish_grace_secs",
+            "a node has all the time that it needs after its last input",
+            "Time to finish.",
+        ),
     ],
 };
 
@@ -496,13 +531,16 @@ pub(crate) static INPUT: Level = Level {
         required(
             "source",
             Source,
-            "`node/output`, or a timer: `nervure/timer/hz/30`, `nervure/timer/millis/20`, `nervure/timer/secs/1`.",
+            "`node/output`, or a timer: `nervure/timer/hz/30`, `nervure/timer/millis/20`, `nervure/timer/secs/1`. `nervure/logs`, `nervure/logs/LEVEL` and `nervure/logs/LEVEL/NODE` are the lines of all other nodes, or of one, as records of dora in JSON.",
         ),
-        optional(
-            "queue_size",
-            Integer(&QUEUE_SIZE),
-            "Maximum number of samples in the queue. Default 10.",
-        ),
+        Key {
+            aliases: &["queue-size"],
+            ..optional(
+                "queue_size",
+                Integer(&QUEUE_SIZE),
+                "Maximum number of samples in the queue. Default 10.",
+            )
+        },
         optional(
             "queue_policy",
             OneOf(QUEUE_POLICIES),
@@ -523,10 +561,10 @@ pub(crate) static INPUT: Level = Level {
             Interval,
             "Longest time between samples. When no sample was published for this long, the node receives a `STALE` event, and another each time the same period passes. Counts from the start of the dataflow, or of the node if that is later.",
         ),
-        later(
+        optional(
             "input_timeout",
-            "`expect_every` notifies the node, and the input stays open",
-            "Time without a sample after which the input closes.",
+            Duration,
+            "Acts as `expect_every`. In dora, the input closes after this time; here it stays open.",
         ),
         later(
             "qos",
@@ -622,8 +660,46 @@ pub(crate) static OPERATOR: Level = Level {
             "build the operator as a shared library, and name it in `shared-library`",
             "Operator in WebAssembly.",
         ),
-        unsupported("send_stdout_as", LOGS, "Output for what the node prints."),
-        unsupported("send_logs_as", LOGS, "Output for what the node logs."),
+        ignored(
+            "max_log_size",
+            "the logs of all runs have one limit, `NERVURE_LOG_LIMIT`",
+            "Size of log files.",
+        ),
+        ignored(
+            "max_rotated_files",
+            "the logs of all runs have one limit, `NERVURE_LOG_LIMIT`",
+            "Number of log files.",
+        ),
+        ignored(
+            "output_framing",
+            "outputs need no framing",
+            "Encoding of outputs.",
+        ),
+        ignored(
+            "output_metadata",
+            "metadata needs no declaration",
+            "Metadata of outputs.",
+        ),
+        ignored(
+            "pattern",
+            "metadata needs no declaration",
+            "Communication pattern, which stands for metadata.",
+        ),
+        optional(
+            "send_stdout_as",
+            Name,
+            "Output that carries the lines that the node writes to stdout and stderr, each as text.",
+        ),
+        optional(
+            "send_logs_as",
+            Name,
+            "Output that carries the same lines as records of dora, each as JSON text. A line that is such a record keeps its level and message; any other line has the level `stdout`.",
+        ),
+        optional(
+            "min_log_level",
+            OneOf(LOG_LEVELS),
+            "Lowest level of lines in outputs for logs. Log files hold all lines, and `nervure run --log-level` chooses what is shown.",
+        ),
     ],
 };
 
@@ -640,6 +716,79 @@ pub(crate) static PYTHON_SOURCE: Level = Level {
             "conda_env",
             Words,
             "The conda environment whose Python runs the operator.",
+        ),
+    ],
+};
+
+pub(crate) static CUSTOM: Level = Level {
+    name: "custom",
+    noun: "`custom`",
+    keys: &[
+        required("source", Path, "The same as `path` of the node."),
+        optional("args", Arguments, "The same as `args` of the node."),
+        optional("envs", Environment, "The same as `env` of the node."),
+        optional("build", Words, "The same as `build` of the node."),
+        optional("inputs", Inputs, "The same as `inputs` of the node."),
+        optional("outputs", Outputs, "The same as `outputs` of the node."),
+    ],
+};
+
+pub(crate) static DEPLOY: Level = Level {
+    name: "deploy",
+    noun: "`deploy`",
+    keys: &[
+        optional(
+            "working_dir",
+            Path,
+            "The folder in which the node runs and is built, relative to this file. If it does not exist there, the folder of this file.",
+        ),
+        ignored("machine", ONE_HOST, "Name of a machine."),
+        ignored("labels", ONE_HOST, "Labels of machines."),
+        ignored("distribute", ONE_HOST, "Way of a program to its machine."),
+    ],
+};
+
+pub(crate) static MODULE_FILE: Level = Level {
+    name: "module_file",
+    noun: "a module file",
+    keys: &[
+        required(
+            "module",
+            Map(&MODULE),
+            "The inputs and outputs (see module).",
+        ),
+        required(
+            "nodes",
+            Nodes,
+            "The nodes. Their paths are relative to this file. The source `_mod/input` is that of an input of the module.",
+        ),
+        optional(
+            "build",
+            Words,
+            "Commands that run before those of each node.",
+        ),
+    ],
+};
+
+pub(crate) static MODULE: Level = Level {
+    name: "module",
+    noun: "`module`",
+    keys: &[
+        required("name", Words, "Name of the module, for messages."),
+        optional(
+            "inputs",
+            Names,
+            "Inputs that a node with this module must have.",
+        ),
+        optional(
+            "inputs_optional",
+            Names,
+            "Inputs that it may have. Inputs of nodes that read from one that is not there are left out.",
+        ),
+        optional(
+            "outputs",
+            Names,
+            "Outputs: each is the output of that name of one of the nodes.",
         ),
     ],
 };
@@ -752,6 +901,16 @@ const fn later(name: &'static str, hint: &'static str, doc: &'static str) -> Key
         name,
         aliases: &[],
         status: Status::Later(hint),
+        shape: Anything,
+        doc,
+    }
+}
+
+const fn ignored(name: &'static str, reason: &'static str, doc: &'static str) -> Key {
+    Key {
+        name,
+        aliases: &[],
+        status: Status::Ignored(reason),
         shape: Anything,
         doc,
     }

@@ -34,6 +34,7 @@
 //! `check_graph` finds nodes that would wait for each other.
 
 mod check_graph;
+mod decode;
 mod diagnostic;
 mod graph;
 mod keys;
@@ -60,8 +61,9 @@ mod unit;
 
 pub use diagnostic::{Code, Diagnostic, MAX_DIAGNOSTICS, Related, Severity};
 pub use graph::{
-    Client, DEFAULT_HELD_BEYOND_QUEUE, DEFAULT_QUEUE_SIZE, Dataflow, Edge, Input, InputIndex,
-    InputQueue, Node, Output, OutputIndex, QueuePolicy, Service, ServiceClient, Source,
+    Client, DEFAULT_HELD_BEYOND_QUEUE, DEFAULT_QUEUE_SIZE, Dataflow, Edge, GitReference, GitSource,
+    Input, InputIndex, InputQueue, Node, Output, OutputIndex, QueuePolicy, Service, ServiceClient,
+    Source,
 };
 pub use load::{Host, load, load_for};
 pub use name::{MAX_NAME_BYTES, TypeName, check_name};

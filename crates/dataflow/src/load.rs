@@ -68,6 +68,10 @@ impl Surroundings for Host {
         names.take(MAX_NAMES).collect()
     }
 
+    fn read(&self, path: &Path) -> Result<Vec<u8>, String> {
+        read(path).map_err(|error| error.to_string())
+    }
+
     fn has_command(&self, name: &str) -> bool {
         let Some(path) = std::env::var_os("PATH") else {
             return false;

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use nervure_protocol::graph::{NodeSettings, Program};
+use nervure_protocol::graph::{LogForm, NodeSettings, Program};
 
-use crate::graph::InputQueue;
+use crate::graph::{GitSource, InputQueue};
 use crate::name::TypeName;
 use crate::source::Span;
 use crate::tree::Text;
@@ -15,6 +15,8 @@ pub(crate) struct ParsedDataflow {
     pub name: Option<Text>,
     pub env: BTreeMap<String, String>,
     pub nodes: Vec<ParsedNode>,
+    /// Whether types by dora's keys must be equal.
+    pub strict_types: bool,
 }
 
 #[derive(Debug)]
@@ -28,10 +30,13 @@ pub(crate) struct ParsedNode {
     pub program: Option<LocatedProgram>,
     pub settings: NodeSettings,
     pub build: Option<String>,
+    pub git: Option<GitSource>,
     pub inputs: Vec<ParsedInput>,
     /// Whether all of `inputs` could be read.
     pub inputs_complete: bool,
     pub outputs: Vec<ParsedOutput>,
+    /// Outputs for what the node writes to stdout and stderr; not among `outputs`.
+    pub log_outputs: Vec<ParsedLogOutput>,
     /// Whether all of `outputs` could be read. If not, an unknown output may be one of the others.
     pub outputs_complete: bool,
     pub services: Vec<Text>,
@@ -57,7 +62,7 @@ pub(crate) struct ParsedInput {
     pub name: Text,
     pub source: ParsedSource,
     pub queue: InputQueue,
-    pub type_name: Option<Spanned<TypeName>>,
+    pub type_name: Option<DeclaredType>,
     pub expect_every: Option<Duration>,
     /// The span of the policy, or of the source if there is none.
     pub policy_span: Span,
@@ -71,7 +76,7 @@ pub(crate) struct ParsedClient {
     pub service: Text,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum ParsedSource {
     Timer {
         period_nanos: u64,
@@ -84,21 +89,37 @@ pub(crate) enum ParsedSource {
     Node {
         node: Text,
     },
+    /// The lines of other nodes.
+    Logs {
+        min_level: Option<&'static str>,
+        node: Option<Text>,
+    },
     /// Already reported.
     Invalid,
+}
+
+/// An output that carries the lines of its node.
+#[derive(Debug)]
+pub(crate) struct ParsedLogOutput {
+    pub output: ParsedOutput,
+    pub form: LogForm,
+    pub min_level: Option<&'static str>,
 }
 
 #[derive(Debug)]
 pub(crate) struct ParsedOutput {
     pub name: Text,
     pub history: u32,
-    pub type_name: Option<Spanned<TypeName>>,
+    pub type_name: Option<DeclaredType>,
 }
 
+/// The type of an input or output.
 #[derive(Debug, Clone)]
-pub(crate) struct Spanned<T> {
+pub(crate) struct DeclaredType {
     pub span: Span,
-    pub value: T,
+    pub value: TypeName,
+    /// Whether it is declared by `type`. Types by dora's keys may differ between the two ends.
+    pub is_strict: bool,
 }
 
 /// A program, and whether it exists yet.

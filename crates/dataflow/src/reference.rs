@@ -13,7 +13,7 @@ pub fn reference() -> String {
         // Writing to a string does not fail.
         let _ = write!(page, "\n## {}\n\n", heading(level));
         usable_keys(level, &mut page);
-        refused_keys(level, &mut page);
+        other_keys(level, &mut page);
     }
     page.push_str(
         "\n## Findings\n\nThe codes of errors and warnings are stable. `--json` prints findings as data.\n\n",
@@ -90,34 +90,48 @@ fn usable_keys(level: &Level, page: &mut String) {
     }
 }
 
-fn refused_keys(level: &Level, page: &mut String) {
-    let refused = |status: fn(&Status) -> Option<&'static str>| {
+fn other_keys(level: &Level, page: &mut String) {
+    let of_status = |status: fn(&Status) -> Option<&'static str>| {
         level
             .keys
             .iter()
             .filter_map(move |key| status(&key.status).map(|hint| (key, hint)))
     };
-    let later = refused(|status| {
+    let later = of_status(|status| {
         if let Status::Later(hint) = status {
             Some(hint)
         } else {
             None
         }
     });
-    let unsupported = refused(|status| {
+    let unsupported = of_status(|status| {
         if let Status::Unsupported(hint) = status {
             Some(hint)
         } else {
             None
         }
     });
-    for (title, keys) in [
+    let ignored = of_status(|status| {
+        if let Status::Ignored(reason) = status {
+            Some(reason)
+        } else {
+            None
+        }
+    });
+    for (title, column, keys) in [
+        (
+            "Known from dora and without an effect here; a warning names the reason:",
+            "reason",
+            ignored.collect::<Vec<_>>(),
+        ),
         (
             "Reserved for later versions; refused until then:",
-            later.collect::<Vec<_>>(),
+            "instead",
+            later.collect(),
         ),
         (
             "Known from dora and other tools; not supported:",
+            "instead",
             unsupported.collect(),
         ),
     ] {
@@ -126,7 +140,7 @@ fn refused_keys(level: &Level, page: &mut String) {
         }
         let _ = write!(
             page,
-            "\n{title}\n\n| key | meant for | instead |\n| --- | --- | --- |\n"
+            "\n{title}\n\n| key | meant for | {column} |\n| --- | --- | --- |\n"
         );
         for (key, hint) in keys {
             let _ = writeln!(

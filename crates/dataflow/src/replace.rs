@@ -162,6 +162,7 @@ impl Renumbering {
             is_built: _,
             settings: _,
             build: _,
+            git: _,
             outputs: _,
             shared_memory: _,
             line: _,

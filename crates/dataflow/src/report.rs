@@ -5,13 +5,14 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::check_graph::check_graph;
+use crate::decode::decode;
 use crate::diagnostic::{Code, Diagnostic, Finding, Findings, Severity};
 use crate::graph::Dataflow;
 use crate::read::dataflow::read_dataflow;
 use crate::read::reader::Reader;
 use crate::render::render;
 use crate::resolve::{assemble, resolve};
-use crate::source::{MAX_FILE_BYTES, SourceText, Span};
+use crate::source::SourceText;
 use crate::surroundings::Surroundings;
 use crate::tree;
 
@@ -21,6 +22,9 @@ pub struct Report {
     /// The text of the file, for messages.
     #[serde(skip)]
     pub source: SourceText,
+    /// Module files with findings, for messages.
+    #[serde(skip)]
+    pub modules: Vec<SourceText>,
     /// The graph; `None` if and only if there is an error.
     pub dataflow: Option<Dataflow>,
     /// Errors and warnings, in the order of the file.
@@ -45,6 +49,7 @@ pub fn parse(
         let diagnostics = findings.finish();
         return Report {
             source,
+            modules: Vec::new(),
             dataflow: None,
             diagnostics,
         };
@@ -64,9 +69,11 @@ pub fn parse(
             None
         }
     });
+    let modules = findings.modules().to_vec();
     let diagnostics = findings.finish();
     Report {
         source,
+        modules,
         dataflow,
         diagnostics,
     }
@@ -79,7 +86,7 @@ impl Report {
         self.diagnostics.iter().any(Diagnostic::is_error)
     }
 
-    /// Turns warnings about programs that are not built yet into errors: without them the dataflow
+    /// Turns warnings about programs that are not there into errors: without them the dataflow
     /// cannot start.
     pub fn require_programs(&mut self) {
         if self
@@ -92,6 +99,7 @@ impl Report {
         self.dataflow = None;
         for diagnostic in &mut self.diagnostics {
             match diagnostic.code {
+                Code::MissingFile => diagnostic.severity = Severity::Error,
                 Code::NotBuilt => {
                     diagnostic.severity = Severity::Error;
                     diagnostic.hint =
@@ -110,7 +118,7 @@ impl Report {
         let rendered: Vec<String> = self
             .diagnostics
             .iter()
-            .map(|diagnostic| render(diagnostic, &self.source, colour))
+            .map(|diagnostic| render(diagnostic, self.source_of(diagnostic), colour))
             .collect();
         rendered.join("\n")
     }
@@ -146,38 +154,16 @@ impl Report {
         let diagnostics = findings.finish();
         Report {
             source,
+            modules: Vec::new(),
             dataflow: None,
             diagnostics,
         }
     }
-}
 
-/// The text of `bytes`, with the reason if it cannot be used.
-fn decode(name: &str, bytes: &[u8]) -> (SourceText, Option<Finding>) {
-    if bytes.len() > MAX_FILE_BYTES {
-        let finding = Finding::without_span(
-            Code::FileTooLarge,
-            format!("the file is larger than {} MiB", MAX_FILE_BYTES >> 20),
-        )
-        .hint("a dataflow of a thousand nodes has some 200 KB: is this the right file?");
-        return (SourceText::new(name, ""), Some(finding));
+    /// The file that a finding is about.
+    fn source_of(&self, diagnostic: &Diagnostic) -> &SourceText {
+        let is_of = |source: &&SourceText| source.name() == diagnostic.file;
+        let mut sources = std::iter::once(&self.source).chain(&self.modules);
+        sources.find(is_of).unwrap_or(&self.source)
     }
-    let error = match std::str::from_utf8(bytes) {
-        Ok(text) => return (SourceText::new(name, text), None),
-        Err(error) => error,
-    };
-    let hint = match bytes {
-        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => "the file looks like UTF-16: save it as UTF-8",
-        _ if bytes.contains(&0) => "the file looks binary: is this the right file?",
-        _ => "save the file as UTF-8; it may be in Latin-1 or another old encoding",
-    };
-    let source = SourceText::new(name, String::from_utf8_lossy(bytes));
-    // Up to the error, the lossy text has the same bytes.
-    let start = error.valid_up_to();
-    let span = Span {
-        start,
-        end: start + char::REPLACEMENT_CHARACTER.len_utf8(),
-    };
-    let finding = Finding::error(Code::NotUtf8, span, "the file is not UTF-8 text").hint(hint);
-    (source, Some(finding))
 }

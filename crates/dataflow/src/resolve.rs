@@ -74,7 +74,8 @@ struct Resolver<'p> {
 impl Resolver<'_> {
     fn source(&self, input: &ParsedInput, findings: &mut Findings<'_>) -> Option<Source> {
         let (node, output) = match &input.source {
-            ParsedSource::Invalid => return None,
+            // Logs have become outputs of a node.
+            ParsedSource::Invalid | ParsedSource::Logs { .. } => return None,
             ParsedSource::Timer { period_nanos } => {
                 return Some(Source::Timer {
                     period_nanos: *period_nanos,
@@ -107,7 +108,7 @@ impl Resolver<'_> {
             node: node_index,
             output: output_index,
         };
-        check_types(input, producer, output_index, findings);
+        self.check_types(input, producer, output_index, findings);
         Some(source)
     }
 
@@ -200,40 +201,46 @@ impl Resolver<'_> {
             Some(format!("its outputs are {}", listed(names())))
         })
     }
-}
 
-fn check_types(
-    input: &ParsedInput,
-    producer: &ParsedNode,
-    output_index: usize,
-    findings: &mut Findings<'_>,
-) {
-    let output = &producer.outputs[output_index];
-    let (Some(expected), Some(sent)) = (&input.type_name, &output.type_name) else {
-        return;
-    };
-    if expected.value == sent.value {
-        return;
+    fn check_types(
+        &self,
+        input: &ParsedInput,
+        producer: &ParsedNode,
+        output_index: usize,
+        findings: &mut Findings<'_>,
+    ) {
+        let output = &producer.outputs[output_index];
+        let (Some(expected), Some(sent)) = (&input.type_name, &output.type_name) else {
+            return;
+        };
+        if expected.value == sent.value {
+            return;
+        }
+        let message = format!(
+            "the input {} expects `{}`, and the output {} sends `{}`",
+            quoted(&input.name.text),
+            expected.value,
+            quoted(&output.name.text),
+            sent.value
+        );
+        let hint = if expected.value.name() != sent.value.name() {
+            "declare the same type on both sides, or read from another output"
+        } else if expected.value.version().is_none() || sent.value.version().is_none() {
+            "only one of them has a version: write it on both sides"
+        } else {
+            "these are two versions of one type: bring both nodes to the same"
+        };
+        let is_strict = self.parsed.strict_types || expected.is_strict || sent.is_strict;
+        let finding = match is_strict {
+            true => Finding::error(Code::TypeMismatch, expected.span, message),
+            false => Finding::warning(Code::TypeMismatch, expected.span, message),
+        };
+        let finding = finding
+            .expected(format!("`{}`", sent.value))
+            .hint(hint)
+            .related(sent.span, "the output's type");
+        findings.push(finding);
     }
-    let message = format!(
-        "the input {} expects `{}`, and the output {} sends `{}`",
-        quoted(&input.name.text),
-        expected.value,
-        quoted(&output.name.text),
-        sent.value
-    );
-    let hint = if expected.value.name() != sent.value.name() {
-        "declare the same type on both sides, or read from another output"
-    } else if expected.value.version().is_none() || sent.value.version().is_none() {
-        "only one of them has a version: write it on both sides"
-    } else {
-        "these are two versions of one type: bring both nodes to the same"
-    };
-    let finding = Finding::error(Code::TypeMismatch, expected.span, message)
-        .expected(format!("`{}`", sent.value))
-        .hint(hint)
-        .related(sent.span, "the output's type");
-    findings.push(finding);
 }
 
 /// The dataflow, if every name and every program was found.
@@ -245,7 +252,9 @@ pub(crate) fn assemble(
     file_name: &str,
     line_of: impl Fn(Span) -> usize,
 ) -> Option<Dataflow> {
-    let ParsedDataflow { name, env, nodes } = parsed;
+    let ParsedDataflow {
+        name, env, nodes, ..
+    } = parsed;
     let mut assembled = Vec::with_capacity(nodes.len());
     let mut clients = Vec::with_capacity(nodes.len());
     let looked_up = sources.into_iter().zip(servers);
@@ -307,6 +316,7 @@ fn assemble_node(
         is_built,
         settings,
         build: node.build,
+        git: node.git,
         inputs: inputs.collect::<Option<_>>()?,
         outputs: outputs.collect(),
         services: services

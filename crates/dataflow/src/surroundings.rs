@@ -2,6 +2,9 @@
 
 use std::path::Path;
 
+#[cfg(doc)]
+use crate::source::MAX_FILE_BYTES;
+
 /// The parts of a host that a dataflow file refers to.
 ///
 /// [`Host`](crate::Host) is the host of this process; tests and editors can provide another.
@@ -14,6 +17,14 @@ pub trait Surroundings {
     fn names_in(&self, folder: &Path) -> Vec<String>;
     /// Whether `name`, without a slash, is a command on the PATH.
     fn has_command(&self, name: &str) -> bool;
+    /// The content of the file at `path`, cut one byte past [`MAX_FILE_BYTES`]; an error is the
+    /// reason for people. By default, no file can be read.
+    ///
+    /// # Errors
+    /// Why the file cannot be read.
+    fn read(&self, path: &Path) -> Result<Vec<u8>, String> {
+        Err(format!("{} cannot be read here", path.display()))
+    }
 }
 
 /// The kind of entry at a path.

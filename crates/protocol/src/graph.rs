@@ -12,6 +12,9 @@ use crate::{nanos, params::ParamSpec};
 /// The environment variable with the operators of a node, as JSON.
 pub const OPERATORS_VARIABLE: &str = "NERVURE_OPERATORS";
 
+/// The environment variable with the outputs that carry logs, as JSON.
+pub const LOG_OUTPUTS_VARIABLE: &str = "NERVURE_LOG_OUTPUTS";
+
 /// The settings of a node that its keeper takes from the file unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -36,6 +39,9 @@ pub struct NodeSettings {
         skip_serializing_if = "Option::is_none"
     )]
     pub health_check_timeout: Option<Duration>,
+    /// The folder in which it runs; that of the dataflow if `None`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub folder: Option<PathBuf>,
     /// Its parameters, in the order of the file.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub params: Vec<ParamSpec>,
@@ -67,6 +73,36 @@ pub enum Program {
     Dynamic,
     /// Operators of dora, all of the same kind, which one process hosts.
     Operators(Vec<OperatorSpec>),
+    /// The node that sends the lines of other nodes' stdout and stderr.
+    LogOutputs(Vec<LogOutputSpec>),
+}
+
+/// An output that carries the lines that nodes write to stdout and stderr.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogOutputSpec {
+    /// Its name.
+    pub output: String,
+    /// What it sends for each line.
+    pub form: LogForm,
+    /// The only node whose lines it carries; `None` for all nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// The node whose lines it does not carry: its reader, whose lines would come back to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub except: Option<String>,
+    /// The lowest level; `None` for all lines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_level: Option<String>,
+}
+
+/// What a line becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogForm {
+    /// The line itself, with its line break.
+    Line,
+    /// A record of dora as JSON.
+    Record,
 }
 
 /// An operator: a part of a node that gets its inputs by calls. The inputs and outputs of the node
@@ -98,8 +134,8 @@ pub enum OperatorSource {
 }
 
 impl Program {
-    /// The environment variable that a host of operators reads, with its value: the operators as
-    /// JSON. `None` for other programs.
+    /// The environment variable from which a program that belongs to Nervure reads its task as JSON,
+    /// with its value. `None` for other programs.
     ///
     /// # Panics
     /// If a path is not UTF-8; those of a dataflow file are.
@@ -109,6 +145,10 @@ impl Program {
             Self::Operators(operators) => Some((
                 OPERATORS_VARIABLE,
                 serde_json::to_string(operators).expect("operators can be written as JSON"),
+            )),
+            Self::LogOutputs(outputs) => Some((
+                LOG_OUTPUTS_VARIABLE,
+                serde_json::to_string(outputs).expect("names can be written as JSON"),
             )),
             _ => None,
         }
@@ -121,6 +161,7 @@ impl fmt::Display for Program {
             Self::Python(path) | Self::Executable(path) => path.display().fmt(f),
             Self::Command(name) => name.fmt(f),
             Self::Dynamic => "dynamic".fmt(f),
+            Self::LogOutputs(_) => "log outputs".fmt(f),
             Self::Operators(operators) => {
                 let ids: Vec<&str> = operators.iter().map(|one| one.id.as_str()).collect();
                 write!(f, "operators {}", ids.join(", "))

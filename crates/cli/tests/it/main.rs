@@ -13,6 +13,7 @@ mod inspect;
 mod joined;
 mod link;
 mod lint;
+mod log_outputs;
 mod nodes;
 mod observer;
 mod on_failure;

@@ -24,6 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some("frames") => frames(),
         Some("frame-sink") => frame_sink(),
         Some("sink") => sink(number(1)?),
+        Some("texts") => texts(),
         Some("doomed-sink") => doomed_sink(number(1)?, || std::process::abort()),
         Some("failing-sink") => doomed_sink(number(1)?, || Err("as requested".into())),
         Some("relay") => relay(),
@@ -161,6 +162,17 @@ fn sink(pause_millis: u64) -> Result<(), Box<dyn Error>> {
     while let Some(event) = node.next() {
         print_event(&event)?;
         sleep(Duration::from_millis(pause_millis));
+    }
+    Ok(())
+}
+
+/// Prints the texts that it receives.
+fn texts() -> Result<(), Box<dyn Error>> {
+    let mut node = Node::connect()?;
+    while let Some(event) = node.next() {
+        if let Event::Input { id, sample } = &event {
+            println!("{id} {}", sample.text()?.trim_end());
+        }
     }
     Ok(())
 }

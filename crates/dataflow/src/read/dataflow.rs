@@ -1,15 +1,18 @@
 //! Reads the keys of the dataflow itself.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::environment::read_environment;
+use super::log_outputs::add_log_outputs;
 use super::map::read_keys;
-use super::node::{Host, read_node};
+use super::module::{node_list, read_nodes};
+use super::node::Host;
 use super::program::ProgramLocator;
-use super::reader::{Reader, wrong_type};
+use super::reader::Reader;
 use super::variables::Variables;
 use crate::diagnostic::{Code, Finding};
-use crate::keys::{DATAFLOW, FORMAT_VERSION, Shape};
+use crate::keys::{DATAFLOW, FORMAT_VERSION};
 use crate::parsed::ParsedDataflow;
 use crate::surroundings::Surroundings;
 use crate::tree::{Kind, Value};
@@ -37,9 +40,12 @@ pub(crate) fn read_dataflow(
         .value("nodes")
         .map_or(&[][..], |value| node_list(reader, value));
     let host = Host {
-        variables: Variables { surroundings },
+        variables: Variables {
+            surroundings,
+            params: BTreeMap::new(),
+        },
         programs: ProgramLocator {
-            directory,
+            directory: directory.into(),
             surroundings,
             builder: nodes.iter().find_map(id_of_builder),
         },
@@ -48,11 +54,17 @@ pub(crate) fn read_dataflow(
         .value_if_any("env")
         .map(|value| read_environment(reader, &host.variables, value))
         .unwrap_or_default();
-    let nodes = nodes
-        .iter()
-        .filter_map(|node| read_node(reader, &host, node))
-        .collect();
-    Some(ParsedDataflow { name, env, nodes })
+    let mut nodes = read_nodes(reader, &host, nodes, 0).nodes;
+    add_log_outputs(reader, &mut nodes);
+    let strict_types = keys
+        .value("strict_types")
+        .and_then(|value| reader.boolean(value));
+    Some(ParsedDataflow {
+        name,
+        env,
+        nodes,
+        strict_types: strict_types.unwrap_or(false),
+    })
 }
 
 fn check_format_version(reader: &mut Reader<'_>, value: &Value) {
@@ -70,25 +82,6 @@ fn check_format_version(reader: &mut Reader<'_>, value: &Value) {
         }
     };
     reader.report(finding.expected(FORMAT_VERSION.to_string()));
-}
-
-fn node_list<'t>(reader: &mut Reader<'_>, value: &'t Value) -> &'t [Value] {
-    let Kind::List(items) = &value.kind else {
-        let finding = wrong_type(value, Shape::Nodes.describe());
-        reader.report(match &value.kind {
-            Kind::Map(_) => {
-                finding.hint("write each node as `- id: camera`, followed by its other keys")
-            }
-            _ => finding,
-        });
-        return &[];
-    };
-    if items.is_empty() {
-        let message = "the dataflow has no nodes";
-        let finding = Finding::error(Code::InvalidValue, value.span, message);
-        reader.report(finding.expected("at least one node"));
-    }
-    items
 }
 
 /// The id of `node`, if it has a `build`.

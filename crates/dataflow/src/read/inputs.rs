@@ -1,9 +1,11 @@
 //! Reads the inputs of a node.
 
+use std::time::Duration;
+
 use nervure_protocol::wiring::MAX_NODE_INPUTS;
 
 use super::map::{Keys, read_entries, read_keys};
-use super::reader::{Reader, wrong_type};
+use super::reader::{MIN_INTERVAL, Reader, wrong_type};
 use super::sources::read_source;
 use super::types::{assign_types, has_ports_elsewhere, read_type, read_types};
 use crate::diagnostic::{Code, Finding};
@@ -95,6 +97,7 @@ fn read_long_input(reader: &mut Reader<'_>, name: &Text, value: &Value) -> Optio
         read_queue(reader, &keys)
     };
     let source_span = text.map_or(value.span, |text| text.span);
+    let expect_every = read_expect_every(reader, &keys, &source);
     Some(ParsedInput {
         name: name.clone(),
         source,
@@ -102,13 +105,56 @@ fn read_long_input(reader: &mut Reader<'_>, name: &Text, value: &Value) -> Optio
         type_name: keys
             .value("type")
             .and_then(|value| read_type(reader, value)),
-        expect_every: keys
-            .value("expect_every")
-            .and_then(|value| reader.interval(value)),
+        expect_every,
         policy_span: keys
             .value("queue_policy")
             .map_or(source_span, |policy| policy.span),
     })
+}
+
+/// `expect_every`, or dora's `input_timeout`.
+fn read_expect_every(
+    reader: &mut Reader<'_>,
+    keys: &Keys<'_>,
+    source: &ParsedSource,
+) -> Option<Duration> {
+    let own = keys
+        .value("expect_every")
+        .and_then(|value| reader.interval(value));
+    let Some(timeout) = keys.entry("input_timeout") else {
+        return own;
+    };
+    let duration = reader.duration(&timeout.value);
+    if let Some(own) = keys.entry("expect_every") {
+        let message = "`input_timeout` is `expect_every` in dora's words";
+        let finding = Finding::error(Code::ConflictingKeys, timeout.key.span, message);
+        reader.report(
+            finding
+                .hint("remove one of them")
+                .related(own.key.span, "here too"),
+        );
+    }
+    let has_effect = !matches!(source, ParsedSource::Timer { .. });
+    if INPUT
+        .find("input_timeout")
+        .is_some_and(|key| reader.is_first_use(key))
+    {
+        let message = match has_effect {
+            true => {
+                "`input_timeout` acts as `expect_every`: the node receives `STALE`, and the input stays open"
+            }
+            false => "`input_timeout` has no effect: ticks are the node's own",
+        };
+        reader.report(Finding::warning(
+            Code::UselessKey,
+            timeout.key.span,
+            message,
+        ));
+    }
+    // dora accepts 0, which means at once; the shortest interval is as good.
+    own.or(duration
+        .filter(|_| has_effect)
+        .map(|duration| duration.max(MIN_INTERVAL)))
 }
 
 fn read_queue(reader: &mut Reader<'_>, keys: &Keys<'_>) -> InputQueue {

@@ -80,6 +80,12 @@ pub(crate) fn read_keys<'t>(
                 reader.report(refused_key(Code::LaterKey, reason, &entry.key, hint));
                 keys.refused.push(key.name);
             }
+            Status::Ignored(reason) => {
+                if reader.is_first_use(key) {
+                    let message = format!("{} is ignored: {reason}", quoted(&entry.key.text));
+                    reader.report(Finding::warning(Code::IgnoredKey, entry.key.span, message));
+                }
+            }
             Status::Unsupported(hint) => {
                 let reason = "is not supported";
                 reader.report(refused_key(Code::UnsupportedKey, reason, &entry.key, hint));

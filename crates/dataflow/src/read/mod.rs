@@ -5,10 +5,13 @@
 
 pub(crate) mod dataflow;
 mod environment;
+mod git;
 mod inputs;
 pub(crate) mod json;
 mod last_values;
+mod log_outputs;
 mod map;
+mod module;
 mod node;
 mod operators;
 mod outputs;

@@ -1,28 +1,32 @@
 //! Reads the keys of a node.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use nervure_protocol::graph::{DeadlineSpec, NodeSettings, Ready};
 use nervure_protocol::nearest;
 
 use super::environment::read_environment;
+use super::git::read_git;
 use super::inputs::read_inputs;
 use super::last_values::read_last_values;
+use super::log_outputs::read_log_outputs;
 use super::map::{Keys, read_keys};
 use super::operators::{ProgramAndPorts, read_operators};
 use super::outputs::read_outputs;
 use super::params::read_params;
 use super::program::{ProgramLocator, read_arguments, read_build, read_program};
-use super::reader::Reader;
+use super::reader::{Reader, wrong_type};
 use super::restart::read_restart;
 use super::scheduling::{read_processors, read_scheduling};
 use super::services::{read_clients, read_services};
 use super::variables::Variables;
 use crate::diagnostic::{Code, Finding};
-use crate::keys::{LOOP, NODE, READY, Shape};
+use crate::keys::{CUSTOM, DEPLOY, LOOP, NODE, READY, Shape};
 use crate::parsed::{ParsedInput, ParsedNode};
 use crate::quote::{listed, quoted};
-use crate::tree::{Text, Value};
+use crate::surroundings;
+use crate::tree::{Entry, Kind, Text, Value};
 
 /// Ids that begin the names of timers.
 const RESERVED_IDS: &[&str] = &["nervure", "dora"];
@@ -43,7 +47,30 @@ pub(super) fn read_node(
     value: &Value,
 ) -> Option<ParsedNode> {
     let hint = "write each node as `- id: camera`, followed by its other keys";
-    let keys = read_keys(reader, value, &NODE, Some(hint))?;
+    let flattened = flatten_custom(value);
+    let keys = read_keys(
+        reader,
+        flattened.as_ref().unwrap_or(value),
+        &NODE,
+        Some(hint),
+    )?;
+    if let Some(custom) = keys.value("custom") {
+        reader.report(wrong_type(custom, Shape::Map(&CUSTOM).describe()));
+    }
+    let git = read_git(reader, &host.programs.directory, &keys);
+    let deployed = keys
+        .value_if_any("deploy")
+        .and_then(|value| read_folder(reader, host, value));
+    let folder = git.as_ref().map(|git| git.folder.clone()).or(deployed);
+    let host = &Host {
+        variables: host.variables.clone(),
+        programs: ProgramLocator {
+            directory: folder
+                .as_deref()
+                .map_or_else(|| host.programs.directory.clone(), Into::into),
+            ..host.programs.clone()
+        },
+    };
     let id = keys
         .value("id")
         .and_then(|value| reader.name(value, "node id"));
@@ -63,9 +90,11 @@ pub(super) fn read_node(
         program: code.program,
         settings: NodeSettings::default(),
         build: code.build,
+        git,
         inputs: code.inputs,
         inputs_complete: code.inputs_complete,
         outputs: code.outputs,
+        log_outputs: code.log_outputs,
         outputs_complete: code.outputs_complete,
         services,
         services_complete,
@@ -77,6 +106,7 @@ pub(super) fn read_node(
         single_operator: code.single,
     };
     node.settings = read_settings(reader, host, &keys, &node);
+    node.settings.folder.clone_from(&folder);
     if let (false, Some(entry)) = (may_connect(&node), keys.entry("startup_timeout")) {
         let message =
             "`startup_timeout` has no effect: a node without inputs and outputs never connects";
@@ -86,10 +116,59 @@ pub(super) fn read_node(
     Some(node)
 }
 
+/// A node with the keys of its `custom` among its own, as in dora since 0.3.
+fn flatten_custom(value: &Value) -> Option<Value> {
+    let Kind::Map(entries) = &value.kind else {
+        return None;
+    };
+    let is_custom =
+        |entry: &&Entry| entry.key.text == "custom" && matches!(entry.value.kind, Kind::Map(_));
+    let Kind::Map(inner) = &entries.iter().find(is_custom)?.value.kind else {
+        return None;
+    };
+    let mut flat: Vec<Entry> = entries
+        .iter()
+        .filter(|entry| !is_custom(entry))
+        .cloned()
+        .collect();
+    flat.extend(inner.iter().cloned().map(|mut entry| {
+        entry.key.text = match entry.key.text.as_str() {
+            "source" => "path".to_owned(),
+            "envs" => "env".to_owned(),
+            _ => entry.key.text,
+        };
+        entry
+    }));
+    Some(Value {
+        kind: Kind::Map(flat),
+        ..*value
+    })
+}
+
+/// The working directory of a node that `deploy` names, if it exists on this host.
+fn read_folder(reader: &mut Reader<'_>, host: &Host<'_>, value: &Value) -> Option<PathBuf> {
+    let keys = read_keys(reader, value, &DEPLOY, None)?;
+    let path = reader.text(keys.value("working_dir")?, Shape::Path)?;
+    let folder = host.programs.directory.join(&path.text);
+    if host.programs.surroundings.entry(&folder) == surroundings::Entry::Folder {
+        return Some(folder);
+    }
+    let message = format!(
+        "there is no folder {}: the node runs in the folder of this file",
+        quoted(&folder.display().to_string())
+    );
+    reader.report(
+        Finding::warning(Code::UselessKey, path.span, message)
+            .hint("`working_dir` is relative to this file"),
+    );
+    None
+}
+
 /// The program of a node without operators, with its inputs and outputs.
 fn own_program(reader: &mut Reader<'_>, host: &Host<'_>, keys: &Keys<'_>) -> ProgramAndPorts {
     let (inputs, inputs_complete) = read_inputs(reader, keys);
-    let (outputs, outputs_complete) = read_outputs(reader, keys);
+    let (mut outputs, outputs_complete) = read_outputs(reader, keys);
+    let log_outputs = read_log_outputs(reader, keys, &mut outputs);
     ProgramAndPorts {
         program: read_program(reader, &host.programs, keys),
         build: keys
@@ -97,6 +176,7 @@ fn own_program(reader: &mut Reader<'_>, host: &Host<'_>, keys: &Keys<'_>) -> Pro
             .and_then(|value| read_build(reader, value)),
         inputs,
         outputs,
+        log_outputs,
         inputs_complete,
         outputs_complete,
         single: None,
@@ -139,6 +219,7 @@ fn read_settings(
             .map(|value| read_scheduling(reader, value))
             .unwrap_or_default(),
         ready: read_ready(reader, keys),
+        folder: None,
         loop_deadline: keys
             .value("loop")
             .and_then(|value| read_loop_deadline(reader, value, node)),

@@ -5,13 +5,14 @@ use std::collections::HashMap;
 use nervure_protocol::graph::{OperatorSource, OperatorSpec, Program};
 
 use super::inputs::read_inputs;
+use super::log_outputs::read_log_outputs;
 use super::map::{Keys, duplicate_name, read_keys};
 use super::outputs::read_outputs;
 use super::program::{ProgramLocator, read_build};
 use super::reader::{Reader, wrong_type};
 use crate::diagnostic::{Code, Finding};
 use crate::keys::{OPERATOR, PYTHON_SOURCE, Shape};
-use crate::parsed::{LocatedProgram, ParsedInput, ParsedOutput};
+use crate::parsed::{LocatedProgram, ParsedInput, ParsedLogOutput, ParsedOutput};
 use crate::quote::quoted;
 use crate::source::Span;
 use crate::tree::{Kind, Text, Value};
@@ -40,6 +41,7 @@ pub(super) struct ProgramAndPorts {
     pub build: Option<String>,
     pub inputs: Vec<ParsedInput>,
     pub outputs: Vec<ParsedOutput>,
+    pub log_outputs: Vec<ParsedLogOutput>,
     /// Whether all of the inputs could be read.
     pub inputs_complete: bool,
     /// Whether all of the outputs could be read.
@@ -82,6 +84,7 @@ pub(super) fn read_operators(
         build: None,
         inputs: Vec::new(),
         outputs: Vec::new(),
+        log_outputs: Vec::new(),
         inputs_complete: !values.is_empty(),
         outputs_complete: !values.is_empty(),
         single: None,
@@ -158,7 +161,8 @@ fn read_operator(
         all.single = Some(id.text.clone());
     }
     let (inputs, inputs_complete) = read_inputs(reader, &keys);
-    let (outputs, outputs_complete) = read_outputs(reader, &keys);
+    let (mut outputs, outputs_complete) = read_outputs(reader, &keys);
+    let log_outputs = read_log_outputs(reader, &keys, &mut outputs);
     all.inputs_complete &= inputs_complete;
     all.outputs_complete &= outputs_complete;
     let build = keys
@@ -192,6 +196,14 @@ fn read_operator(
         .extend(outputs.into_iter().map(|output| ParsedOutput {
             name: of_node(output.name),
             ..output
+        }));
+    all.log_outputs
+        .extend(log_outputs.into_iter().map(|log| ParsedLogOutput {
+            output: ParsedOutput {
+                name: of_node(log.output.name),
+                ..log.output
+            },
+            ..log
         }));
     Some(operator)
 }

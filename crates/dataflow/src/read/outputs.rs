@@ -102,7 +102,7 @@ fn read_long_output(reader: &mut Reader<'_>, name: &Text, value: &Value) -> Opti
     })
 }
 
-fn plain_output(name: Text) -> ParsedOutput {
+pub(super) fn plain_output(name: Text) -> ParsedOutput {
     ParsedOutput {
         name,
         history: 0,

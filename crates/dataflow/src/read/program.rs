@@ -1,5 +1,6 @@
 //! Reads what a node runs: `path` and `args`.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use nervure_protocol::graph::Program;
@@ -8,7 +9,7 @@ use nervure_protocol::nearest;
 use super::map::Keys;
 use super::reader::{Reader, wrong_type};
 use super::variables::Variables;
-use crate::diagnostic::{Code, Finding};
+use crate::diagnostic::{Code, Finding, Severity};
 use crate::keys::Shape;
 use crate::parsed::LocatedProgram;
 use crate::quote::{is_invisible, quoted};
@@ -35,9 +36,10 @@ const PROCESS_KEYS: [&str; 12] = [
 ];
 
 /// Looks for programs on the host.
+#[derive(Clone)]
 pub(super) struct ProgramLocator<'h> {
-    /// The folder of the file, to which paths are relative.
-    pub directory: &'h Path,
+    /// The folder of the file or of the node, to which paths are relative.
+    pub directory: Cow<'h, Path>,
     pub surroundings: &'h dyn Surroundings,
     /// The id of the first node with a `build`.
     pub builder: Option<String>,
@@ -57,7 +59,9 @@ pub(super) fn read_program(
         reader.report(finding);
         return None;
     }
-    let has_build = keys.value_if_any("build").is_some();
+    let has_build = ["build", "git"]
+        .iter()
+        .any(|key| keys.value_if_any(key).is_some());
     locator.locate(reader, &path, has_build)
 }
 
@@ -235,9 +239,13 @@ impl ProgramLocator<'_> {
             }
             Entry::File { .. } => reader.report(not_executable(path)),
             Entry::Folder => reader.report(is_a_folder(path)),
-            Entry::Missing => {
-                reader.report_with(|| self.missing_program(path, &file, may_be_command));
+            Entry::Missing if self.report_missing(reader, path, &file, may_be_command) => {
+                return Some(LocatedProgram {
+                    program: if may_be_command { command() } else { program },
+                    is_built: false,
+                });
             }
+            Entry::Missing => {}
         }
         None
     }
@@ -286,10 +294,36 @@ impl ProgramLocator<'_> {
                 reader.report(not_built(&named));
                 return Some((file, false));
             }
-            Entry::Missing => reader.report_with(|| self.missing_program(&named, &file, false)),
+            Entry::Missing if self.report_missing(reader, &named, &file, false) => {
+                return Some((file, false));
+            }
+            Entry::Missing => {}
             Entry::Folder => reader.report(is_a_folder(path)),
         }
         None
+    }
+
+    /// Reports a program that does not exist: an error if there is one with a similar name. If not,
+    /// a warning, because a file can be checked where its programs are not installed; true.
+    fn report_missing(
+        &self,
+        reader: &mut Reader<'_>,
+        path: &Text,
+        file: &Path,
+        may_be_command: bool,
+    ) -> bool {
+        // A finding that is only counted needs no search.
+        if reader.is_full() {
+            reader.report(Finding::warning(Code::MissingFile, path.span, ""));
+            return true;
+        }
+        let mut finding = self.missing_program(path, file, may_be_command);
+        let may_be_elsewhere = finding.suggestion.is_none();
+        if may_be_elsewhere {
+            finding.severity = Severity::Warning;
+        }
+        reader.report(finding);
+        may_be_elsewhere
     }
 
     fn missing_program(&self, path: &Text, file: &Path, may_be_command: bool) -> Finding {

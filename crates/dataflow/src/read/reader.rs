@@ -1,12 +1,13 @@
 //! Reads values of one type out of the tree, and reports values of another.
 
+use std::collections::HashSet;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use nervure_protocol::nearest;
 
-use crate::diagnostic::{Code, Finding, Findings};
-use crate::keys::Shape;
+use crate::diagnostic::{Code, Finding, Findings, ModuleFindings};
+use crate::keys::{Key, Shape};
 use crate::name::{
     NAME_GRAMMAR, PORT_NAME_GRAMMAR, check_name, check_port_name, repair_name, repair_port_name,
 };
@@ -15,21 +16,36 @@ use crate::tree::{Kind, Text, Value};
 use crate::unit::{self, UnitError};
 
 /// Shortest interval within which a node can act: a wake-up costs about 20 microseconds.
-const MIN_INTERVAL: Duration = Duration::from_micros(100);
+pub(super) const MIN_INTERVAL: Duration = Duration::from_micros(100);
 
 /// Reads values; whatever is wrong with one becomes a finding.
 pub(crate) struct Reader<'a> {
     findings: Findings<'a>,
+    /// Keys of which a warning was reported.
+    warned: HashSet<*const Key>,
 }
 
 impl<'a> Reader<'a> {
     pub fn new(findings: Findings<'a>) -> Self {
-        Self { findings }
+        Self {
+            findings,
+            warned: HashSet::new(),
+        }
     }
 
     /// The findings so far, for the steps that follow.
     pub fn into_findings(self) -> Findings<'a> {
         self.findings
+    }
+
+    /// Adds the findings about a module file.
+    pub fn absorb(&mut self, module: ModuleFindings) {
+        self.findings.absorb(module);
+    }
+
+    /// The name of the file, as the user wrote it.
+    pub fn file_name(&self) -> &'a str {
+        self.findings.file_name()
     }
 
     pub fn report(&mut self, finding: Finding) {
@@ -39,6 +55,17 @@ impl<'a> Reader<'a> {
     /// Reports an error whose hint is costly to find; see [`Findings::push_error_with`].
     pub fn report_with(&mut self, error: impl FnOnce() -> Finding) {
         self.findings.push_error_with(error);
+    }
+
+    /// Whether this is the first call with `key`: a file has one warning for each key, not for each
+    /// use.
+    pub fn is_first_use(&mut self, key: &'static Key) -> bool {
+        self.warned.insert(std::ptr::from_ref(key))
+    }
+
+    /// Whether further findings are only counted.
+    pub fn is_full(&self) -> bool {
+        self.findings.is_full()
     }
 
     /// Number of errors so far.

@@ -1,10 +1,12 @@
 //! Reads the source of an input: `node/output`, or a timer.
 
+use nervure_protocol::nearest;
+
 use super::reader::Reader;
 use crate::diagnostic::{Code, Finding};
-use crate::keys::Shape;
+use crate::keys::{LOG_LEVELS, Shape};
 use crate::parsed::ParsedSource;
-use crate::quote::shown;
+use crate::quote::{quoted, shown};
 use crate::source::Span;
 use crate::timer::parse_timer;
 use crate::tree::Text;
@@ -12,6 +14,9 @@ use crate::tree::Text;
 pub(super) fn read_source(reader: &mut Reader<'_>, text: &Text) -> ParsedSource {
     let (node, output) = text.text.split_once('/').unwrap_or((&text.text, ""));
     match (node, output) {
+        ("nervure" | "dora", rest) if rest == "logs" || rest.starts_with("logs/") => {
+            read_logs(reader, text, rest.strip_prefix("logs/").unwrap_or(""))
+        }
         ("nervure" | "dora", rest) => {
             let rest: Vec<&str> = rest.splitn(2, '/').collect();
             match parse_built_in(text, &rest) {
@@ -33,6 +38,32 @@ pub(super) fn read_source(reader: &mut Reader<'_>, text: &Text) -> ParsedSource 
         }
         (node, output) => read_output_source(reader, text, node, output),
     }
+}
+
+/// The source `nervure/logs`; `filter` is `LEVEL` or `LEVEL/NODE`, if anything follows.
+fn read_logs(reader: &mut Reader<'_>, text: &Text, filter: &str) -> ParsedSource {
+    let (level, node) = filter.split_once('/').unwrap_or((filter, ""));
+    let min_level = LOG_LEVELS
+        .iter()
+        .copied()
+        .find(|known| known.eq_ignore_ascii_case(level));
+    if min_level.is_none() && !level.is_empty() {
+        let message = format!("{} is not a level of logs", quoted(level));
+        let finding = invalid_source(text, &message);
+        let near = nearest(level, LOG_LEVELS.iter().copied());
+        let suggestion = near.map(|near| text.text.replacen(level, near, 1));
+        return invalid(
+            reader,
+            finding.nearest(suggestion.as_deref(), || {
+                Some(format!("the levels are {}", LOG_LEVELS.join(", ")))
+            }),
+        );
+    }
+    let node = (!node.is_empty()).then(|| Text {
+        span: text.span,
+        text: node.to_owned(),
+    });
+    ParsedSource::Logs { min_level, node }
 }
 
 fn invalid(reader: &mut Reader<'_>, finding: Finding) -> ParsedSource {
@@ -77,12 +108,6 @@ fn parse_built_in(text: &Text, rest: &[&str]) -> Result<u64, Box<Finding>> {
     let timer = match rest {
         ["timer", timer] => timer,
         ["timer"] => "",
-        ["logs", ..] => {
-            let finding = invalid_source(text, "logs are not a source");
-            return Err(Box::new(
-                finding.hint("`nervure run` shows the logs of all nodes"),
-            ));
-        }
         _ => {
             let finding = invalid_source(text, "there is no such source");
             return Err(Box::new(

@@ -8,17 +8,22 @@ use super::map::{Keys, read_entries};
 use super::reader::Reader;
 use crate::diagnostic::{Code, Finding};
 use crate::keys::{OTHER_KINDS_OF_NODES, Shape};
-use crate::name::TypeName;
-use crate::parsed::Spanned;
+use crate::parsed::DeclaredType;
 use crate::quote::quoted;
 use crate::tree::{Text, Value};
 
-pub(super) fn read_type(reader: &mut Reader<'_>, value: &Value) -> Option<Spanned<TypeName>> {
+/// The type in `type`.
+pub(super) fn read_type(reader: &mut Reader<'_>, value: &Value) -> Option<DeclaredType> {
+    read_declared(reader, value, true)
+}
+
+fn read_declared(reader: &mut Reader<'_>, value: &Value, is_strict: bool) -> Option<DeclaredType> {
     let text = reader.text(value, Shape::Type)?;
     match text.text.parse() {
-        Ok(type_name) => Some(Spanned {
+        Ok(value) => Some(DeclaredType {
             span: text.span,
-            value: type_name,
+            value,
+            is_strict,
         }),
         Err(message) => {
             let finding = Finding::error(Code::InvalidValue, text.span, message);
@@ -29,20 +34,25 @@ pub(super) fn read_type(reader: &mut Reader<'_>, value: &Value) -> Option<Spanne
 }
 
 /// Types by the name of an input or output: `input_types` or `output_types`.
-pub(super) fn read_types(reader: &mut Reader<'_>, value: &Value) -> Vec<(Text, Spanned<TypeName>)> {
+pub(super) fn read_types(reader: &mut Reader<'_>, value: &Value) -> Vec<(Text, DeclaredType)> {
     let entries =
         read_entries(reader, value, Shape::Types, Code::DuplicateKey, "name").unwrap_or_default();
     entries
         .iter()
-        .filter_map(|entry| Some((entry.key.clone(), read_type(reader, &entry.value)?)))
+        .filter_map(|entry| {
+            Some((
+                entry.key.clone(),
+                read_declared(reader, &entry.value, false)?,
+            ))
+        })
         .collect()
 }
 
 /// Gives each port its type from `types`; `what` is "input" or "output".
 pub(super) fn assign_types(
     reader: &mut Reader<'_>,
-    ports: Vec<(&Text, &mut Option<Spanned<TypeName>>)>,
-    types: Vec<(Text, Spanned<TypeName>)>,
+    ports: Vec<(&Text, &mut Option<DeclaredType>)>,
+    types: Vec<(Text, DeclaredType)>,
     what: &str,
 ) {
     let mut ports: BTreeMap<&str, _> = ports
@@ -74,12 +84,7 @@ fn unknown_port<'p>(name: &Text, ports: impl Iterator<Item = &'p str>, what: &st
     })
 }
 
-fn two_types(
-    name: &Text,
-    first: &Spanned<TypeName>,
-    second: &Spanned<TypeName>,
-    what: &str,
-) -> Finding {
+fn two_types(name: &Text, first: &DeclaredType, second: &DeclaredType, what: &str) -> Finding {
     let message = format!(
         "the {what} {} has two types, `{}` and `{}`",
         quoted(&name.text),

@@ -1,5 +1,7 @@
 //! Fills the host's environment variables into `env`, `args` and `params`.
 
+use std::collections::BTreeMap;
+
 use super::reader::Reader;
 use crate::diagnostic::{Code, Finding};
 use crate::quote::{is_invisible, quoted};
@@ -18,8 +20,11 @@ pub(crate) enum FilledType {
 }
 
 /// The host's environment variables.
+#[derive(Clone)]
 pub(crate) struct Variables<'h> {
     pub surroundings: &'h dyn Surroundings,
+    /// Parameters of the module that a node belongs to: `${_param.name}`, or `$PARAM_NAME`.
+    pub params: BTreeMap<String, String>,
 }
 
 impl Variables<'_> {
@@ -31,7 +36,13 @@ impl Variables<'_> {
             reader.report(finding.hint("write `${NAME}`, or `$$` for a dollar"));
             return None;
         }
-        let look_up = |name: &str| self.surroundings.variable(name).map(Some).ok_or(());
+        let look_up = |name: &str| {
+            let param = self.params.get(name).cloned();
+            param
+                .or_else(|| self.surroundings.variable(name))
+                .map(Some)
+                .ok_or(())
+        };
         match shellexpand::env_with_context(text, look_up) {
             Ok(filled) => Some(filled.into_owned()),
             Err(error) => {

@@ -19,16 +19,61 @@ const FILES: &[(&str, bool)] = &[
     ("/robot/libs/libplanner.so", false),
 ];
 
+const MODULES: &[(&str, &str)] = &[
+    ("/robot/modules/transform.yml", TRANSFORM),
+    ("/robot/modules/../modules/inner.yml", INNER),
+    ("/robot/modules/endless.yml", ENDLESS),
+    ("/robot/modules/wrong.yml", WRONG),
+];
+
+const TRANSFORM: &str = "
+module: {name: transform, inputs: [raw], inputs_optional: [extra], outputs: [result]}
+build: pip install transform
+nodes:
+  - id: double
+    path: ../camera.py
+    args: --gain ${_param.gain}
+    inputs: {data: _mod/raw, extra: _mod/extra}
+    outputs: [doubled]
+  - id: filter
+    module: ../modules/inner.yml
+    inputs: {data: double/doubled}
+  - {id: last, path: sh, inputs: {data: filter/filtered}, outputs: [result]}
+";
+
+const INNER: &str = "
+module: {name: inner, inputs: [data], outputs: [filtered]}
+nodes:
+  - id: op
+    operator: {python: ../camera.py, inputs: {data: _mod/data}, outputs: [filtered]}
+";
+
+const ENDLESS: &str = "
+module: {name: endless}
+nodes: [{id: again, module: endless.yml}]
+";
+
+const WRONG: &str = "
+module: {name: wrong, outputs: [a]}
+nodes: [{id: x, pth: sh}]
+";
+
 impl Surroundings for FakeHost {
     fn variable(&self, name: &str) -> Option<String> {
         (name == "HOME").then(|| "/home/robot".to_owned())
     }
 
     fn entry(&self, path: &Path) -> Entry {
-        let path: std::path::PathBuf = path
+        let path = path
             .components()
-            .filter(|part| part.as_os_str() != ".")
-            .collect();
+            .fold(std::path::PathBuf::new(), |mut path, part| {
+                match part.as_os_str().to_str() {
+                    Some(".") => {}
+                    Some("..") => drop(path.pop()),
+                    _ => path.push(part),
+                }
+                path
+            });
         if path == Path::new(DIRECTORY) || path == Path::new("/robot/models") {
             return Entry::Folder;
         }
@@ -43,6 +88,12 @@ impl Surroundings for FakeHost {
             .iter()
             .filter_map(|(name, _)| Path::new(name).strip_prefix(folder).ok());
         inside.map(|name| name.display().to_string()).collect()
+    }
+
+    fn read(&self, path: &Path) -> Result<Vec<u8>, String> {
+        let module = MODULES.iter().find(|(name, _)| Path::new(name) == path);
+        let module = module.ok_or("there is no such file")?;
+        Ok(module.1.as_bytes().to_vec())
     }
 
     fn has_command(&self, name: &str) -> bool {

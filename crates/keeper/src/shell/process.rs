@@ -70,6 +70,7 @@ pub fn start(
     group: Option<BorrowedFd<'_>>,
     mark: &str,
 ) -> Result<Started, NotStarted> {
+    let folder = node.settings.folder.as_deref().unwrap_or(&plan.folder);
     let words = program::words(&node.program, &node.settings.env)?;
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]);
@@ -94,7 +95,7 @@ pub fn start(
     }
     command
         .args(&node.settings.args)
-        .current_dir(&plan.folder)
+        .current_dir(folder)
         .envs(&node.settings.env)
         .envs(node.program.environment())
         .env(CONTROL_FD_VARIABLE, control.as_raw_fd().to_string())
@@ -125,7 +126,7 @@ pub fn start(
         None if error.kind() == io::ErrorKind::WouldBlock => NotStarted::Short(Shortage::Processes),
         step => match Shortage::of(&error).filter(|_| step.is_none()) {
             Some(shortage) => NotStarted::Short(shortage),
-            None => explain(&error, node, &command, &plan.folder).into(),
+            None => explain(&error, node, &command, folder).into(),
         },
     })?;
     let pid = Pid::from_child(&child);

@@ -17,6 +17,9 @@ const OPERATORS_MODULE: &str = "nervure.operators";
 /// The command of this program that hosts operators in shared libraries.
 const OPERATORS_COMMAND: &str = "__operators";
 
+/// The command of this program that sends logs.
+const LOG_OUTPUTS_COMMAND: &str = "__log-outputs";
+
 /// The command line of a program of a node with the environment variables `own` of the file, without
 /// the node's arguments.
 ///
@@ -27,18 +30,21 @@ pub fn words(program: &Program, own: &BTreeMap<String, String>) -> Result<Vec<Os
         Program::Python(script) => vec![python(own)?.into(), script.into()],
         Program::Executable(file) => vec![file.into()],
         Program::Command(name) => vec![name.into()],
+        Program::LogOutputs(_) => own_command(LOG_OUTPUTS_COMMAND)?,
         Program::Dynamic => return Err("its keeper does not start it".to_owned()),
         Program::Operators(operators) if is_run_by_python(program) => vec![
             operators_python(operators, own)?.into(),
             "-m".into(),
             OPERATORS_MODULE.into(),
         ],
-        Program::Operators(_) => {
-            let command = env::current_exe();
-            let command = command.map_err(|error| format!("cannot find `nervure`: {error}"))?;
-            vec![command.into(), OPERATORS_COMMAND.into()]
-        }
+        Program::Operators(_) => own_command(OPERATORS_COMMAND)?,
     })
+}
+
+/// A command of `nervure`, which is also the program of the keeper.
+fn own_command(command: &str) -> Result<Vec<OsString>, String> {
+    let program = env::current_exe().map_err(|error| format!("cannot find `nervure`: {error}"))?;
+    Ok(vec![program.into(), command.into()])
 }
 
 /// Whether a Python runs the program.

@@ -111,7 +111,13 @@ impl Requests {
             program: plan.program.clone(),
             args: plan.settings.args.clone(),
             env: plan.settings.env.clone(),
-            folder: graph.plan().folder.display().to_string(),
+            folder: plan
+                .settings
+                .folder
+                .as_ref()
+                .unwrap_or(&graph.plan().folder)
+                .display()
+                .to_string(),
         };
         turn.reply(client, keeper_to_cli::Message::Attached(attached));
         Ok(())

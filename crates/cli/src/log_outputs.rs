@@ -1,0 +1,325 @@
+//! The node that sends what other nodes write to stdout and stderr: `send_stdout_as`, `send_logs_as`
+//! and `nervure/logs` of a dataflow file. A keeper starts it.
+//!
+//! It follows the keeper's log like `nervure logs --follow`, so that the lines of any program reach
+//! a dataflow, whatever language it is written in.
+
+use std::{
+    collections::HashSet,
+    process::ExitCode,
+    sync::mpsc::{Sender, channel},
+    thread,
+    time::{Duration, Instant},
+};
+
+use nervure_node::{
+    Event, Node, Publisher,
+    running::{self, Connection, ConnectionError},
+};
+use nervure_protocol::{
+    cli_to_keeper::{self, Watch},
+    graph::{LOG_OUTPUTS_VARIABLE, LogForm, LogOutputSpec},
+    keeper_to_cli,
+    keeper_to_run::{LogRecord, Message},
+};
+use rustix::process::getppid;
+use serde_json::{Map, Value, json};
+
+use crate::{failure::Failure, format};
+
+/// The stream of records of the keeper about a node, which the node did not write.
+const KEEPER_STREAM: &str = "keeper";
+
+/// What wakes the node.
+enum Wakeup {
+    Record(LogRecord),
+    /// The node with this id has ended for good.
+    Ended(String),
+    /// The dataflow stops, or the keeper is gone.
+    Stop,
+}
+
+/// Sends lines until every node that writes them has ended.
+pub fn send() -> Result<ExitCode, Failure> {
+    let specs = std::env::var(LOG_OUTPUTS_VARIABLE)
+        .map_err(|error| Failure::internal(format!("{LOG_OUTPUTS_VARIABLE}: {error}")))?;
+    let specs: Vec<LogOutputSpec> = serde_json::from_str(&specs)
+        .map_err(|error| Failure::internal(LOG_OUTPUTS_VARIABLE).because(error))?;
+    // Follows the log before the dataflow starts, so that no line is missed.
+    let (connection, nodes) = follow()?;
+    let failed = |error: &dyn std::error::Error| Failure::internal(error.to_string());
+    let node = Node::connect().map_err(|error| failed(&error))?;
+    let own = node.id().to_owned();
+    let (handle, mut events) = node.split();
+    let outputs: Result<Vec<(Publisher, &LogOutputSpec)>, _> = specs
+        .iter()
+        .map(|spec| handle.output(&spec.output).map(|output| (output, spec)))
+        .collect();
+    let outputs = outputs.map_err(|error| failed(&error))?;
+    let mut awaited = awaited(&specs, &own, nodes);
+    let (sender, wakeups) = channel();
+    let of_log = sender.clone();
+    thread::spawn(move || receive(connection, &of_log));
+    thread::spawn(move || {
+        while let Some(event) = events.next() {
+            if matches!(event, Event::Stop { .. }) {
+                break;
+            }
+        }
+        let _ = sender.send(Wakeup::Stop);
+    });
+    while !awaited.is_empty() {
+        match wakeups.recv() {
+            Ok(Wakeup::Record(record)) if record.stream != KEEPER_STREAM => {
+                publish(&outputs, &record)?;
+            }
+            Ok(Wakeup::Record(_)) => {}
+            Ok(Wakeup::Ended(id)) => {
+                awaited.remove(&id);
+            }
+            Ok(Wakeup::Stop) | Err(_) => break,
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The nodes whose end ends this node: those whose lines are sent. A reader of the lines of all
+/// nodes is not among them, because it waits for the end of its inputs.
+fn awaited(specs: &[LogOutputSpec], own: &str, nodes: HashSet<String>) -> HashSet<String> {
+    let readers: HashSet<&str> = specs
+        .iter()
+        .filter_map(|spec| spec.except.as_deref())
+        .collect();
+    let of_one: HashSet<&str> = specs
+        .iter()
+        .filter_map(|spec| spec.node.as_deref())
+        .collect();
+    let has_all = specs.iter().any(|spec| spec.node.is_none());
+    let is_awaited = |id: &String| {
+        let id = id.as_str();
+        id != own && !readers.contains(id) && (has_all || of_one.contains(id))
+    };
+    nodes.into_iter().filter(is_awaited).collect()
+}
+
+/// A connection that follows the log of this node's keeper, and the ids of all nodes that have not
+/// ended.
+fn follow() -> Result<(Connection, HashSet<String>), Failure> {
+    let keeper = getppid().map_or(0, |pid| pid.as_raw_pid().unsigned_abs());
+    let address = running::dataflows()?
+        .into_iter()
+        .find(|address| address.keeper == keeper)
+        .ok_or_else(|| Failure::internal("the keeper that started this node cannot be found"))?;
+    let mut connection = Connection::open(&address, "log outputs")?;
+    connection.send(&cli_to_keeper::Message::Watch(Watch {
+        logs: true,
+        follow: true,
+    }))?;
+    let mut nodes = HashSet::new();
+    loop {
+        match connection.receive_until(Instant::now() + running::PATIENCE)? {
+            Some((keeper_to_cli::Message::SnapshotComplete, _)) => return Ok((connection, nodes)),
+            Some((keeper_to_cli::Message::Refused(refused), _)) => {
+                return Err(ConnectionError::Refused(refused).into());
+            }
+            Some((keeper_to_cli::Message::NodeDeclared(declared), _)) if !declared.observer => {
+                nodes.insert(declared.id);
+            }
+            Some((keeper_to_cli::Message::Report { report }, _)) => {
+                if let Message::NodeEnded(ended) = report
+                    && !ended.restarts
+                {
+                    nodes.remove(&ended.id);
+                }
+            }
+            Some(_) => {}
+            None => return Err(Failure::internal("the keeper does not answer")),
+        }
+    }
+}
+
+/// Receives reports of the keeper until it is gone.
+fn receive(mut connection: Connection, wakeups: &Sender<Wakeup>) {
+    const LONG: Duration = Duration::from_secs(3600);
+    loop {
+        let report = match connection.receive_until(Instant::now() + LONG) {
+            Ok(Some((keeper_to_cli::Message::Report { report }, _))) => report,
+            Ok(_) => continue,
+            Err(_) => {
+                let _ = wakeups.send(Wakeup::Stop);
+                return;
+            }
+        };
+        let wakeup = match report {
+            Message::Log(record) => Wakeup::Record(record),
+            Message::NodeEnded(ended) if !ended.restarts => Wakeup::Ended(ended.id),
+            _ => continue,
+        };
+        if wakeups.send(wakeup).is_err() {
+            return;
+        }
+    }
+}
+
+fn publish(outputs: &[(Publisher, &LogOutputSpec)], record: &LogRecord) -> Result<(), Failure> {
+    for (output, spec) in outputs {
+        if let Some(text) = sample(spec, record) {
+            output
+                .send(text.as_str())
+                .map_err(|error| Failure::internal(format!("cannot send a line: {error}")))?;
+        }
+    }
+    Ok(())
+}
+
+/// The sample that an output sends for a line; `None` if it does not carry the line.
+fn sample(spec: &LogOutputSpec, record: &LogRecord) -> Option<String> {
+    let is_of_node = spec.node.as_ref().is_none_or(|node| *node == record.node);
+    if !is_of_node || spec.except.as_ref() == Some(&record.node) {
+        return None;
+    }
+    if spec.form == LogForm::Line {
+        return Some(format!("{}\n", record.text));
+    }
+    let value = dora_record(record);
+    let level = value["level"].as_str().unwrap_or("stdout");
+    let passes = spec
+        .min_level
+        .as_ref()
+        .is_none_or(|min_level| rank(level) >= rank(min_level));
+    passes.then(|| value.to_string())
+}
+
+/// Levels of dora in their order. A line without a level is `stdout`, below all others.
+fn rank(level: &str) -> usize {
+    const LEVELS: [&str; 6] = ["stdout", "trace", "debug", "info", "warn", "error"];
+    let mut levels = LEVELS.iter();
+    let found = levels.position(|known| known.eq_ignore_ascii_case(level));
+    found.unwrap_or(0)
+}
+
+/// The level in dora's words. Those of Python's logging differ.
+fn dora_level(level: &str) -> &'static str {
+    match level.to_ascii_lowercase().as_str() {
+        "error" | "critical" | "fatal" => "ERROR",
+        "warn" | "warning" => "WARN",
+        "info" => "INFO",
+        "debug" => "DEBUG",
+        "trace" => "TRACE",
+        _ => "stdout",
+    }
+}
+
+/// A line as dora's record: its fields if it is one already, else the line as the message.
+fn dora_record(record: &LogRecord) -> Value {
+    let given = serde_json::from_str::<Map<String, Value>>(&record.text)
+        .ok()
+        .filter(|fields| fields.get("level").is_some_and(Value::is_string))
+        .unwrap_or_default();
+    let is_given = !given.is_empty();
+    let mut fields = json!({
+        "build_id": null,
+        "dataflow_id": null,
+        "node_id": record.node,
+        "daemon_id": null,
+        "level": "stdout",
+        "target": null,
+        "module_path": null,
+        "file": null,
+        "line": null,
+        "message": if is_given { "" } else { record.text.as_str() },
+        "timestamp": format::utc_date_time(record.utc_nanos),
+        "fields": null,
+    });
+    for (name, value) in given {
+        match (&mut fields[&name], value) {
+            (_, Value::Null) => {}
+            (level, Value::String(text)) if name == "level" => {
+                *level = Value::String(dora_level(&text).to_owned());
+            }
+            (field, value) => *field = value,
+        }
+    }
+    fields["node_id"] = json!(record.node);
+    fields
+}
+
+#[cfg(test)]
+mod tests {
+    use nervure_protocol::keeper_to_run::Level;
+
+    use super::*;
+
+    fn record(text: &str) -> LogRecord {
+        LogRecord {
+            utc_nanos: 1_000_000_000,
+            node: "sensor".to_owned(),
+            level: Level::Info,
+            stream: "stdout".to_owned(),
+            text: text.to_owned(),
+        }
+    }
+
+    fn spec(form: LogForm, min_level: Option<&str>) -> LogOutputSpec {
+        LogOutputSpec {
+            output: "out".to_owned(),
+            form,
+            node: None,
+            except: None,
+            min_level: min_level.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn a_line_is_sent_as_it_is_or_as_a_record() {
+        let line = sample(&spec(LogForm::Line, None), &record("hello"));
+        assert_eq!(line.as_deref(), Some("hello\n"));
+        let json = sample(&spec(LogForm::Record, None), &record("hello")).unwrap();
+        let value: Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(value["message"], "hello");
+        assert_eq!(value["level"], "stdout");
+        assert_eq!(value["node_id"], "sensor");
+        assert_eq!(value["timestamp"], "1970-01-01T00:00:01Z");
+    }
+
+    #[test]
+    fn a_record_in_a_line_keeps_its_level_and_message() {
+        let text = r#"{"level":"warning","message":"hot","timestamp":"x"}"#;
+        let value = dora_record(&record(text));
+        assert_eq!(value["level"], "WARN");
+        assert_eq!(value["message"], "hot");
+        assert_eq!(value["timestamp"], "x");
+        let number = dora_record(&record("{\"level\": 3}"));
+        assert_eq!(number["level"], "stdout");
+    }
+
+    #[test]
+    fn only_lines_of_a_node_and_level_are_sent() {
+        let info = spec(LogForm::Record, Some("info"));
+        assert_eq!(sample(&info, &record("no level")), None);
+        assert_eq!(sample(&info, &record(r#"{"level":"DEBUG"}"#)), None);
+        assert!(sample(&info, &record(r#"{"level":"ERROR"}"#)).is_some());
+        let mut of_other = spec(LogForm::Line, None);
+        of_other.node = Some("camera".to_owned());
+        assert_eq!(sample(&of_other, &record("x")), None);
+        let mut not_own = spec(LogForm::Line, None);
+        not_own.except = Some("sensor".to_owned());
+        assert_eq!(sample(&not_own, &record("x")), None);
+    }
+
+    #[test]
+    fn the_node_ends_with_those_whose_lines_it_sends() {
+        let nodes = || ["sensor", "viewer", "logs"].map(str::to_owned).into();
+        let of_sensor = LogOutputSpec {
+            node: Some("sensor".to_owned()),
+            ..spec(LogForm::Line, None)
+        };
+        let sensor = HashSet::from(["sensor".to_owned()]);
+        assert_eq!(awaited(&[of_sensor], "logs", nodes()), sensor);
+        let of_all = LogOutputSpec {
+            except: Some("viewer".to_owned()),
+            ..spec(LogForm::Record, None)
+        };
+        assert_eq!(awaited(&[of_all], "logs", nodes()), sensor);
+    }
+}
