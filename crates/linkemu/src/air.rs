@@ -1,11 +1,14 @@
 //! The model: hosts, when each may send, and the fate of each packet.
 
 use std::cmp::Ordering;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use crate::bursts::BurstWalk;
 use crate::counters::{Cause, Counters};
+use crate::header::{Ecn, Header};
+use crate::policer::TokenBucket;
+use crate::queue::{SendQueue, Waiting};
 use crate::random::{self, Purpose};
 use crate::schedule::{Piece, Schedule};
 use crate::serialiser::Serialiser;
@@ -13,9 +16,10 @@ use crate::{LossPlace, Outage, Queue, Settings, nanos};
 
 /// Hosts that send to each other, each with its own settings for what it sends.
 ///
-/// The path of a packet: dropped if too big; with [`LossPlace::BeforeSerialiser`] perhaps lost; the
-/// sender's queue, or dropped there; the transmission at the sender's rate; with
-/// [`LossPlace::AfterSerialiser`] perhaps lost; delay and jitter; delivered. The settings at the
+/// The path of a packet: dropped if too big; with [`LossPlace::BeforeSerialiser`] perhaps lost;
+/// dropped by the policer; the sender's queue, or dropped there; the transmission at the sender's
+/// rate, alone or in an aggregate; with [`LossPlace::AfterSerialiser`] perhaps lost; delay and
+/// jitter; delivered. The settings at the
 /// time of the offer apply to the queue, those at the end of the transmission to loss and delay. A
 /// transmission during which the rate changes continues at the new rate.
 ///
@@ -25,8 +29,7 @@ use crate::{LossPlace, Outage, Queue, Settings, nanos};
 pub struct Air<P> {
     senders: Vec<Sender<P>>,
     serialisers: Vec<Serialiser>,
-    in_flight: BinaryHeap<InFlight<P>>,
-    sequence: u64,
+    in_flight: InFlight<P>,
     now: u64,
 }
 
@@ -58,6 +61,8 @@ pub struct Delivery<P> {
     pub at: Duration,
     /// When it was offered.
     pub offered_at: Duration,
+    /// Its ECN field, which may have been marked on the way.
+    pub ecn: Ecn,
     /// The packet.
     pub packet: P,
 }
@@ -68,18 +73,13 @@ struct Sender<P> {
     key: u64,
     bursts_key: u64,
     bursts: BurstWalk,
-    queue: VecDeque<Waiting<P>>,
-    queued_bytes: u64,
+    queue: SendQueue<P>,
+    /// The packets of the transmission that begins; empty between calls.
+    frame: Vec<Waiting<P>>,
+    bucket: TokenBucket,
     /// Lower bound for the arrival of packets that are not reordered.
     latest_arrival: u64,
     counters: Counters,
-}
-
-struct Waiting<P> {
-    number: u64,
-    offered_at: u64,
-    bytes: u32,
-    packet: P,
 }
 
 impl<P> Air<P> {
@@ -108,8 +108,9 @@ impl<P> Air<P> {
                     random::key(seed, 0)
                 },
                 bursts: BurstWalk::default(),
-                queue: VecDeque::new(),
-                queued_bytes: 0,
+                queue: SendQueue::default(),
+                frame: Vec::new(),
+                bucket: TokenBucket::default(),
                 latest_arrival: 0,
                 counters: Counters::default(),
             });
@@ -117,17 +118,25 @@ impl<P> Air<P> {
         Self {
             senders,
             serialisers,
-            in_flight: BinaryHeap::new(),
-            sequence: 0,
+            in_flight: InFlight::default(),
             now: 0,
         }
     }
 
-    /// Offers a packet of a host to the link. `bytes` is its length on the air, headers included.
+    /// Offers a packet of a host to the link. `header` may be its length in bytes on the air,
+    /// headers included, where flow and ECN do not matter.
     ///
     /// # Panics
     /// When there is no such host.
-    pub fn offer(&mut self, now: Duration, host: usize, bytes: u32, packet: P) -> Verdict {
+    pub fn offer(
+        &mut self,
+        now: Duration,
+        host: usize,
+        header: impl Into<Header>,
+        packet: P,
+    ) -> Verdict {
+        let header = header.into();
+        let bytes = header.bytes;
         self.advance(nanos(now));
         let now = self.now;
         let sender = &mut self.senders[host];
@@ -138,13 +147,14 @@ impl<P> Air<P> {
             sender.counters.lose(cause, bytes);
             return Verdict::Lost(cause);
         }
-        sender.queued_bytes += u64::from(bytes);
-        sender.queue.push_back(Waiting {
+        let aqm = sender.schedule.piece(now).settings.aqm;
+        let waiting = Waiting {
             number,
             offered_at: now,
-            bytes,
+            header,
             packet,
-        });
+        };
+        sender.queue.push(waiting, aqm.as_ref());
         self.advance(now);
         Verdict::Queued
     }
@@ -153,18 +163,19 @@ impl<P> Air<P> {
     /// `None`.
     pub fn deliver(&mut self, now: Duration) -> Option<Delivery<P>> {
         self.advance(nanos(now));
-        if self.in_flight.peek()?.at > self.now {
+        if self.in_flight.packets.peek()?.at > self.now {
             return None;
         }
-        let arrived = self.in_flight.pop()?;
+        let arrived = self.in_flight.packets.pop()?;
         self.senders[arrived.from]
             .counters
             .delivered
-            .add(arrived.bytes);
+            .add(arrived.header.bytes);
         Some(Delivery {
             from: arrived.from,
             at: Duration::from_nanos(arrived.at),
             offered_at: Duration::from_nanos(arrived.offered_at),
+            ecn: arrived.header.ecn,
             packet: arrived.packet,
         })
     }
@@ -181,6 +192,7 @@ impl<P> Air<P> {
         });
         let arrival = self
             .in_flight
+            .packets
             .peek()
             .map(|packet| packet.at)
             .filter(|&at| at < u64::MAX);
@@ -223,7 +235,7 @@ impl<P> Air<P> {
 
     /// Packets that were sent and have neither arrived nor been lost.
     pub fn travelling(&self) -> usize {
-        self.in_flight.len()
+        self.in_flight.packets.len()
     }
 
     /// Begins every transmission that is due by `now`.
@@ -234,11 +246,7 @@ impl<P> Air<P> {
                 let Some(host) = next_in_turn(serialiser, &self.senders) else {
                     break;
                 };
-                let sender = &mut self.senders[host];
-                if let Some(sent) = sender.send(serialiser, host, self.sequence) {
-                    self.sequence += 1;
-                    self.in_flight.push(sent);
-                }
+                self.senders[host].send(serialiser, host, &mut self.in_flight);
             }
         }
     }
@@ -280,54 +288,91 @@ impl<P> Sender<P> {
         {
             return Some(cause);
         }
-        let full = match settings.queue {
-            Queue::Time(limit) => serialiser.exceeds(settings, now, self.queued_bytes, limit),
+        if let Some(policer) = settings.policer
+            && !self.bucket.take(&policer, now, bytes)
+        {
+            return Some(Cause::Policer);
+        }
+        let is_full = |queue: &SendQueue<P>| match settings.queue {
+            Queue::Time(limit) => serialiser.exceeds(settings, now, queue.bytes(), limit),
             // Nothing waits while the air is free.
             Queue::Bytes(limit) => {
-                serialiser.free_at > now
-                    && self.queued_bytes.saturating_add(u64::from(bytes)) > limit
+                serialiser.free_at > now && queue.bytes().saturating_add(u64::from(bytes)) > limit
             }
         };
-        full.then_some(Cause::Queue)
+        if settings.aqm.is_some_and(|aqm| aqm.fair) {
+            while is_full(&self.queue) && self.queue.drop_from_longest(&mut self.counters) {}
+        }
+        is_full(&self.queue).then_some(Cause::Queue)
     }
 
-    /// Sends the packet at the head of the queue; returns it if it will arrive.
-    fn send(
-        &mut self,
-        serialiser: &mut Serialiser,
-        host: usize,
-        sequence: u64,
-    ) -> Option<InFlight<P>> {
-        let Waiting {
-            number,
-            offered_at,
-            bytes,
-            packet,
-        } = self.queue.pop_front()?;
-        self.queued_bytes -= u64::from(bytes);
-        let start = serialiser.free_at.max(offered_at);
-        let overhead = self.schedule.piece(start).settings.overhead_bytes;
+    /// Sends the packet at the head of the queue, or several of them in one transmission.
+    fn send(&mut self, serialiser: &mut Serialiser, host: usize, in_flight: &mut InFlight<P>) {
+        let Some(first) = self.queue.first() else {
+            return;
+        };
+        // While the air was busy, packets were offered before it became free.
+        let start = serialiser.free_at.max(first.offered_at);
+        let settings = *self.schedule.piece(start).settings;
+        let mut frame = std::mem::take(&mut self.frame);
+        self.fill(&mut frame, &settings, start);
+        if frame.is_empty() {
+            // The AQM dropped all.
+            return;
+        }
+        let bytes_on_air = |waiting: &Waiting<P>| {
+            u64::from(waiting.header.bytes) + u64::from(settings.overhead_bytes)
+        };
+        let access = settings.aggregation.map_or(0, |frame| nanos(frame.access));
         let end = serialiser.send(
             &self.schedule,
-            start,
-            u64::from(bytes) + u64::from(overhead),
+            start.saturating_add(access),
+            frame.iter().map(bytes_on_air).sum(),
         );
-        let counters = &mut self.counters;
-        counters.longest_wait = counters
-            .longest_wait
-            .max(Duration::from_nanos(start - offered_at));
-        if end == u64::MAX {
-            return Some(InFlight {
-                at: end,
-                sequence,
-                from: host,
-                offered_at,
-                bytes,
-                packet,
-            });
+        if end < u64::MAX {
+            self.counters.airtime += Duration::from_nanos(end - start);
         }
-        counters.airtime += Duration::from_nanos(end - start);
+        for waiting in frame.drain(..) {
+            let wait = Duration::from_nanos(start.saturating_sub(waiting.offered_at));
+            self.counters.longest_wait = self.counters.longest_wait.max(wait);
+            if let Some(at) = self.fate(&waiting, start, end) {
+                in_flight.push(at, host, waiting);
+            }
+        }
+        self.frame = frame;
+    }
 
+    /// Takes the packets of one transmission from the queue.
+    fn fill(&mut self, frame: &mut Vec<Waiting<P>>, settings: &Settings, start: u64) {
+        let aqm = settings.aqm.as_ref();
+        frame.extend(self.queue.pop(start, aqm, &mut self.counters));
+        let Some(aggregation) = settings.aggregation else {
+            return;
+        };
+        let bits =
+            |header: &Header| 8 * (u128::from(header.bytes) + u128::from(settings.overhead_bytes));
+        let mut room = settings.rate_bits_per_second.map_or(u128::MAX, |rate| {
+            u128::from(rate) * aggregation.longest.as_nanos() / 1_000_000_000
+        });
+        while let Some(last) = frame.last() {
+            room = room.saturating_sub(bits(&last.header));
+            let fits = |next: &Waiting<P>| bits(&next.header) <= room;
+            if frame.len() >= aggregation.packets as usize || !self.queue.first().is_some_and(fits)
+            {
+                return;
+            }
+            match self.queue.pop(start, aqm, &mut self.counters) {
+                Some(next) => frame.push(next),
+                None => return,
+            }
+        }
+    }
+
+    /// When a packet that was sent from `start` to `end` arrives; `None` if it is lost.
+    fn fate(&mut self, waiting: &Waiting<P>, start: u64, end: u64) -> Option<u64> {
+        if end == u64::MAX {
+            return Some(end);
+        }
         // Settings that begin as the transmission ends do not apply to it.
         let last = start.max(end.saturating_sub(1));
         let piece = self.schedule.piece(last);
@@ -342,25 +387,17 @@ impl<P> Sender<P> {
                     self.key,
                     self.bursts_key,
                     last,
-                    number,
+                    waiting.number,
                 )
             } else {
                 None
             };
         if let Some(cause) = cause {
-            self.counters.lose(cause, bytes);
+            self.counters.lose(cause, waiting.header.bytes);
             return None;
         }
         let settings = *piece.settings;
-        let at = self.arrival(&settings, end, number);
-        Some(InFlight {
-            at,
-            sequence,
-            from: host,
-            offered_at,
-            bytes,
-            packet,
-        })
+        Some(self.arrival(&settings, end, waiting.number))
     }
 
     /// When a packet whose transmission ends at `end` arrives.
@@ -400,33 +437,62 @@ fn loses(
     }
 }
 
-/// A packet in flight. The greatest of a heap is the first to arrive; equal times keep the order of
-/// sending.
+/// Packets in flight.
 struct InFlight<P> {
+    packets: BinaryHeap<Travelling<P>>,
+    /// The number of the next one.
+    sequence: u64,
+}
+
+impl<P> Default for InFlight<P> {
+    fn default() -> Self {
+        Self {
+            packets: BinaryHeap::new(),
+            sequence: 0,
+        }
+    }
+}
+
+impl<P> InFlight<P> {
+    fn push(&mut self, at: u64, from: usize, waiting: Waiting<P>) {
+        self.packets.push(Travelling {
+            at,
+            sequence: self.sequence,
+            from,
+            offered_at: waiting.offered_at,
+            header: waiting.header,
+            packet: waiting.packet,
+        });
+        self.sequence += 1;
+    }
+}
+
+/// The greatest of a heap is the first to arrive; equal times keep the order of sending.
+struct Travelling<P> {
     at: u64,
     sequence: u64,
     from: usize,
     offered_at: u64,
-    bytes: u32,
+    header: Header,
     packet: P,
 }
 
-impl<P> Ord for InFlight<P> {
+impl<P> Ord for Travelling<P> {
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.sequence).cmp(&(self.at, self.sequence))
     }
 }
 
-impl<P> PartialOrd for InFlight<P> {
+impl<P> PartialOrd for Travelling<P> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<P> PartialEq for InFlight<P> {
+impl<P> PartialEq for Travelling<P> {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl<P> Eq for InFlight<P> {}
+impl<P> Eq for Travelling<P> {}

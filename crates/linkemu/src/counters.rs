@@ -14,6 +14,10 @@ pub enum Cause {
     Outage,
     /// The queue was full.
     Queue,
+    /// `Settings::aqm` dropped it.
+    Aqm,
+    /// Above `Settings::policer`.
+    Policer,
     /// Above `Settings::mtu_bytes`.
     TooBig,
 }
@@ -58,8 +62,14 @@ pub struct Counters {
     pub lost_outage: Count,
     /// Dropped because the queue was full.
     pub dropped_queue: Count,
+    /// Dropped by the active queue management.
+    pub dropped_aqm: Count,
+    /// Dropped by the policer.
+    pub dropped_policer: Count,
     /// Dropped because they were above the MTU.
     pub dropped_too_big: Count,
+    /// Marked by the active queue management instead of dropped; may be lost later.
+    pub marked: Count,
     /// Time spent sending, interruptions that hold packets included.
     pub airtime: Duration,
     /// The longest time from being offered to the start of the transmission.
@@ -73,6 +83,8 @@ impl Counters {
         lost += self.lost_burst;
         lost += self.lost_outage;
         lost += self.dropped_queue;
+        lost += self.dropped_aqm;
+        lost += self.dropped_policer;
         lost += self.dropped_too_big;
         lost
     }
@@ -92,6 +104,8 @@ impl Counters {
             Cause::Burst => self.lost_burst.add(bytes),
             Cause::Outage => self.lost_outage.add(bytes),
             Cause::Queue => self.dropped_queue.add(bytes),
+            Cause::Aqm => self.dropped_aqm.add(bytes),
+            Cause::Policer => self.dropped_policer.add(bytes),
             Cause::TooBig => self.dropped_too_big.add(bytes),
         }
     }

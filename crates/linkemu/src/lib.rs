@@ -25,10 +25,14 @@
 
 mod air;
 mod bursts;
+mod codel;
 mod counters;
 pub mod cubic;
+mod header;
 mod link_options;
 pub mod network;
+mod policer;
+mod queue;
 mod random;
 mod scenario;
 mod scenario_arguments;
@@ -40,11 +44,12 @@ mod units;
 
 pub use air::{Air, Delivery, Duplex, Verdict};
 pub use counters::{Cause, Count, Counters};
+pub use header::{Ecn, Header};
 pub use link_options::LinkOptions;
 pub use scenario::{Host, Scenario, ScenarioError};
 pub use scenario_arguments::ScenarioArguments;
 pub use schedule::Schedule;
-pub use settings::{Bursts, LossPlace, Outage, Queue, Settings};
+pub use settings::{Aggregation, Aqm, Bursts, LossPlace, Outage, Policer, Queue, Settings};
 pub use trace::replay_trace;
 
 use std::time::Duration;

@@ -6,7 +6,7 @@ use clap::Args;
 use serde::Deserialize;
 
 use crate::units::{Rate, Reorder, Share, Written};
-use crate::{Bursts, LossPlace, Outage, Queue, Settings};
+use crate::{Aggregation, Aqm, Bursts, LossPlace, Outage, Policer, Queue, Settings};
 
 /// The settings of a direction that are given.
 #[derive(Args, Clone, Copy, Debug, Default, Deserialize, PartialEq)]
@@ -47,6 +47,17 @@ pub struct LinkOptions {
     /// Count this many bytes on the air for each packet beside its own.
     #[arg(long, value_name = "BYTES")]
     overhead: Option<u32>,
+    /// Manage the queue actively: `codel` or `fq-codel` (a queue for each flow), perhaps with target
+    /// and interval, and with `ecn` to mark where packets allow it: `fq-codel:5ms:100ms:ecn`.
+    #[arg(long, value_name = "AQM[:TARGET:INTERVAL][:ecn]")]
+    aqm: Option<Written<Option<Aqm>>>,
+    /// Drop what exceeds a token bucket before the queue: `20mbit:100kb`.
+    #[arg(long, value_name = "RATE:SIZE")]
+    policer: Option<Written<Option<Policer>>>,
+    /// Send packets that wait in one transmission, as WiFi does: the longest, the most packets in it,
+    /// and the time of access to the air: `4ms:64:150us`.
+    #[arg(long, value_name = "TIME:PACKETS:ACCESS")]
+    aggregate: Option<Written<Option<Aggregation>>>,
 }
 
 impl LinkOptions {
@@ -76,5 +87,11 @@ impl LinkOptions {
         set(&mut settings.outage, self.outage.map(|outage| outage.0));
         set(&mut settings.mtu_bytes, self.mtu.map(Some));
         set(&mut settings.overhead_bytes, self.overhead);
+        set(&mut settings.aqm, self.aqm.map(|aqm| aqm.0));
+        set(&mut settings.policer, self.policer.map(|policer| policer.0));
+        set(
+            &mut settings.aggregation,
+            self.aggregate.map(|aggregation| aggregation.0),
+        );
     }
 }

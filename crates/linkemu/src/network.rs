@@ -6,7 +6,7 @@
 //! ```
 //! use std::time::Duration;
 //! use nervure_linkemu::network::{Endpoint, Network, Packet, for_each_seed};
-//! use nervure_linkemu::{Air, Duplex, Settings};
+//! use nervure_linkemu::{Air, Duplex, Ecn, Settings};
 //!
 //! /// Host 0 repeats a question every 20 ms until host 1 has answered.
 //! #[derive(Default)]
@@ -15,13 +15,13 @@
 //! impl Endpoint for Asker {
 //!     fn handle_packet(&mut self, _now: Duration, packet: Packet) {
 //!         if packet.bytes == b"question" {
-//!             self.out = Some(Packet { from: 1, to: 0, bytes: b"answer".to_vec() });
+//!             self.out = Some(Packet { from: 1, to: 0, ecn: Ecn::NotCapable, bytes: b"answer".to_vec() });
 //!         } else {
 //!             self.answered = true;
 //!         }
 //!     }
 //!     fn handle_timeout(&mut self, now: Duration) {
-//!         self.out = Some(Packet { from: 0, to: 1, bytes: b"question".to_vec() });
+//!         self.out = Some(Packet { from: 0, to: 1, ecn: Ecn::NotCapable, bytes: b"question".to_vec() });
 //!         self.ask_at = now + Duration::from_millis(20);
 //!     }
 //!     fn next_timeout(&self) -> Option<Duration> {
@@ -43,7 +43,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::Air;
+use crate::{Air, Ecn, Header};
 
 /// Bytes that IPv4 and UDP add to a payload. The air counts whole IP packets.
 pub const IPV4_AND_UDP_HEADER_BYTES: u32 = 20 + 8;
@@ -58,6 +58,8 @@ pub struct Packet {
     pub from: usize,
     /// The host that receives it.
     pub to: usize,
+    /// The ECN field: as the sender sets it, and as it arrives.
+    pub ecn: Ecn,
     /// The payload, without IP and UDP headers.
     pub bytes: Vec<u8>,
 }
@@ -101,6 +103,7 @@ pub struct Network<E> {
     air: Air<Packet>,
     endpoints: Vec<E>,
     header_bytes: u32,
+    flow: fn(&Packet) -> u64,
 }
 
 impl<E: Endpoint> Network<E> {
@@ -121,7 +124,15 @@ impl<E: Endpoint> Network<E> {
             air,
             endpoints,
             header_bytes: IPV4_AND_UDP_HEADER_BYTES,
+            flow: |packet| (packet.from as u64) << 32 | packet.to as u64,
         }
+    }
+
+    /// Sets the flow of a packet, for fair queues; from host to host by default.
+    #[must_use]
+    pub fn with_flows(mut self, flow: fn(&Packet) -> u64) -> Self {
+        self.flow = flow;
+        self
     }
 
     /// Sets the header bytes counted for each packet, in place of [`IPV4_AND_UDP_HEADER_BYTES`].
@@ -209,7 +220,12 @@ impl<E: Endpoint> Network<E> {
                 let bytes = u32::try_from(packet.bytes.len())
                     .unwrap_or(u32::MAX)
                     .saturating_add(self.header_bytes);
-                self.air.offer(self.now, host, bytes, packet);
+                let header = Header {
+                    bytes,
+                    flow: (self.flow)(&packet),
+                    ecn: packet.ecn,
+                };
+                self.air.offer(self.now, host, header, packet);
             }
         }
     }
@@ -224,7 +240,12 @@ impl<E: Endpoint> Network<E> {
         while let Some(delivery) = self.air.deliver(self.now) {
             // A packet to an unknown host is lost there, as on a real network.
             if let Some(endpoint) = self.endpoints.get_mut(delivery.packet.to) {
-                endpoint.handle_packet(self.now, delivery.packet);
+                let ecn = delivery.ecn;
+                let packet = Packet {
+                    ecn,
+                    ..delivery.packet
+                };
+                endpoint.handle_packet(self.now, packet);
             }
         }
         for endpoint in &mut self.endpoints {

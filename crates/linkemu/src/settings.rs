@@ -33,6 +33,12 @@ pub struct Settings {
     pub mtu_bytes: Option<u32>,
     /// Bytes that every packet costs on the air beside its own, such as link headers.
     pub overhead_bytes: u32,
+    /// The active management of the queue, within its limit.
+    pub aqm: Option<Aqm>,
+    /// Drops what exceeds a rate before it enters the queue.
+    pub policer: Option<Policer>,
+    /// Several packets in one transmission.
+    pub aggregation: Option<Aggregation>,
 }
 
 impl Default for Settings {
@@ -50,8 +56,57 @@ impl Default for Settings {
             outage: None,
             mtu_bytes: None,
             overhead_bytes: 0,
+            aqm: None,
+            policer: None,
+            aggregation: None,
         }
     }
+}
+
+/// Active queue management: CoDel (RFC 8289), or with a queue for each flow FQ-CoDel (RFC 8290).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Aqm {
+    /// Queue delay that is accepted.
+    pub target: Duration,
+    /// For how long the delay may be above the target: about the longest round trip.
+    pub interval: Duration,
+    /// Whether each flow has its own queue, and the queues take turns.
+    pub fair: bool,
+    /// Whether packets that are ECN-capable are marked instead of dropped.
+    pub ecn: bool,
+}
+
+impl Default for Aqm {
+    /// The defaults of both RFCs: 5 ms, 100 ms; one queue, drops.
+    fn default() -> Self {
+        Self {
+            target: Duration::from_millis(5),
+            interval: Duration::from_millis(100),
+            fair: false,
+            ecn: false,
+        }
+    }
+}
+
+/// A token bucket: packets above its rate and burst are dropped at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policer {
+    /// The rate at which the bucket fills, in bits a second.
+    pub rate_bits_per_second: u64,
+    /// The size of the bucket.
+    pub burst_bytes: u64,
+}
+
+/// Frame aggregation, as in WiFi since 802.11n: a host that gets the air sends packets that wait in
+/// one transmission. They arrive together, and share the cost of access to the air.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Aggregation {
+    /// Time of each transmission beside that of its packets: contention, preamble, acknowledgement.
+    pub access: Duration,
+    /// The longest transmission, unless one packet takes longer. (802.11: 5.484 ms.)
+    pub longest: Duration,
+    /// The largest number of packets. (802.11n: 64.)
+    pub packets: u32,
 }
 
 /// The limit of a sender's queue.

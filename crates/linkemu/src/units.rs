@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
-use crate::{Bursts, LossPlace, Outage, Queue};
+use crate::{Aggregation, Aqm, Bursts, LossPlace, Outage, Policer, Queue};
 
 const TIMES: &[(&str, f64)] = &[
     ("ns", 1.0),
@@ -197,6 +197,74 @@ impl Quantity for Option<Outage> {
     }
 }
 
+/// Active queue management, or none.
+impl Quantity for Option<Aqm> {
+    const EXPECTED: &'static str = "\"codel\" or \"fq-codel\", perhaps with target and interval and \
+         with \"ecn\" for marks in place of drops, such as \"fq-codel:5ms:100ms:ecn\", or \"none\"";
+
+    fn read(text: &str) -> Option<Self> {
+        let (text, ecn) = match text.strip_suffix(":ecn") {
+            Some(text) => (text, true),
+            None => (text, false),
+        };
+        let mut parts = text.split(':');
+        let fair = match parts.next()? {
+            "none" => return (text == "none" && !ecn).then_some(None),
+            "codel" => false,
+            "fq-codel" => true,
+            _ => return None,
+        };
+        let mut aqm = Aqm {
+            fair,
+            ecn,
+            ..Aqm::default()
+        };
+        if let Some(target) = parts.next() {
+            aqm.target = Duration::read(target)?;
+            aqm.interval = Duration::read(parts.next()?)?;
+        }
+        (parts.next().is_none() && !aqm.interval.is_zero()).then_some(Some(aqm))
+    }
+}
+
+/// A policer, or none.
+impl Quantity for Option<Policer> {
+    const EXPECTED: &'static str =
+        "a rate and the size of the bucket, such as \"20mbit:100kb\", or \"none\"";
+
+    fn read(text: &str) -> Option<Self> {
+        if text == "none" {
+            return Some(None);
+        }
+        let (rate, burst) = text.split_once(':')?;
+        Some(Some(Policer {
+            rate_bits_per_second: Rate::read(rate)?.0?,
+            burst_bytes: amount(burst, SIZES).filter(|&bytes| bytes <= 1e15)? as u64,
+        }))
+    }
+}
+
+/// Aggregation, or none.
+impl Quantity for Option<Aggregation> {
+    const EXPECTED: &'static str = "the longest transmission, the most packets in it and the time of access \
+         to the air, such as \"4ms:64:150us\", or \"none\"";
+
+    fn read(text: &str) -> Option<Self> {
+        if text == "none" {
+            return Some(None);
+        }
+        let mut parts = text.split(':');
+        let longest = Duration::read(parts.next()?)?;
+        let packets = parts.next()?.parse().ok().filter(|&packets| packets > 0)?;
+        let access = Duration::read(parts.next()?)?;
+        parts.next().is_none().then_some(Some(Aggregation {
+            access,
+            longest,
+            packets,
+        }))
+    }
+}
+
 /// An interruption on the command line: its start and length.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Interruption {
@@ -261,6 +329,31 @@ mod tests {
             delay: Duration::from_millis(5),
         };
         assert_eq!(Reorder::read("1%:5ms"), Some(reorder));
+        assert_eq!(Option::<Aqm>::read("codel"), Some(Some(Aqm::default())));
+        let aqm = Aqm {
+            target: Duration::from_millis(2),
+            interval: Duration::from_millis(30),
+            fair: true,
+            ecn: true,
+        };
+        assert_eq!(
+            Option::<Aqm>::read("fq-codel:2ms:30ms:ecn"),
+            Some(Some(aqm))
+        );
+        let policer = Policer {
+            rate_bits_per_second: 20_000_000,
+            burst_bytes: 100_000,
+        };
+        assert_eq!(Option::<Policer>::read("20mbit:100kb"), Some(Some(policer)));
+        let aggregation = Aggregation {
+            access: Duration::from_micros(150),
+            longest: Duration::from_millis(4),
+            packets: 64,
+        };
+        assert_eq!(
+            Option::<Aggregation>::read("4ms:64:150us"),
+            Some(Some(aggregation))
+        );
     }
 
     #[test]
@@ -278,6 +371,21 @@ mod tests {
         }
         for text in ["1s", "1s:0s", "1s:1ns", "1s:1s:50%:1"] {
             assert_eq!(Option::<Bursts>::read(text), None, "{text}");
+        }
+        for text in [
+            "red",
+            "codel:5ms",
+            "codel:5ms:0",
+            "none:ecn",
+            "codel:5ms:1s:x",
+        ] {
+            assert_eq!(Option::<Aqm>::read(text), None, "{text}");
+        }
+        for text in ["20mbit", "unlimited:1kb", "1mbit:1", "0mbit:1kb"] {
+            assert_eq!(Option::<Policer>::read(text), None, "{text}");
+        }
+        for text in ["4ms", "4ms:0:1us", "4ms:64", "4ms:64:1us:1"] {
+            assert_eq!(Option::<Aggregation>::read(text), None, "{text}");
         }
         let error = "54".parse::<Written<Rate>>().unwrap_err();
         assert_eq!(

@@ -6,6 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use nervure_linkemu::Ecn;
 use nervure_linkemu::network::{Endpoint, Packet};
 
 use crate::{
@@ -271,6 +272,7 @@ impl Endpoint for Host {
         sent.then_some(Packet {
             from: 0,
             to: usize::MAX,
+            ecn: Ecn::NotCapable,
             bytes,
         })
     }

@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use nervure_link::carrier::KeyPair;
+use nervure_linkemu::Ecn;
 use nervure_linkemu::cubic::CubicSender;
 use nervure_linkemu::network::{self, Draw, IPV4_AND_UDP_HEADER_BYTES, Packet};
 
@@ -139,6 +140,7 @@ impl Machine {
                 self.outbox.push_back(Packet {
                     from: self.number,
                     to: packet.from,
+                    ecn: Ecn::NotCapable,
                     bytes: answer,
                 });
             }
@@ -215,6 +217,7 @@ impl network::Endpoint for Machine {
                 return Some(Packet {
                     from: self.number,
                     to: host_of(destination),
+                    ecn: Ecn::NotCapable,
                     bytes,
                 });
             }

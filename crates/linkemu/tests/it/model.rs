@@ -1,9 +1,12 @@
 //! The guarantees of the model, over random links and random traffic.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
+use nervure_linkemu::cubic::CubicSender;
 use nervure_linkemu::{
-    Air, Bursts, Counters, Duplex, LossPlace, Outage, Queue, Schedule, Settings, Verdict,
+    Aggregation, Air, Aqm, Bursts, Counters, Duplex, Ecn, Header, LossPlace, Outage, Policer,
+    Queue, Schedule, Settings, Verdict,
 };
 use proptest::prelude::*;
 
@@ -41,12 +44,18 @@ fn settings() -> impl Strategy<Value = Settings> {
         (rate, queue, 0.0..1.0, place),
         (millis(50), millis(5), 0.0..0.5, millis(20)),
         (bursts, outage, prop::option::of(200_u32..2000), 0_u32..100),
+        (
+            prop::option::of(aqm()),
+            prop::option::of(policer()),
+            prop::option::of(aggregation()),
+        ),
     )
         .prop_map(
             |(
                 (rate, queue, loss, place),
                 (delay, jitter, reorder, held),
                 (bursts, outage, mtu, overhead),
+                (aqm, policer, aggregation),
             )| {
                 Settings {
                     rate_bits_per_second: rate,
@@ -61,9 +70,38 @@ fn settings() -> impl Strategy<Value = Settings> {
                     outage,
                     mtu_bytes: mtu,
                     overhead_bytes: overhead,
+                    aqm,
+                    policer,
+                    aggregation,
                 }
             },
         )
+}
+
+fn aqm() -> impl Strategy<Value = Aqm> {
+    (0_u32..20, 1_u32..200, any::<bool>(), any::<bool>()).prop_map(
+        |(target, interval, fair, ecn)| Aqm {
+            target: MILLI * target,
+            interval: MILLI * interval,
+            fair,
+            ecn,
+        },
+    )
+}
+
+fn policer() -> impl Strategy<Value = Policer> {
+    (1_u64..100_000_000, 0_u64..100_000).prop_map(|(rate, burst)| Policer {
+        rate_bits_per_second: rate,
+        burst_bytes: burst,
+    })
+}
+
+fn aggregation() -> impl Strategy<Value = Aggregation> {
+    (0_u64..1000, 0_u32..10, 0_u32..64).prop_map(|(access, longest, packets)| Aggregation {
+        access: Duration::from_micros(access),
+        longest: MILLI * longest,
+        packets,
+    })
 }
 
 /// Settings that change up to four times, perhaps for a while, perhaps over and over.
@@ -110,7 +148,12 @@ fn run(air: &mut Air64, traffic: &[(u64, usize, u32)]) -> Arrivals {
     for &(gap_micros, host, bytes) in traffic {
         now += Duration::from_micros(gap_micros);
         drain(air, now, &mut arrivals);
-        air.offer(now, host, bytes, numbers[host]);
+        let header = Header {
+            bytes,
+            flow: numbers[host] % 3,
+            ecn: Ecn::from_bits(numbers[host] as u8),
+        };
+        air.offer(now, host, header, numbers[host]);
         numbers[host] += 1;
     }
     while let Some(next) = air.next_event().filter(|&next| next < 1000 * SECOND) {
@@ -129,7 +172,7 @@ fn drain(air: &mut Air64, now: Duration, arrivals: &mut Arrivals) {
     }
 }
 
-fn packets(counters: &Counters) -> [u64; 7] {
+fn packets(counters: &Counters) -> [u64; 9] {
     [
         counters.offered.packets,
         counters.delivered.packets,
@@ -138,6 +181,8 @@ fn packets(counters: &Counters) -> [u64; 7] {
         counters.lost_outage.packets,
         counters.dropped_queue.packets,
         counters.dropped_too_big.packets,
+        counters.dropped_aqm.packets,
+        counters.dropped_policer.packets,
     ]
 }
 
@@ -175,7 +220,11 @@ proptest! {
     fn order_is_kept_unless_reordering_is_asked_for(
         duplex in duplex(), seed: u64, hosts in prop::collection::vec(schedule(), 3), traffic in traffic()
     ) {
-        let never = |schedule: Schedule| schedule.change(Duration::ZERO, |settings| settings.reorder = 0.0);
+        let never = |schedule: Schedule| schedule.change(Duration::ZERO, |settings| {
+            settings.reorder = 0.0;
+            // Flows overtake each other.
+            settings.aqm = settings.aqm.map(|aqm| Aqm { fair: false, ..aqm });
+        });
         let mut air = Air64::new(duplex, seed, hosts.into_iter().map(never));
         let arrivals = run(&mut air, &traffic);
         prop_assert!(arrivals.windows(2).all(|pair| pair[0].2 <= pair[1].2));
@@ -427,4 +476,224 @@ fn a_repeated_schedule_that_sends_little_or_nothing_ends() {
             arrival
         );
     }
+}
+
+/// The figures of a Cubic flow over 50 Mbit/s with 20 ms there and back, in 10 s.
+struct CubicRun {
+    goodput_mbit: f64,
+    median_wait: Duration,
+    counters: Counters,
+}
+
+fn cubic(aqm: Option<Aqm>) -> CubicRun {
+    const BYTES: u32 = 1500;
+    let settings = Settings {
+        rate_bits_per_second: Some(50_000_000),
+        queue: Queue::Time(SECOND),
+        delay: 10 * MILLI,
+        aqm,
+        ..Settings::default()
+    };
+    let mut air = Air64::new(Duplex::Full, 1, [settings]);
+    let (mut sender, mut acknowledgements) = (CubicSender::default(), VecDeque::new());
+    let mut waits = Vec::new();
+    let mut now = Duration::ZERO;
+    while now < 10 * SECOND {
+        while let Some(number) = sender.next(now) {
+            air.offer(now, 0, BYTES, number);
+        }
+        let acknowledged = acknowledgements.front().map(|(at, _)| *at);
+        let events = [air.next_event(), acknowledged, sender.timeout()];
+        now = events.into_iter().flatten().min().unwrap();
+        while let Some(arrived) = air.deliver(now) {
+            acknowledgements.push_back((arrived.at + 10 * MILLI, arrived.packet));
+            waits.push(arrived.at - arrived.offered_at - 10 * MILLI);
+        }
+        while acknowledgements.front().is_some_and(|(at, _)| *at <= now) {
+            let (_, number) = acknowledgements.pop_front().unwrap();
+            sender.on_ack(now, number);
+        }
+    }
+    let goodput_mbit = waits.len() as f64 * 8.0 * f64::from(BYTES) / 1e7;
+    waits.sort_unstable();
+    CubicRun {
+        goodput_mbit,
+        median_wait: waits[waits.len() / 2],
+        counters: *air.counters(0),
+    }
+}
+
+#[test]
+fn codel_keeps_the_queue_of_cubic_short_and_the_link_busy() {
+    let tail_drop = cubic(None);
+    assert!(
+        tail_drop.median_wait > 100 * MILLI,
+        "{:?}",
+        tail_drop.median_wait
+    );
+    for fair in [false, true] {
+        let codel = cubic(Some(Aqm {
+            fair,
+            ..Aqm::default()
+        }));
+        assert!(codel.median_wait < 10 * MILLI, "{:?}", codel.median_wait);
+        assert!(codel.goodput_mbit > 45.0, "{} Mbit/s", codel.goodput_mbit);
+        assert!(codel.counters.dropped_aqm.packets > 0);
+        assert_eq!(codel.counters.dropped_queue.packets, 0);
+    }
+}
+
+#[test]
+fn marks_take_the_place_of_drops_where_packets_allow_them() {
+    let settings = Settings {
+        rate_bits_per_second: Some(12_000_000),
+        queue: Queue::Time(SECOND),
+        aqm: Some(Aqm {
+            ecn: true,
+            ..Aqm::default()
+        }),
+        ..Settings::default()
+    };
+    let mut air = Air64::new(Duplex::Full, 1, [settings]);
+    let mut marked = 0;
+    // 1.1 times the rate: a packet takes 1 ms.
+    for number in 0..1100 {
+        let now = Duration::from_micros(909) * number;
+        let ecn = [Ecn::NotCapable, Ecn::Capable][number as usize % 2];
+        let header = Header {
+            bytes: 1500,
+            flow: 0,
+            ecn,
+        };
+        air.offer(now, 0, header, u64::from(number));
+        while let Some(arrived) = air.deliver(now) {
+            let is_marked = arrived.ecn == Ecn::CongestionExperienced;
+            assert!(
+                !is_marked || arrived.packet % 2 == 1,
+                "not capable, but marked"
+            );
+            marked += u64::from(is_marked);
+        }
+    }
+    let counters = air.counters(0);
+    assert!(marked > 0 && counters.marked.packets >= marked);
+    assert!(counters.dropped_aqm.packets > 0);
+}
+
+#[test]
+fn a_small_flow_does_not_wait_behind_a_large_one_where_queues_are_fair() {
+    let wait = |aqm| {
+        let settings = Settings {
+            rate_bits_per_second: Some(12_000_000),
+            queue: Queue::Time(100 * MILLI),
+            aqm,
+            ..Settings::default()
+        };
+        let mut air = Air64::new(Duplex::Full, 1, [settings]);
+        let mut longest = Duration::ZERO;
+        for step in 0..2000_u64 {
+            // Twice the rate, and a small packet of another flow every 50 ms.
+            let now = Duration::from_micros(500) * step as u32;
+            let offer = |air: &mut Air64, flow, bytes| {
+                let ecn = Ecn::NotCapable;
+                air.offer(now, 0, Header { bytes, flow, ecn }, flow)
+            };
+            offer(&mut air, 1, 1500);
+            if step % 100 == 99 {
+                assert_eq!(offer(&mut air, 2, 100), Verdict::Queued);
+            }
+            while let Some(arrived) = air.deliver(now) {
+                if arrived.packet == 2 {
+                    longest = longest.max(arrived.at - arrived.offered_at);
+                }
+            }
+        }
+        longest
+    };
+    let fair = Aqm {
+        fair: true,
+        ..Aqm::default()
+    };
+    // What is in transmission, and itself.
+    assert!(wait(Some(fair)) < 2 * MILLI);
+}
+
+#[test]
+fn an_aggregate_shares_the_access_and_arrives_at_once() {
+    let settings = Settings {
+        rate_bits_per_second: Some(120_000_000),
+        aggregation: Some(Aggregation {
+            access: MILLI,
+            longest: 5 * MILLI,
+            packets: 4,
+        }),
+        ..Settings::default()
+    };
+    let mut air = Air64::new(Duplex::Full, 1, [settings]);
+    for number in 0..9 {
+        air.offer(Duration::ZERO, 0, 1500, number);
+    }
+    let mut arrivals = Vec::new();
+    drain(&mut air, SECOND, &mut arrivals);
+    let micros: Vec<u128> = arrivals
+        .iter()
+        .map(|arrival| arrival.2.as_micros())
+        .collect();
+    // 100 us for each packet, 1 ms for each transmission: one at once, then four, and four.
+    assert_eq!(
+        micros,
+        [1100, 2500, 2500, 2500, 2500, 3900, 3900, 3900, 3900]
+    );
+    assert_eq!(air.counters(0).airtime, Duration::from_micros(3900));
+}
+
+#[test]
+fn an_aggregate_is_not_longer_than_allowed() {
+    let settings = Settings {
+        rate_bits_per_second: Some(12_000_000),
+        aggregation: Some(Aggregation {
+            access: Duration::ZERO,
+            longest: 3 * MILLI,
+            packets: 64,
+        }),
+        ..Settings::default()
+    };
+    let mut air = Air64::new(Duplex::Full, 1, [settings]);
+    for number in 0..7 {
+        air.offer(Duration::ZERO, 0, 1500, number);
+    }
+    let mut arrivals = Vec::new();
+    drain(&mut air, SECOND, &mut arrivals);
+    let millis: Vec<u128> = arrivals
+        .iter()
+        .map(|arrival| arrival.2.as_millis())
+        .collect();
+    assert_eq!(millis, [1, 4, 4, 4, 7, 7, 7]);
+}
+
+#[test]
+fn a_policer_passes_its_rate_and_queues_nothing() {
+    let settings = Settings {
+        policer: Some(Policer {
+            rate_bits_per_second: 12_000_000,
+            burst_bytes: 15_000,
+        }),
+        ..Settings::default()
+    };
+    let mut air = Air64::new(Duplex::Full, 1, [settings]);
+    // Three times the rate for a second.
+    for number in 0..3000_u32 {
+        air.offer(MILLI * number / 3, 0, 1500, u64::from(number));
+    }
+    while air.deliver(2 * SECOND).is_some() {}
+    let counters = air.counters(0);
+    assert_eq!(counters.longest_wait, Duration::ZERO);
+    assert!(
+        (1005..=1011).contains(&counters.delivered.packets),
+        "{counters:?}"
+    );
+    assert_eq!(
+        counters.dropped_policer.packets,
+        3000 - counters.delivered.packets
+    );
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use nervure_linkemu::network::{
     Endpoint, IPV4_AND_UDP_HEADER_BYTES, Network, Packet, for_each_seed,
 };
-use nervure_linkemu::{Air, Duplex, Schedule, Settings};
+use nervure_linkemu::{Air, Duplex, Ecn, Schedule, Settings};
 
 const MILLI: Duration = Duration::from_millis(1);
 
@@ -27,7 +27,12 @@ impl Peer {
     fn say(&mut self, number: u32, to: usize, kind: u8) {
         let mut bytes = vec![kind; 1000];
         bytes[..4].copy_from_slice(&number.to_be_bytes());
-        self.out.push(Packet { from: 0, to, bytes });
+        self.out.push(Packet {
+            from: 0,
+            to,
+            ecn: Ecn::NotCapable,
+            bytes,
+        });
     }
 }
 

@@ -1,11 +1,12 @@
 //! Carries packets from the TUN devices through the model and back.
 
 use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read};
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use nervure_linkemu::{Air, Scenario};
+use nervure_linkemu::{Air, Ecn, Header, Scenario};
 
 use crate::capture::Captures;
 
@@ -156,7 +157,11 @@ impl Forwarder {
         self.air.offer(
             now,
             host,
-            length as u32,
+            Header {
+                bytes: length as u32,
+                flow: flow(packet),
+                ecn: Ecn::from_bits(packet[1]),
+            },
             Datagram {
                 to,
                 bytes: packet.into(),
@@ -170,7 +175,8 @@ impl Forwarder {
         let mut now = self.start.elapsed();
         while let Some(delivery) = self.air.deliver(now) {
             any = true;
-            let Datagram { to, bytes } = delivery.packet;
+            let Datagram { to, mut bytes } = delivery.packet;
+            set_ecn(&mut bytes, delivery.ecn);
             let receivers = match to {
                 Destination::Host(host) => host..host + 1,
                 Destination::All => 0..self.ports.len(),
@@ -230,4 +236,59 @@ fn destination(packet: &[u8], ports: &[Port]) -> Option<Destination> {
         .iter()
         .position(|port| port.address == address)
         .map(Destination::Host)
+}
+
+/// Addresses, protocol and, where the packet has them, ports.
+fn flow(packet: &[u8]) -> u64 {
+    const UDP_AND_TCP: [u8; 2] = [17, 6];
+    let header_bytes = usize::from(packet[0] & 0x0f) * 4;
+    let is_first_fragment = packet[6] & 0x1f == 0 && packet[7] == 0;
+    let ports = packet
+        .get(header_bytes..header_bytes + 4)
+        .filter(|_| UDP_AND_TCP.contains(&packet[9]) && is_first_fragment);
+    let mut hasher = DefaultHasher::new();
+    (packet[9], &packet[12..20], ports).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Sets the ECN field of an IPv4 packet, with its checksum. (RFC 1624, equation 3.)
+fn set_ecn(packet: &mut [u8], ecn: Ecn) {
+    let old = u16::from_be_bytes([packet[0], packet[1]]);
+    let new = old & !0b11 | u16::from(ecn.bits());
+    if new == old {
+        return;
+    }
+    packet[1] = new as u8;
+    let checksum = u16::from_be_bytes([packet[10], packet[11]]);
+    let sum = u32::from(!checksum) + u32::from(!old) + u32::from(new);
+    let folded = (sum & 0xffff) + (sum >> 16);
+    let folded = (folded & 0xffff) + (folded >> 16);
+    packet[10..12].copy_from_slice(&(!(folded as u16)).to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sum over a header with a right checksum is 0xffff (RFC 1071).
+    fn sum(header: &[u8]) -> u16 {
+        let words = header
+            .chunks(2)
+            .map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
+        let sum: u32 = words.sum();
+        ((sum & 0xffff) + (sum >> 16)) as u16
+    }
+
+    #[test]
+    fn a_mark_keeps_the_checksum_right() {
+        // The example header of RFC 1071's readers: 192.168.0.1 to 192.168.0.199, UDP.
+        let mut packet = [
+            0x45, 0x02, 0x00, 0x73, 0x00, 0x00, 0x40, 0x00, 0x40, 0x11, 0xb8, 0x5f, 0xc0, 0xa8,
+            0x00, 0x01, 0xc0, 0xa8, 0x00, 0xc7,
+        ];
+        assert_eq!(sum(&packet), 0xffff);
+        set_ecn(&mut packet, Ecn::CongestionExperienced);
+        assert_eq!(packet[1], 0x03);
+        assert_eq!(sum(&packet), 0xffff);
+    }
 }

@@ -155,6 +155,20 @@ pub fn table(
             mbit,
         );
     }
+    for (port, counters) in forwarder.air_hosts() {
+        let dropped = [
+            ("by the AQM", counters.dropped_aqm),
+            ("by the policer", counters.dropped_policer),
+        ];
+        for (by, count) in dropped.iter().filter(|(_, count)| count.packets > 0) {
+            let name = &port.name;
+            text += &format!("from {name} dropped {by}: {}\n", count.packets);
+        }
+        if counters.marked.packets > 0 {
+            let name = &port.name;
+            text += &format!("from {name} marked (ECN): {}\n", counters.marked.packets);
+        }
+    }
     let late = forwarder.late();
     text += &format!(
         "handed over {} us late in the mean, {} us at most; {:.0} % of a core\n",
@@ -198,6 +212,9 @@ fn host(port: &Port, counters: &Counters) -> Value {
         "lost_outage": count(counters.lost_outage),
         "dropped_queue": count(counters.dropped_queue),
         "dropped_too_big": count(counters.dropped_too_big),
+        "dropped_aqm": count(counters.dropped_aqm),
+        "dropped_policer": count(counters.dropped_policer),
+        "marked": count(counters.marked),
         "in_flight": count(counters.in_flight()),
         "airtime_seconds": counters.airtime.as_secs_f64(),
         "longest_wait_ms": counters.longest_wait.as_secs_f64() * 1e3,
