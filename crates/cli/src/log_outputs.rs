@@ -210,24 +210,35 @@ fn dora_level(level: &str) -> &'static str {
     }
 }
 
+/// The level with which a line begins, as Nervure's package `dora` prints it, and the rest of it.
+fn leading_level(line: &str) -> Option<(&'static str, &str)> {
+    let (word, rest) = line.split_once(' ')?;
+    let level = dora_level(word);
+    let is_level = level != "stdout" && word.chars().all(|letter| letter.is_ascii_uppercase());
+    is_level.then_some((level, rest))
+}
+
 /// A line as dora's record: its fields if it is one already, else the line as the message.
 fn dora_record(record: &LogRecord) -> Value {
     let given = serde_json::from_str::<Map<String, Value>>(&record.text)
         .ok()
         .filter(|fields| fields.get("level").is_some_and(Value::is_string))
         .unwrap_or_default();
-    let is_given = !given.is_empty();
+    let (level, message) = match given.is_empty() {
+        true => leading_level(&record.text).unwrap_or(("stdout", record.text.as_str())),
+        false => ("stdout", ""),
+    };
     let mut fields = json!({
         "build_id": null,
         "dataflow_id": null,
         "node_id": record.node,
         "daemon_id": null,
-        "level": "stdout",
+        "level": level,
         "target": null,
         "module_path": null,
         "file": null,
         "line": null,
-        "message": if is_given { "" } else { record.text.as_str() },
+        "message": message,
         "timestamp": format::utc_date_time(record.utc_nanos),
         "fields": null,
     });
@@ -289,6 +300,10 @@ mod tests {
         assert_eq!(value["level"], "WARN");
         assert_eq!(value["message"], "hot");
         assert_eq!(value["timestamp"], "x");
+        let prefixed = dora_record(&record("WARNING root: warm"));
+        assert_eq!(prefixed["level"], "WARN");
+        assert_eq!(prefixed["message"], "root: warm");
+        assert_eq!(dora_record(&record("Error is small"))["level"], "stdout");
         let number = dora_record(&record("{\"level\": 3}"));
         assert_eq!(number["level"], "stdout");
     }

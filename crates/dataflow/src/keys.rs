@@ -484,7 +484,7 @@ pub(crate) static NODE: Level = Level {
         optional(
             "send_logs_as",
             Name,
-            "Output that carries the same lines as records of dora, each as JSON text. A line that is such a record keeps its level and message; any other line has the level `stdout`.",
+            "Output that carries the same lines as records of dora, each as JSON text. A line that is such a record keeps its level and message, and a line that begins with a level in capitals has that level. Any other line has the level `stdout`.",
         ),
         optional(
             "min_log_level",
@@ -693,7 +693,7 @@ pub(crate) static OPERATOR: Level = Level {
         optional(
             "send_logs_as",
             Name,
-            "Output that carries the same lines as records of dora, each as JSON text. A line that is such a record keeps its level and message; any other line has the level `stdout`.",
+            "Output that carries the same lines as records of dora, each as JSON text. A line that is such a record keeps its level and message, and a line that begins with a level in capitals has that level. Any other line has the level `stdout`.",
         ),
         optional(
             "min_log_level",
