@@ -20,7 +20,7 @@ use nervure_protocol::{
     cli_to_keeper::{self, Watch},
     graph::{LOG_OUTPUTS_VARIABLE, LogForm, LogOutputSpec},
     keeper_to_cli,
-    keeper_to_run::{LogRecord, Message},
+    report::{LogRecord, Report},
 };
 use rustix::process::getppid;
 use serde_json::{Map, Value, json};
@@ -114,6 +114,7 @@ fn follow() -> Result<(Connection, HashSet<String>), Failure> {
     connection.send(&cli_to_keeper::Message::Watch(Watch {
         logs: true,
         follow: true,
+        without_observers: false,
     }))?;
     let mut nodes = HashSet::new();
     loop {
@@ -126,7 +127,7 @@ fn follow() -> Result<(Connection, HashSet<String>), Failure> {
                 nodes.insert(declared.id);
             }
             Some((keeper_to_cli::Message::Report { report }, _)) => {
-                if let Message::NodeEnded(ended) = report
+                if let Report::NodeEnded(ended) = report
                     && !ended.restarts
                 {
                     nodes.remove(&ended.id);
@@ -151,8 +152,8 @@ fn receive(mut connection: Connection, wakeups: &Sender<Wakeup>) {
             }
         };
         let wakeup = match report {
-            Message::Log(record) => Wakeup::Record(record),
-            Message::NodeEnded(ended) if !ended.restarts => Wakeup::Ended(ended.id),
+            Report::Log(record) => Wakeup::Record(record),
+            Report::NodeEnded(ended) if !ended.restarts => Wakeup::Ended(ended.id),
             _ => continue,
         };
         if wakeups.send(wakeup).is_err() {
@@ -257,7 +258,7 @@ fn dora_record(record: &LogRecord) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use nervure_protocol::keeper_to_run::Level;
+    use nervure_protocol::report::Level;
 
     use super::*;
 

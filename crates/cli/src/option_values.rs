@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
-use nervure_protocol::keeper_to_run::Level;
+use nervure_protocol::report::Level;
 
 /// When a recording continues in a new file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -36,10 +36,9 @@ use nervure_keeper::{
 };
 use nervure_node::running::{self, Connection, ConnectionError};
 use nervure_protocol::{
-    did_you_mean,
+    cli_to_keeper, did_you_mean,
     graph::Program,
-    keeper_to_run::{Level, LogRecord, Message},
-    run_to_keeper,
+    report::{Level, LogRecord, Report},
 };
 use rustix::fd::OwnedFd;
 use serde_json::json;
@@ -349,7 +348,7 @@ impl SupervisedRun {
             let (Reports::Some(messages) | Reports::Closed(messages)) = reports;
             let is_ready = messages
                 .iter()
-                .any(|(message, _)| *message == Message::Ready);
+                .any(|(message, _)| *message == Report::Ready);
             for (message, descriptor) in messages {
                 self.handle_message(message, descriptor);
             }
@@ -399,7 +398,7 @@ impl SupervisedRun {
     }
 
     fn stop(&mut self, reason: &str) {
-        self.keeper.send(&run_to_keeper::Message::Stop {
+        self.keeper.send(&cli_to_keeper::Message::Stop {
             reason: reason.to_owned(),
         });
         self.watch_stop();
@@ -437,27 +436,27 @@ impl SupervisedRun {
         }
     }
 
-    fn handle_message(&mut self, message: Message, descriptor: Option<OwnedFd>) {
+    fn handle_message(&mut self, message: Report, descriptor: Option<OwnedFd>) {
         self.summary.nodes_mut().handle_report(&message);
         match &message {
-            Message::NodeStarted(started) => {
+            Report::NodeStarted(started) => {
                 if let Some(page) = descriptor {
                     self.edges.add_node(started, &page);
                 }
             }
-            Message::EdgeWired(wired) => self.edges.add(wired),
-            Message::EdgeStatus(status) => self.edges.set_status(status),
-            Message::NodeEnded(ended) => {
+            Report::EdgeWired(wired) => self.edges.add(wired),
+            Report::EdgeStatus(status) => self.edges.set_status(status),
+            Report::NodeEnded(ended) => {
                 self.summary.node_ended(ended);
                 if let Some(drain) = &mut self.drain {
                     drain.node_ended(ended);
                 }
             }
-            Message::Finished => self.summary.finished(),
-            Message::Log(_) | Message::Ready | Message::Unknown => {}
+            Report::Finished => self.summary.finished(),
+            Report::Log(_) | Report::Ready | Report::Unknown => {}
         }
         match &message {
-            Message::Log(record) if record.level < self.level => {}
+            Report::Log(record) if record.level < self.level => {}
             _ => self.display.message(&message),
         }
     }
@@ -489,7 +488,7 @@ impl SupervisedRun {
         let utc_nanos = nervure_shm::utc_nanos();
         let (node, stream) = ("nervure".to_owned(), "run".to_owned());
         self.handle_message(
-            Message::Log(LogRecord {
+            Report::Log(LogRecord {
                 utc_nanos,
                 node,
                 level,

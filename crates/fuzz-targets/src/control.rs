@@ -7,7 +7,7 @@ use std::fmt::Debug;
 
 use nervure_protocol::{
     ProtocolError, VERSIONS, cli_to_keeper, decode, encode, keeper_to_cli, keeper_to_node,
-    keeper_to_run, node_to_keeper, run_to_keeper,
+    node_to_keeper, report::Report,
 };
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -19,10 +19,9 @@ pub fn run(bytes: &[u8]) {
     match arrow {
         b'0' => check::<keeper_to_node::Message>(packet),
         b'1' => check::<node_to_keeper::Message>(packet),
-        b'2' => check::<keeper_to_run::Message>(packet),
-        b'3' => check::<run_to_keeper::Message>(packet),
-        b'4' => check::<cli_to_keeper::Message>(packet),
-        b'5' => check::<keeper_to_cli::Message>(packet),
+        b'2' => check::<Report>(packet),
+        b'3' => check::<cli_to_keeper::Message>(packet),
+        b'4' => check::<keeper_to_cli::Message>(packet),
         _ => {}
     }
     if let (b'1', Ok(node_to_keeper::Message::Hello(hello))) = (arrow, decode(packet)) {

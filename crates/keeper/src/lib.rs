@@ -18,5 +18,5 @@ pub use shell::{
     process::hang_up_with_parent,
     program::{python, words as program_words},
     python_path::python_path,
-    serve,
+    send_plan, serve,
 };

@@ -31,10 +31,11 @@ mod tests;
 
 use std::time::Duration;
 
-use nervure_protocol::{node_to_keeper, run_to_keeper};
+use nervure_protocol::node_to_keeper;
 
 use crate::plan::Plan;
 pub use action::{Action, Audience, Descriptor, Event, Signal};
+pub use clients::STARTER;
 pub use exit::End;
 use exit::ExitContext;
 pub use health::Pulse;
@@ -144,11 +145,9 @@ impl Machine {
                 };
                 supervisor.ended(node, exit, context, stderr_tail, turn);
             }
-            Event::Run(run_to_keeper::Message::Stop { reason }) => supervisor.stop(&reason, turn),
-            Event::Run(run_to_keeper::Message::Kill) => supervisor.kill(turn),
-            Event::Run(run_to_keeper::Message::Launch | run_to_keeper::Message::Unknown) => {}
-            Event::RunGone if supervisor.network().graph().plan().detached => {}
-            Event::RunGone => supervisor.stop("`nervure run` is gone", turn),
+            Event::Terminated => {
+                supervisor.stop("the keeper was asked to end by a signal", turn);
+            }
             Event::ClientMessage {
                 client,
                 pid,

@@ -6,6 +6,7 @@ mod clients;
 mod descriptors;
 mod error;
 mod event_loop;
+mod handover;
 mod inspect;
 mod lines;
 mod log_files;
@@ -20,13 +21,7 @@ mod retry;
 mod slot;
 mod token;
 
-use std::{
-    fs::File,
-    io::{self, Read},
-};
-
-use nervure_protocol::{MAX_MESSAGE_BYTES, decode, run_to_keeper};
-use nervure_shm::{Received, Seqpacket};
+use nervure_shm::Seqpacket;
 use rustix::{
     fd::OwnedFd,
     process::{Resource, Rlimit},
@@ -37,21 +32,24 @@ use descriptors::Descriptors;
 pub use error::KeeperError;
 use error::system;
 use event_loop::Shell;
+use handover::receive_plan;
+pub use handover::send_plan;
 
-/// Runs the dataflow that `run` sends over `control`, until every node has ended.
+/// Runs the dataflow whose plan `run` sends over `connection`, until every node has ended. `run` is a
+/// client on that connection.
 ///
 /// # Errors
 /// [`KeeperError`]. No process of the dataflow is left in that case either.
-pub fn serve(control: OwnedFd) -> Result<(), KeeperError> {
-    let control = Seqpacket::from(control);
-    let plan = receive_plan(&control)?;
+pub fn serve(connection: OwnedFd) -> Result<(), KeeperError> {
+    let connection = Seqpacket::from(connection);
+    let plan = receive_plan(&connection)?;
     descendants::adopt_orphans().map_err(system("cannot become a subreaper"))?;
     if plan.detached {
         // Signals of the terminal on which it was started must not reach it.
         rustix::process::setsid().map_err(system("cannot leave the session of `run`"))?;
     }
     let files = raise_file_limit(&plan)?;
-    let result = Shell::new(plan, control, files).and_then(|mut shell| shell.serve());
+    let result = Shell::new(plan, connection, files).and_then(|mut shell| shell.serve());
     // After an error, processes of nodes may be left.
     match (result, descendants::kill_all()) {
         (result, Ok(_)) => result,
@@ -61,40 +59,6 @@ pub fn serve(control: OwnedFd) -> Result<(), KeeperError> {
             leftovers,
         }),
     }
-}
-
-fn receive_plan(control: &Seqpacket) -> Result<Plan, KeeperError> {
-    let mut buffer = Vec::with_capacity(MAX_MESSAGE_BYTES);
-    let mut poll = [rustix::event::PollFd::new(
-        control,
-        rustix::event::PollFlags::IN,
-    )];
-    rustix::event::poll(&mut poll, None).map_err(system("cannot wait for the plan"))?;
-    let not_launched = |why: String| KeeperError::NotLaunched(why);
-    let descriptors = match control
-        .receive(&mut buffer)
-        .map_err(|error| not_launched(error.to_string()))?
-    {
-        Received::Packet(descriptors) => descriptors,
-        Received::Closed => {
-            return Err(not_launched(
-                "the other end of its socket is closed".to_owned(),
-            ));
-        }
-    };
-    match decode(&buffer).map_err(|error| not_launched(error.to_string()))? {
-        run_to_keeper::Message::Launch => {}
-        other => return Err(not_launched(format!("its first message is {other:?}"))),
-    }
-    let Some(plan) = descriptors.into_iter().next() else {
-        return Err(not_launched("Launch came without a plan".to_owned()));
-    };
-    let mut text = Vec::new();
-    let mut plan = File::from(plan);
-    io::Seek::rewind(&mut plan)
-        .and_then(|()| plan.read_to_end(&mut text))
-        .map_err(system("cannot read the plan"))?;
-    Ok(serde_json::from_slice(&text)?)
 }
 
 /// Raises the soft limit on open files to the hard one. Returns the original, which nodes get:

@@ -1,6 +1,8 @@
 //! Requests of the `nervure` command, or of any other program of the same user, to a keeper on its
 //! public socket.
 //!
+//! `nervure run` is such a client, over the connection with which it starts the keeper.
+//!
 //! The first message is `Hello`; the keeper answers with `Welcome` or `Refused`. Every later
 //! message is answered by `Done`, `Refused`, or what it documents. After `Observe` and `Join` the
 //! connection is that of a node: `node_to_keeper` and `keeper_to_node`. To add a command: a variant
@@ -16,7 +18,7 @@ pub enum Message {
     /// The first message.
     Hello(Hello),
     /// Answered by the state of the dataflow (`NodeDeclared` and `Report`), `SnapshotComplete`, and
-    /// from then on every report that `run` gets.
+    /// from then on every report that it asks for.
     Watch(Watch),
     /// Makes this connection a guest of the dataflow: a node that only receives. Answered by
     /// `Observing`.
@@ -87,6 +89,9 @@ pub struct Watch {
     /// True for further reports after the snapshot.
     #[serde(default)]
     pub follow: bool,
+    /// True without reports about observers.
+    #[serde(default)]
+    pub without_observers: bool,
 }
 
 /// The topics that a guest wants to receive.

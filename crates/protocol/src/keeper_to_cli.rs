@@ -2,8 +2,8 @@
 
 use crate::{
     graph::Program,
-    keeper_to_run,
     params::ParamSpec,
+    report::Report,
     wiring::{InputSpec, OutputSpec},
 };
 use serde::{Deserialize, Serialize};
@@ -33,8 +33,8 @@ pub enum Message {
     /// In a snapshot, a report of the present state; after it, a new report. Descriptor: as that of
     /// the report.
     Report {
-        /// The report, as `run` gets it.
-        report: keeper_to_run::Message,
+        /// The report.
+        report: Report,
     },
     /// The parameters of a node, in the order of the file.
     Params {

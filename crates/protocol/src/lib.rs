@@ -1,5 +1,6 @@
 //! Control messages between Nervure's processes, one file per arrow, and what they are made of:
-//! [`graph`] has the declarations of a dataflow file, [`wiring`] a node's view of its edges.
+//! [`graph`] has the declarations of a dataflow file, [`wiring`] a node's view of its edges,
+//! [`report`] the events of a dataflow.
 //!
 //! A message is one JSON object in one packet of a `SOCK_SEQPACKET` socket, with its file
 //! descriptors as `SCM_RIGHTS` of the same packet, in the order that the message documents. The
@@ -15,12 +16,11 @@ pub mod cli_to_keeper;
 pub mod graph;
 pub mod keeper_to_cli;
 pub mod keeper_to_node;
-pub mod keeper_to_run;
 pub mod nanos;
 mod nearest;
 pub mod node_to_keeper;
 pub mod params;
-pub mod run_to_keeper;
+pub mod report;
 pub mod wiring;
 
 pub use nearest::{did_you_mean, nearest};

@@ -15,7 +15,7 @@ use nervure_node::running::{self, Connection, ConnectionError};
 use nervure_protocol::{
     cli_to_keeper::{self, Watch},
     did_you_mean, keeper_to_cli,
-    keeper_to_run::{self, Level, LogRecord},
+    report::{Level, LogRecord, Report},
 };
 
 use super::{arguments::LogsArguments, connect_to, state::State};
@@ -108,6 +108,7 @@ fn subscribe(connection: &mut Connection) -> Result<(), Failure> {
     connection.send(&cli_to_keeper::Message::Watch(Watch {
         logs: true,
         follow: true,
+        without_observers: false,
     }))?;
     loop {
         match connection.receive_until(Instant::now() + running::PATIENCE)? {
@@ -137,7 +138,7 @@ fn follow_records(
         match connection.receive_until(Instant::now() + A_WHILE) {
             Ok(Some((
                 keeper_to_cli::Message::Report {
-                    report: keeper_to_run::Message::Log(record),
+                    report: Report::Log(record),
                 },
                 _,
             ))) => {

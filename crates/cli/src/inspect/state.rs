@@ -7,7 +7,7 @@ use nervure_protocol::{
     address::KeeperAddress,
     cli_to_keeper::{self, Watch},
     keeper_to_cli::{Message, NodeDeclared, Welcome},
-    keeper_to_run::{self, NodeEnded, NodeStarted},
+    report::{NodeEnded, NodeStarted, Report},
 };
 use rustix::{
     event::{PollFd, PollFlags, Timespec},
@@ -88,6 +88,7 @@ impl State {
         connection.send(&cli_to_keeper::Message::Watch(Watch {
             logs: false,
             follow,
+            without_observers: false,
         }))?;
         let mut state = Self {
             connection,
@@ -225,14 +226,9 @@ impl State {
         );
     }
 
-    fn report(
-        &mut self,
-        report: keeper_to_run::Message,
-        descriptor: Option<OwnedFd>,
-    ) -> Result<(), Failure> {
-        use keeper_to_run::Message;
+    fn report(&mut self, report: Report, descriptor: Option<OwnedFd>) -> Result<(), Failure> {
         match report {
-            Message::NodeStarted(started) => {
+            Report::NodeStarted(started) => {
                 if let Some(page) = descriptor {
                     self.edges.add_node(&started, &page);
                 }
@@ -256,9 +252,9 @@ impl State {
                     node.ended = None;
                 }
             }
-            Message::EdgeWired(wired) => self.edges.add(&wired),
-            Message::EdgeStatus(status) => self.edges.set_status(&status),
-            Message::NodeEnded(ended) => {
+            Report::EdgeWired(wired) => self.edges.add(&wired),
+            Report::EdgeStatus(status) => self.edges.set_status(&status),
+            Report::NodeEnded(ended) => {
                 if self
                     .nodes
                     .get(&ended.node)
@@ -270,13 +266,13 @@ impl State {
                     node.ended = Some(ended);
                 }
             }
-            Message::Finished => self.is_finished = true,
-            Message::Ready => {
+            Report::Finished => self.is_finished = true,
+            Report::Ready => {
                 for node in self.nodes.values_mut() {
                     node.declared.not_done = None;
                 }
             }
-            Message::Log(_) | Message::Unknown => {}
+            Report::Log(_) | Report::Unknown => {}
         }
         Ok(())
     }

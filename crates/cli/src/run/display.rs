@@ -8,7 +8,7 @@ use std::{
 };
 
 use nervure_keeper::plan::Plan;
-use nervure_protocol::keeper_to_run::{Level, LogRecord, Message};
+use nervure_protocol::report::{Level, LogRecord, Report};
 
 use super::{
     edges::Edges,
@@ -24,7 +24,7 @@ use crate::{
 /// Shows a run.
 pub trait Display {
     /// Shows a report of the keeper.
-    fn message(&mut self, message: &Message);
+    fn message(&mut self, message: &Report);
     /// Shows new values of the counters.
     fn figures(&mut self, nodes: &Nodes, edges: &Edges, elapsed: Duration);
     /// Writes buffered lines: no message follows for now.

@@ -8,7 +8,7 @@ use std::{
 
 use super::activity::ConsumerActivity;
 use nervure_protocol::{
-    keeper_to_run::{EdgeStatus, EdgeWired, NodeStarted},
+    report::{EdgeStatus, EdgeWired, NodeStarted},
     wiring::{EdgeState, Policy, Queue},
 };
 use nervure_shm::{CountersPage, InputCounters, OutputCounters};

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use nervure_protocol::keeper_to_run::Message;
+use nervure_protocol::report::Report;
 use serde_json::{Value, json};
 
 use super::{
@@ -36,9 +36,9 @@ impl Json {
 }
 
 impl Display for Json {
-    fn message(&mut self, message: &Message) {
+    fn message(&mut self, message: &Report) {
         self.write(message);
-        if let Message::Log(record) = message
+        if let Report::Log(record) = message
             && record.stream == "run"
             && !self.streams.stdout_is_intact()
         {

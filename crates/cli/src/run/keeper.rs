@@ -2,14 +2,19 @@
 
 use std::{
     fs::File,
-    io::{self, Read, Seek, Write},
+    io::{self, Read, Seek},
     os::unix::process::{CommandExt, ExitStatusExt},
     process::{Child, Command, ExitStatus, Stdio},
     time::{Duration, Instant},
 };
 
 use nervure_keeper::{cgroups, descendants, plan::Plan};
-use nervure_protocol::{MAX_MESSAGE_BYTES, decode, encode, keeper_to_run, run_to_keeper};
+use nervure_protocol::{
+    MAX_MESSAGE_BYTES, VERSIONS,
+    cli_to_keeper::{self, Hello, Watch},
+    decode, encode, keeper_to_cli,
+    report::Report,
+};
 use nervure_shm::{Received, Seqpacket};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -34,16 +39,16 @@ pub struct Keeper {
     stderr: Option<File>,
 }
 
-/// A message and its descriptor.
-pub type Report = (keeper_to_run::Message, Option<OwnedFd>);
+/// A report, and the counters page of a node that was started.
+pub type ReportWithPage = (Report, Option<OwnedFd>);
 
-/// Messages of the keeper.
+/// Reports of the keeper.
 #[derive(Debug)]
 pub enum Reports {
-    /// More messages may follow.
-    Some(Vec<Report>),
+    /// More may follow.
+    Some(Vec<ReportWithPage>),
     /// The keeper has closed the socket.
-    Closed(Vec<Report>),
+    Closed(Vec<ReportWithPage>),
 }
 
 /// How a keeper ended.
@@ -63,7 +68,7 @@ pub enum End {
 }
 
 impl Keeper {
-    /// Starts a keeper and sends it the plan.
+    /// Starts a keeper, sends it the plan, and asks for reports. Until then it starts no node.
     pub fn start(plan: &Plan) -> Result<Self, Failure> {
         Self::try_start(plan)
             .map_err(|error| Failure::internal("cannot start the keeper").because(error))
@@ -101,13 +106,28 @@ impl Keeper {
                 ..limit
             },
         )?;
-        let mut text = File::from(rustix::fs::memfd_create(
-            "nervure-plan",
-            MemfdFlags::CLOEXEC,
-        )?);
-        text.write_all(&serde_json::to_vec(plan)?)?;
-        let launch = encode(&run_to_keeper::Message::Launch).map_err(io::Error::other)?;
-        socket.send(&launch, &[text.as_fd()])?;
+        nervure_keeper::send_plan(&socket, plan)?;
+        let hello = Hello {
+            versions: VERSIONS,
+            program: "run".to_owned(),
+        };
+        // `run` sums up the dataflow, and observers are not a part of it.
+        let watch = Watch {
+            logs: true,
+            follow: true,
+            without_observers: true,
+        };
+        for message in [
+            cli_to_keeper::Message::Hello(hello),
+            cli_to_keeper::Message::Watch(watch),
+        ] {
+            let bytes = encode(&message).map_err(io::Error::other)?;
+            match socket.send(&bytes, &[]) {
+                // The keeper has ended, and has printed why. The closed socket is noticed later.
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+                sent => sent?,
+            }
+        }
         let buffer = Vec::with_capacity(MAX_MESSAGE_BYTES);
         Ok(Self {
             process,
@@ -141,11 +161,11 @@ impl Keeper {
     }
 
     /// Sends a message.
-    pub fn send(&self, message: &run_to_keeper::Message) {
+    pub fn send(&self, message: &cli_to_keeper::Message) {
         send(&self.socket, message);
     }
 
-    /// Waits until the keeper sends a message, `bell` is readable, or the deadline has passed.
+    /// Waits until the keeper sends a report, `bell` is readable, or the deadline has passed.
     pub fn wait(&mut self, bell: BorrowedFd<'_>, until: Instant) -> Result<Reports, Failure> {
         let failed =
             |error: io::Error| Failure::internal("cannot receive from the keeper").because(error);
@@ -159,8 +179,11 @@ impl Keeper {
                 Ok(Received::Packet(descriptors)) => {
                     let message =
                         decode(&self.buffer).map_err(|error| failed(io::Error::other(error)))?;
-                    self.has_finished |= message == keeper_to_run::Message::Finished;
-                    reports.push((message, descriptors.into_iter().next()));
+                    // The others are answers: `run` sees in the reports what comes of its orders.
+                    if let keeper_to_cli::Message::Report { report } = message {
+                        self.has_finished |= report == Report::Finished;
+                        reports.push((report, descriptors.into_iter().next()));
+                    }
                 }
                 Ok(Received::Closed) => return Ok(Reports::Closed(reports)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
@@ -232,7 +255,7 @@ impl Keeper {
 
 /// Sends a message to the keeper. Ignores a full or closed socket: the keeper is overloaded, or has
 /// ended.
-pub fn send(socket: &Seqpacket, message: &run_to_keeper::Message) {
+pub fn send(socket: &Seqpacket, message: &cli_to_keeper::Message) {
     if let Ok(bytes) = encode(message) {
         let _ = socket.send(&bytes, &[]);
     }

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use nervure_protocol::keeper_to_run::Message;
+use nervure_protocol::report::Report;
 use rustix::fd::AsFd;
 
 use super::{
@@ -99,8 +99,8 @@ impl Live {
 }
 
 impl Display for Live {
-    fn message(&mut self, message: &Message) {
-        if let Message::Log(record) = message {
+    fn message(&mut self, message: &Report) {
+        if let Report::Log(record) = message {
             let (target, line) = self.lines.of(record);
             self.waiting.push((target, line + "\n"));
         }

@@ -251,7 +251,7 @@ pub fn explanations(totals: &Totals, edge: &Edge) -> Vec<Loss> {
 mod tests {
     use super::*;
     use nervure_protocol::{
-        keeper_to_run::EdgeStatus,
+        report::EdgeStatus,
         wiring::{EdgeState, Policy, Queue},
     };
 

@@ -3,7 +3,7 @@
 use std::{fs, time::Duration};
 
 use nervure_keeper::plan::{Plan, Program};
-use nervure_protocol::keeper_to_run::{Message, NodeEnded};
+use nervure_protocol::report::{NodeEnded, Report};
 use serde_json::{Value, json};
 
 use super::edges::Edges;
@@ -43,18 +43,18 @@ impl Nodes {
     }
 
     /// Updates a node from a report of the keeper.
-    pub fn handle_report(&mut self, message: &Message) {
+    pub fn handle_report(&mut self, message: &Report) {
         let index = match message {
-            Message::NodeStarted(started) => started.node,
-            Message::NodeEnded(ended) => ended.node,
+            Report::NodeStarted(started) => started.node,
+            Report::NodeEnded(ended) => ended.node,
             _ => return,
         };
         let Some(node) = self.0.get_mut(index as usize) else {
             return;
         };
         match message {
-            Message::NodeStarted(started) => (node.pid, node.ended) = (Some(started.pid), None),
-            Message::NodeEnded(ended) => {
+            Report::NodeStarted(started) => (node.pid, node.ended) = (Some(started.pid), None),
+            Report::NodeEnded(ended) => {
                 node.restarts += u32::from(ended.restarts);
                 (node.pid, node.ended) = (None, Some(ended.clone()));
             }

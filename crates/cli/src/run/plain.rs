@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nervure_protocol::keeper_to_run::Message;
+use nervure_protocol::report::Report;
 
 use super::{
     display::{Display, Lines},
@@ -39,8 +39,8 @@ impl Plain {
 }
 
 impl Display for Plain {
-    fn message(&mut self, message: &Message) {
-        if let Message::Log(record) = message {
+    fn message(&mut self, message: &Report) {
+        if let Report::Log(record) = message {
             let (target, line) = self.lines.of(record);
             self.write(target, &line);
         }

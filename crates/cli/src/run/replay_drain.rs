@@ -1,6 +1,6 @@
 //! Detects when a dataflow has processed all samples of a recording.
 
-use nervure_protocol::keeper_to_run::NodeEnded;
+use nervure_protocol::report::NodeEnded;
 
 use super::edges::Edges;
 

@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nervure_protocol::run_to_keeper::Message;
+use nervure_protocol::cli_to_keeper::Message;
 use rustix::fd::BorrowedFd;
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},

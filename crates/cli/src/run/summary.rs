@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use nervure_keeper::plan::Plan;
-use nervure_protocol::keeper_to_run::NodeEnded;
+use nervure_protocol::report::NodeEnded;
 use serde::Serialize;
 
 use super::{

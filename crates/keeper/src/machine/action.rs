@@ -1,8 +1,9 @@
 //! What the machine takes and returns: events and actions.
 
 use nervure_protocol::{
-    cli_to_keeper, keeper_to_cli, keeper_to_node, keeper_to_run, keeper_to_run::Level,
-    node_to_keeper, run_to_keeper,
+    cli_to_keeper::{self, Watch},
+    keeper_to_cli, keeper_to_node, node_to_keeper,
+    report::{Level, Report},
 };
 
 use super::{exit::End, health::Pulse};
@@ -33,11 +34,9 @@ pub enum Event {
     },
     /// The answer to [`Action::ReadPulse`].
     Pulse { node: usize, pulse: Pulse },
-    /// `run` sent a message.
-    Run(run_to_keeper::Message),
-    /// The connection to `run` is closed.
-    RunGone,
-    /// A client of the public socket sent a message. `pid` is its process.
+    /// A signal asked the keeper to end.
+    Terminated,
+    /// A client sent a message. `pid` is its process.
     ClientMessage {
         client: usize,
         pid: u32,
@@ -62,7 +61,7 @@ pub enum Action {
     },
     /// Send a report to its audience.
     Report {
-        message: keeper_to_run::Message,
+        message: Report,
         descriptor: Option<Descriptor>,
         audience: Audience,
     },
@@ -72,8 +71,8 @@ pub enum Action {
         message: keeper_to_cli::Message,
         descriptor: Option<Descriptor>,
     },
-    /// Send every further report to a client, with log records or without.
-    Follow { client: usize, logs: bool },
+    /// Send further reports to a client, as it asked for.
+    Follow { client: usize, watch: Watch },
     /// Create the pages of a guest, or of a node that joins; the client's connection becomes its
     /// control socket.
     Admit { client: usize, node: usize },
@@ -112,10 +111,10 @@ pub enum Action {
 /// The receivers of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Audience {
-    /// `run` and the clients that follow.
+    /// The clients that follow.
     Everyone,
-    /// The clients that follow. `run` sums up the dataflow, and guests are not a part of it.
-    Watchers,
+    /// Those that did not exclude reports about observers.
+    ObserversToo,
 }
 
 /// A descriptor, by what it refers to.

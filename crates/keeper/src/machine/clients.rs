@@ -1,6 +1,10 @@
-//! The names of the clients of the public socket.
+//! The names of the clients.
 
 use std::collections::BTreeMap;
+
+/// The client that has started the keeper: `nervure run`. Its connection is open from the start,
+/// and the dataflow ends with it unless it is detached.
+pub const STARTER: usize = 0;
 
 /// The clients that said Hello, and the name of each for people: `top@4711`.
 #[derive(Debug, Default)]

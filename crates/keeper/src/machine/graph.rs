@@ -56,7 +56,7 @@ impl Graph {
     /// The receivers of reports about an edge of that consumer.
     pub fn audience(&self, consumer: usize) -> Audience {
         match self.is_guest(consumer) {
-            true => Audience::Watchers,
+            true => Audience::ObserversToo,
             false => Audience::Everyone,
         }
     }

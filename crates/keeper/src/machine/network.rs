@@ -6,9 +6,8 @@ use std::time::Duration;
 use nervure_protocol::{
     graph::Program,
     keeper_to_node,
-    keeper_to_run::{self, Level},
-    keeper_to_run::{NodeEnded, NodeStarted},
     params::Param,
+    report::{Level, NodeEnded, NodeStarted, Report},
     wiring::Queue,
 };
 
@@ -184,7 +183,7 @@ impl Network {
             observer: false,
         };
         state.set_started(started.clone());
-        let message = keeper_to_run::Message::NodeStarted(started);
+        let message = Report::NodeStarted(started);
         turn.report(message, Some(Descriptor::CountersReadOnly(node)));
     }
 
@@ -252,7 +251,7 @@ impl Network {
             rewiring.send_last_values(node, &ended.reason);
         }
         rewiring.unwire(node, returns);
-        turn.report(keeper_to_run::Message::NodeEnded(ended.clone()), None);
+        turn.report(Report::NodeEnded(ended.clone()), None);
         let state = &mut self.nodes[node];
         state.set_last_end(ended);
         if returns {
@@ -273,7 +272,7 @@ impl Network {
             ended.failed = false;
             ended.reason.push_str("; then stopped by hand");
             state.set_last_end(ended.clone());
-            turn.report(keeper_to_run::Message::NodeEnded(ended), None);
+            turn.report(Report::NodeEnded(ended), None);
         }
     }
 
@@ -292,7 +291,7 @@ impl Network {
             None => ended.reason,
         };
         state.set_last_end(ended.clone());
-        turn.report(keeper_to_run::Message::NodeEnded(ended), None);
+        turn.report(Report::NodeEnded(ended), None);
     }
 
     /// A client becomes a guest with one input for each of `outputs` (node and output). Returns its
@@ -342,9 +341,9 @@ impl Network {
             observer: true,
         };
         self.nodes[node].set_started(started.clone());
-        let message = keeper_to_run::Message::NodeStarted(started);
+        let message = Report::NodeStarted(started);
         let descriptor = Descriptor::CountersReadOnly(node);
-        turn.report_to(Audience::Watchers, message, Some(descriptor));
+        turn.report_to(Audience::ObserversToo, message, Some(descriptor));
     }
 
     /// A guest's connection is closed: removes it and its edges.
@@ -366,8 +365,8 @@ impl Network {
             overdue: false,
             stderr_tail: Vec::new(),
         };
-        let message = keeper_to_run::Message::NodeEnded(ended);
-        turn.report_to(Audience::Watchers, message, None);
+        let message = Report::NodeEnded(ended);
+        turn.report_to(Audience::ObserversToo, message, None);
         turn.push(Action::CloseGuest { node });
     }
 

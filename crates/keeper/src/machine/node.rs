@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nervure_protocol::keeper_to_run::{NodeEnded, NodeStarted};
+use nervure_protocol::report::{NodeEnded, NodeStarted};
 
 use super::{health::Health, restart::Restarts};
 use crate::plan::NodePlan;

@@ -1,4 +1,4 @@
-//! The requests of clients of the public socket.
+//! The requests of clients.
 //!
 //! To add one: a variant of `cli_to_keeper::Message`, and an arm of [`Requests::message`] or
 //! [`Requests::execute`].
@@ -13,8 +13,8 @@ use nervure_protocol::{
     cli_to_keeper::{Hello, Message, NodeOrder, SetParam},
     keeper_to_cli::{self, DataflowState, Refused, Welcome},
     keeper_to_node,
-    keeper_to_run::Level,
     params::Param,
+    report::Level,
 };
 
 #[cfg(test)]
@@ -22,7 +22,7 @@ pub use observe::MAX_GUESTS;
 
 use super::{
     claims::Claims,
-    clients::Clients,
+    clients::{Clients, STARTER},
     graph::index,
     node::{AfterStop, Node},
     params::Params,
@@ -35,7 +35,7 @@ use super::{
 const OTHER_VERSION: &str =
     "the dataflow was started by another version of Nervure: use that version";
 
-/// What clients of the public socket have asked for.
+/// What clients have asked for.
 #[derive(Debug)]
 pub(super) struct Requests {
     clients: Clients,
@@ -111,6 +111,9 @@ impl Requests {
         self.clients.remove(client);
         supervisor.client_gone(client, turn);
         self.release_claims(client, supervisor, turn);
+        if client == STARTER && !supervisor.network().graph().plan().detached {
+            supervisor.stop("`nervure run` is gone", turn);
+        }
     }
 
     /// The keeper closes the connection of a client.
@@ -160,6 +163,9 @@ impl Requests {
     /// The terminal of `nervure run` has to show why the dataflow ends when its user did not ask
     /// for it.
     fn log_end(&self, client: usize, verb: &str, turn: &mut Turn) {
+        if client == STARTER {
+            return;
+        }
         let name = self.clients.name(client);
         turn.log(Level::Info, format!("the dataflow is {verb} by `{name}`"));
     }

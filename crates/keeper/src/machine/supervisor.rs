@@ -9,8 +9,8 @@ mod stop;
 use std::time::Duration;
 
 use nervure_protocol::{
-    keeper_to_run::{self, Level},
     node_to_keeper::{Clock, Message},
+    report::{Level, Report},
 };
 
 use super::{
@@ -53,6 +53,9 @@ impl Supervisor {
 
     /// When something is due.
     pub fn deadline(&self) -> Option<Duration> {
+        if self.phase == Phase::Loaded {
+            return None;
+        }
         let nodes = self.network.nodes().iter().filter_map(Node::deadline);
         nodes.chain(self.phase.deadline()).min()
     }
@@ -91,6 +94,10 @@ impl Supervisor {
 
     /// Does what follows from the event that was handled, and what is due.
     pub fn settle(&mut self, turn: &mut Turn) {
+        // Before the launch nothing is due.
+        if self.phase == Phase::Loaded {
+            return;
+        }
         self.meet_deadlines(turn);
         self.check_ready(turn);
         self.check_only_dynamic_left(turn);
@@ -191,7 +198,7 @@ impl Supervisor {
         let own = self.network.own_nodes();
         if self.phase != Phase::Finished && own.iter().all(Node::has_ended) {
             self.phase = Phase::Finished;
-            turn.report(keeper_to_run::Message::Finished, None);
+            turn.report(Report::Finished, None);
             turn.push(Action::Finish);
         }
     }

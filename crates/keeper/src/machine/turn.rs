@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nervure_protocol::{
     keeper_to_cli, keeper_to_node,
-    keeper_to_run::{self, Level},
+    report::{Level, Report},
 };
 
 use super::{
@@ -55,15 +55,15 @@ impl Turn {
         self.send_with(node, message, Vec::new());
     }
 
-    /// Reports to `run` and to the clients that follow.
-    pub fn report(&mut self, message: keeper_to_run::Message, descriptor: Option<Descriptor>) {
+    /// Reports to the clients that follow.
+    pub fn report(&mut self, message: Report, descriptor: Option<Descriptor>) {
         self.report_to(Audience::Everyone, message, descriptor);
     }
 
     pub fn report_to(
         &mut self,
         audience: Audience,
-        message: keeper_to_run::Message,
+        message: Report,
         descriptor: Option<Descriptor>,
     ) {
         self.push(Action::Report {

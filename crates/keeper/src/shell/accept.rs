@@ -1,10 +1,9 @@
-//! Connections to the public socket, and what clients send.
+//! Connections of clients, and what they send.
 
 use std::{io, time::Duration};
 
 use nervure_protocol::{
-    address::KeeperAddress, cli_to_keeper::Message, decode, encode, keeper_to_cli,
-    keeper_to_run::Level,
+    address::KeeperAddress, cli_to_keeper::Message, decode, encode, keeper_to_cli, report::Level,
 };
 use nervure_shm::{Listener, Received, Seqpacket, utc_nanos};
 use rustix::{
@@ -15,15 +14,28 @@ use tracing::debug;
 
 use super::{
     clients::Client,
-    error::system,
+    error::{KeeperError, system},
     event_loop::Shell,
     report_link::{Reader, ReportLink},
     slot::Slot,
     token::Token,
 };
-use crate::machine::Event;
+use crate::machine::{Event, STARTER};
 
 impl Shell {
+    /// Makes the process that has started the keeper a client. Its end is seen at the connection
+    /// alone, behind its last messages.
+    pub(super) fn connect_starter(&mut self, socket: Seqpacket) -> Result<(), KeeperError> {
+        let peer = socket.peer().map_err(system(
+            "cannot identify the process that started the keeper",
+        ))?;
+        self.watch(socket.as_fd(), Token::Client(STARTER))?;
+        let link = ReportLink::new(socket, Reader::Starter);
+        let starter = Client::new(peer, link, None, self.now());
+        self.clients.connected.insert(STARTER, starter);
+        Ok(())
+    }
+
     /// Opens the public socket. If that fails, the dataflow runs without one.
     pub(super) fn listen(&mut self) {
         let address = KeeperAddress {
@@ -77,7 +89,7 @@ impl Shell {
             ));
         }
         self.make_room();
-        if self.clients.connected.len() >= self.clients.max {
+        if self.clients.are_full() {
             let reason = format!(
                 "{} clients are connected already, the most",
                 self.clients.max
@@ -111,14 +123,7 @@ impl Shell {
         }
         debug!(client = number, pid = peer.pid, "client connected");
         let link = ReportLink::new(socket, Reader::Client);
-        let client = Client {
-            peer,
-            link,
-            last_active: self.now(),
-            _pidfd: pidfd,
-            follows: None,
-            node: None,
-        };
+        let client = Client::new(peer, link, pidfd, self.now());
         self.clients.connected.insert(number, client);
         self.clients.next += 1;
         Ok(())
@@ -126,7 +131,7 @@ impl Shell {
 
     /// Disconnects the client that has been idle longest when all places are taken.
     fn make_room(&mut self) {
-        if self.clients.connected.len() < self.clients.max {
+        if !self.clients.are_full() {
             return;
         }
         let Some((client, idle)) = self.clients.idlest(&self.machine, self.now()) else {

@@ -4,7 +4,7 @@ use std::io;
 
 use nervure_protocol::{
     STACKS_SIGNAL, encode,
-    keeper_to_run::{self, Level},
+    report::{Level, Report},
 };
 use nervure_shm::Seqpacket;
 use rustix::{
@@ -65,17 +65,14 @@ impl Shell {
                     descriptor.map(|descriptor: Descriptor| self.descriptors.resolve(descriptor));
                 let descriptor = match descriptor.transpose() {
                     // The guest could not be admitted.
-                    Err(_) if audience == Audience::Watchers => return Ok(()),
+                    Err(_) if audience == Audience::ObserversToo => return Ok(()),
                     // The process that joined could not be admitted: its end follows.
                     Err(_) if is_of_joiner(&self.slots, &message) => None,
-                    other => other.map_err(system("cannot make a descriptor for `run`"))?,
+                    other => other.map_err(system("cannot make a descriptor for a report"))?,
                 };
-                if audience == Audience::Everyone {
-                    self.run
-                        .send(&message, descriptor.clone(), self.begin.elapsed());
-                }
+                let now = self.begin.elapsed();
                 self.clients
-                    .report(&message, descriptor.as_ref(), self.begin.elapsed());
+                    .report(&message, descriptor.as_ref(), audience, now);
                 Ok(())
             }
             Action::Reply {
@@ -90,8 +87,8 @@ impl Shell {
                 self.clients.answer(client, &message, descriptor);
                 Ok(())
             }
-            Action::Follow { client, logs } => {
-                self.clients.follow(client, logs);
+            Action::Follow { client, watch } => {
+                self.clients.follow(client, watch);
                 Ok(())
             }
             Action::Admit { client, node } => {
@@ -324,8 +321,8 @@ impl Shell {
 }
 
 /// True for the report that a process has joined, which the keeper did not start.
-fn is_of_joiner(slots: &[Slot], message: &keeper_to_run::Message) -> bool {
-    let keeper_to_run::Message::NodeStarted(started) = message else {
+fn is_of_joiner(slots: &[Slot], message: &Report) -> bool {
+    let Report::NodeStarted(started) = message else {
         return false;
     };
     slots

@@ -1,22 +1,23 @@
-//! The clients of the public socket.
+//! The clients: `run`, and those of the public socket.
 
 use std::{collections::BTreeMap, rc::Rc, time::Duration};
 
-use nervure_protocol::{keeper_to_cli, keeper_to_run};
+use nervure_protocol::{cli_to_keeper::Watch, keeper_to_cli, report::Report};
 use nervure_shm::{Listener, Peer};
 use rustix::fd::OwnedFd;
 
 use super::report_link::ReportLink;
-use crate::machine::Machine;
+use crate::machine::{Audience, Machine, STARTER};
 
 /// A client that has sent nothing for this long may be disconnected in favour of another when all
 /// places are taken. Commands send their next message at once. The time is long enough for the
 /// first message of one of many clients that connect at the same moment.
 const CLIENT_IDLE_AFTER: Duration = Duration::from_secs(1);
 
-/// The public socket and its connections.
+/// The public socket and the connections.
 #[derive(Debug)]
 pub struct Clients {
+    /// The most clients besides the starter.
     pub max: usize,
     pub listener: Option<Listener>,
     /// By number. Numbers are not used again: epoll may still report an event of a connection that
@@ -34,42 +35,51 @@ pub struct Client {
     pub last_active: Duration,
     /// Becomes readable when its process has ended; `None` when that is in another pid namespace.
     pub _pidfd: Option<OwnedFd>,
-    pub follows: Option<Follows>,
+    /// The reports that it gets.
+    pub follows: Option<Watch>,
     /// The node whose control socket it is.
     pub node: Option<usize>,
 }
 
-/// The reports that a client gets.
-#[derive(Clone, Copy, Debug)]
-pub struct Follows {
-    /// Log records too.
-    logs: bool,
+impl Client {
+    /// A connection that was just opened.
+    pub fn new(peer: Peer, link: ReportLink, pidfd: Option<OwnedFd>, now: Duration) -> Self {
+        Self {
+            peer,
+            link,
+            last_active: now,
+            _pidfd: pidfd,
+            follows: None,
+            node: None,
+        }
+    }
 }
 
 impl Clients {
-    /// No clients yet, and at most `max`.
+    /// No clients yet, and at most `max` besides the starter.
     pub fn new(max: usize) -> Self {
         Self {
             max,
             listener: None,
             connected: BTreeMap::new(),
-            next: 0,
+            next: STARTER + 1,
         }
     }
 
     /// Sends a report to the clients that follow.
     pub fn report(
         &mut self,
-        message: &keeper_to_run::Message,
+        message: &Report,
         descriptor: Option<&Rc<OwnedFd>>,
+        audience: Audience,
         now: Duration,
     ) {
-        let is_log = matches!(message, keeper_to_run::Message::Log(_));
+        let is_log = matches!(message, Report::Log(_));
+        let is_of_observer = audience == Audience::ObserversToo;
+        let wants =
+            |watch: Watch| (watch.logs || !is_log) && !(watch.without_observers && is_of_observer);
         for client in self.connected.values_mut() {
-            if client
-                .follows
-                .is_some_and(|follows| follows.logs || !is_log)
-            {
+            if client.follows.is_some_and(wants) {
                 client.link.send(message, descriptor.cloned(), now);
             }
         }
@@ -87,10 +97,10 @@ impl Clients {
         }
     }
 
-    /// Sends every report to a client from now on.
-    pub fn follow(&mut self, client: usize, logs: bool) {
+    /// Sends reports to a client from now on.
+    pub fn follow(&mut self, client: usize, watch: Watch) {
         if let Some(client) = self.client(client) {
-            client.follows = Some(Follows { logs });
+            client.follows = Some(watch);
         }
     }
 
@@ -99,11 +109,38 @@ impl Clients {
         self.connected.remove(&client);
     }
 
+    /// True when as many clients are connected as are allowed.
+    pub fn are_full(&self) -> bool {
+        let besides_starter = |number: &&usize| **number != STARTER;
+        self.connected.keys().filter(besides_starter).count() >= self.max
+    }
+
+    /// The client that has started the keeper, while it is connected.
+    pub fn starter(&self) -> Option<&Client> {
+        self.connected.get(&STARTER)
+    }
+
+    /// True while messages for the client that has started the keeper wait to be sent.
+    pub fn starter_waits(&self) -> bool {
+        self.starter()
+            .is_some_and(|starter| starter.link.is_waiting())
+    }
+
+    /// Sums up the log records that the starter was not sent with the next flush.
+    pub fn sum_up_now(&mut self, now: Duration) {
+        if let Some(starter) = self.client(STARTER) {
+            starter.link.sum_up_now(now);
+        }
+    }
+
     /// The client that has been idle longest, of those that may be disconnected: it does not
     /// follow, and is neither a node nor keeps the place of one.
     pub fn idlest(&self, machine: &Machine, now: Duration) -> Option<(usize, Duration)> {
         let may_give_way = |number: usize, client: &Client| {
-            client.follows.is_none() && client.node.is_none() && !machine.keeps_place(number)
+            number != STARTER
+                && client.follows.is_none()
+                && client.node.is_none()
+                && !machine.keeps_place(number)
         };
         self.connected
             .iter()

@@ -10,8 +10,7 @@ use std::{
 
 use nervure_protocol::{
     MAX_MESSAGE_BYTES,
-    keeper_to_run::{self, Level, LogRecord},
-    run_to_keeper,
+    report::{Level, LogRecord, Report},
 };
 use nervure_shm::{Seqpacket, utc_nanos};
 use rustix::{
@@ -28,7 +27,6 @@ use super::{
     log_files::{LogFile, Notice, line_of},
     log_writer::Logs,
     outbox::Delivery,
-    report_link::{Reader, ReportLink},
     slot::Slot,
     token::Token,
 };
@@ -36,7 +34,7 @@ use crate::{
     cgroups::NodeGroups,
     descendants::{self, ProcessKey},
     log_space::{self, LogSpace},
-    machine::{Action, Event, Machine},
+    machine::{Action, Audience, Event, Machine},
     plan::Plan,
 };
 
@@ -51,7 +49,6 @@ pub struct Shell {
     pub(super) begin: Instant,
     pub(super) epoll: OwnedFd,
     pub(super) descriptors: Descriptors,
-    pub(super) run: ReportLink,
     pub(super) clients: Clients,
     pub(super) slots: Vec<Slot>,
     /// The logs of the plan's nodes, and then the keeper's own; `None` with `--no-logs`.
@@ -79,11 +76,11 @@ pub struct Shell {
 }
 
 impl Shell {
-    /// A keeper that has not started any node.
+    /// A keeper that has not started any node. It reports nothing before its starter follows.
     ///
     /// # Errors
     /// When a resource for its own descriptors is short.
-    pub fn new(plan: Plan, control: Seqpacket, files: Rlimit) -> Result<Self, KeeperError> {
+    pub fn new(plan: Plan, starter: Seqpacket, files: Rlimit) -> Result<Self, KeeperError> {
         use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
         let epoll =
             epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("cannot create an epoll"))?;
@@ -106,7 +103,6 @@ impl Shell {
                 .map(log_space::lock)
                 .transpose()
                 .map_err(system("cannot open the log folder"))?,
-            run: ReportLink::new(control, Reader::Run),
             clients: Clients::new(max_clients),
             machine,
             nodes_by_pid: HashMap::new(),
@@ -126,25 +122,29 @@ impl Shell {
             is_finished: false,
         };
         shell.watch(shell.children.as_fd(), Token::Children)?;
-        shell.watch(shell.termination.as_fd(), Token::Termination)?;
         if let Some(logs) = &shell.logs {
             shell.watch(logs.bell().as_fd(), Token::Logs)?;
         }
-        if let Some(socket) = shell.run.socket() {
-            shell.watch(socket.as_fd(), Token::Run)?;
-        }
+        shell.connect_starter(starter)?;
         for node in 0..shell.slots.len() {
             // Its neighbours may need its pages before a process has joined.
             if shell.machine.plan().nodes[node].is_dynamic() {
                 shell.renew_pages(node)?;
             }
         }
-        match NodeGroups::create() {
-            Ok(groups) => shell.groups = Some(groups),
-            Err(why) => shell.do_without_groups(&why),
-        }
-        shell.listen();
         Ok(shell)
+    }
+
+    /// Starts the dataflow. Only now can it be stopped, too.
+    fn launch(&mut self) -> Result<(), KeeperError> {
+        self.watch(self.termination.as_fd(), Token::Termination)?;
+        match NodeGroups::create() {
+            Ok(groups) => self.groups = Some(groups),
+            Err(why) => self.do_without_groups(&why),
+        }
+        self.listen();
+        self.events.push_back(Event::Launch);
+        Ok(())
     }
 
     pub(super) fn watch(&self, fd: BorrowedFd<'_>, token: Token) -> Result<(), KeeperError> {
@@ -162,9 +162,20 @@ impl Shell {
     /// # Errors
     /// [`KeeperError`].
     pub fn serve(&mut self) -> Result<(), KeeperError> {
-        self.events.push_back(Event::Launch);
+        let mut is_launched = false;
         while !self.is_finished {
             self.handle_events()?;
+            if !is_launched {
+                let Some(starter) = self.clients.starter() else {
+                    let why = "`run` ended before it asked for reports".to_owned();
+                    return Err(KeeperError::NotLaunched(why));
+                };
+                if starter.follows.is_some() {
+                    is_launched = true;
+                    self.launch()?;
+                    continue;
+                }
+            }
             self.flush();
             if !self.is_finished {
                 self.wait()?;
@@ -262,18 +273,16 @@ impl Shell {
             .map(|logs| logs.notices(now))
             .unwrap_or_default();
         self.report_logs(notices);
-        self.run.flush(now, utc_nanos());
         self.flush_clients(now);
     }
 
     fn wait(&mut self) -> Result<(), KeeperError> {
         let deadlines = self.slots.iter().filter_map(Slot::deadline);
         let links = self
-            .run
+            .clients
             .deadline()
             .into_iter()
-            .chain(self.clients.deadline());
-        let links = links.chain(self.logs.as_ref().and_then(Logs::deadline));
+            .chain(self.logs.as_ref().and_then(Logs::deadline));
         let own = self.machine.deadline().into_iter().chain(self.retry_at);
         let deadline = deadlines.chain(own).chain(links).min();
         let now = self.now();
@@ -306,16 +315,13 @@ impl Shell {
 
     fn ready(&mut self, token: Token) {
         match token {
-            Token::Run => self.receive_from_run(),
             Token::Children => {
                 drain(&self.children);
                 self.reap();
             }
             Token::Termination => {
                 drain(&self.termination);
-                let reason = "the keeper was asked to end by a signal".to_owned();
-                self.events
-                    .push_back(Event::Run(run_to_keeper::Message::Stop { reason }));
+                self.events.push_back(Event::Terminated);
             }
             Token::Control(node) => self.receive_from_node(node),
             Token::Output(node, stream) => self.read_output(node, stream),
@@ -336,11 +342,12 @@ impl Shell {
         self.flush();
         let notices = self.logs.as_mut().map(Logs::finish).unwrap_or_default();
         self.report_logs(notices);
-        self.run.sum_up_now(self.now());
+        self.clients.sum_up_now(self.now());
         loop {
             self.flush();
-            let run_waits = self.run.is_waiting() && self.run.socket().is_some();
-            if !run_waits && (self.clients.have_received_all() || self.now() >= clients_deadline) {
+            if !self.clients.starter_waits()
+                && (self.clients.have_received_all() || self.now() >= clients_deadline)
+            {
                 return Ok(());
             }
             self.wait()?;
@@ -367,7 +374,7 @@ impl Shell {
                 line_of(&record),
             );
         }
-        self.report(&keeper_to_run::Message::Log(record));
+        self.report(&Report::Log(record));
     }
 
     /// Reports notices about log files, without writing them to one.
@@ -381,15 +388,14 @@ impl Shell {
                 stream,
                 text,
             };
-            self.report(&keeper_to_run::Message::Log(record));
+            self.report(&Report::Log(record));
         }
     }
 
-    /// Reports to `run` and to the clients that follow.
-    fn report(&mut self, message: &keeper_to_run::Message) {
+    /// Reports to the clients that follow.
+    fn report(&mut self, message: &Report) {
         let now = self.begin.elapsed();
-        self.run.send(message, None, now);
-        self.clients.report(message, None, now);
+        self.clients.report(message, None, Audience::Everyone, now);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Splits a stream of bytes into lines, and guesses the level of a line.
 
-use nervure_protocol::keeper_to_run::Level;
+use nervure_protocol::report::Level;
 
 /// Longer lines are split: a log record has to fit into a control message, even when every byte is
 /// escaped.

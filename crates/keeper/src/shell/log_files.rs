@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nervure_protocol::keeper_to_run::{Level, LogRecord};
+use nervure_protocol::report::{Level, LogRecord};
 use nervure_shm::utc_nanos;
 
 /// Rotated files that are kept per node; the oldest is overwritten.

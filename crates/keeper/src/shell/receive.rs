@@ -1,32 +1,12 @@
-//! What `run`, nodes and the kernel send.
+//! What nodes and the kernel send.
 
-use std::io;
-
-use nervure_protocol::{decode, keeper_to_run::Level};
-use nervure_shm::Received;
+use nervure_protocol::report::Level;
 use tracing::{debug, trace};
 
 use super::{event_loop::Shell, lines, slot::Stream};
 use crate::{descendants, machine::Event};
 
 impl Shell {
-    pub(super) fn receive_from_run(&mut self) {
-        while let Some(socket) = self.run.socket() {
-            match socket.receive(&mut self.buffer) {
-                Ok(Received::Packet(_)) => {
-                    if let Ok(message) = decode(&self.buffer) {
-                        self.events.push_back(Event::Run(message));
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Ok(Received::Closed) | Err(_) => {
-                    self.run.close();
-                    self.events.push_back(Event::RunGone);
-                }
-            }
-        }
-    }
-
     pub(super) fn receive_from_node(&mut self, node: usize) {
         for result in self.slots[node].receive(&mut self.buffer) {
             trace!(node, received = ?result, "message of a node");

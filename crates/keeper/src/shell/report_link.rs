@@ -1,11 +1,11 @@
-//! The keeper's side of a socket over which it reports: to `run`, or to a client. The queue never
-//! blocks, and its length is bounded.
+//! The keeper's side of a socket over which it reports to a client. The queue never blocks, and its
+//! length is bounded.
 
 use std::{collections::BTreeMap, rc::Rc, time::Duration};
 
 use nervure_protocol::{
     ProtocolError, encode, keeper_to_cli,
-    keeper_to_run::{Level, LogRecord, Message},
+    report::{Level, LogRecord, Report},
 };
 use nervure_shm::{Seqpacket, utc_nanos};
 use rustix::fd::OwnedFd;
@@ -36,13 +36,14 @@ pub struct ReportLink {
     summary_at: Option<Duration>,
 }
 
-/// The other end, on which the format of reports depends.
+/// The other end, on which it depends what happens to one that does not read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reader {
-    /// `run`, which gets every report.
+    /// The client that has started the keeper. It gets every report that is no log record: a
+    /// blocked terminal does not end a dataflow.
+    Starter,
+    /// Any other client, which is disconnected.
     #[default]
-    Run,
-    /// A client, which is disconnected when it does not read.
     Client,
 }
 
@@ -71,11 +72,6 @@ impl ReportLink {
         self.reader == Reader::Client && self.outbox.len() > MAX_BEHIND + self.allowance
     }
 
-    /// The other end is closed: drops everything.
-    pub fn close(&mut self) {
-        *self = Self::default();
-    }
-
     /// True while a message waits to be sent.
     pub fn is_waiting(&self) -> bool {
         self.outbox.len() > 0 || self.summary_at.is_some()
@@ -102,13 +98,13 @@ impl ReportLink {
     }
 
     /// Queues a report.
-    pub fn send(&mut self, message: &Message, descriptor: Option<Rc<OwnedFd>>, now: Duration) {
+    pub fn send(&mut self, message: &Report, descriptor: Option<Rc<OwnedFd>>, now: Duration) {
         if self.socket.is_none() {
             return;
         }
         match message {
             // The keeper's own records are few, and must not be missed.
-            Message::Log(record)
+            Report::Log(record)
                 if record.stream != "keeper" && self.outbox.len() >= MAX_WAITING =>
             {
                 *self.unsent.entry(record.node.clone()).or_default() += 1;
@@ -131,7 +127,7 @@ impl ReportLink {
                 stream,
                 text,
             };
-            self.push_report(&Message::Log(record), None);
+            self.push_report(&Report::Log(record), None);
         }
         if let Some(socket) = &self.socket {
             // A closed socket is noticed where messages are received.
@@ -140,13 +136,9 @@ impl ReportLink {
         }
     }
 
-    fn push_report(&mut self, message: &Message, descriptor: Option<Rc<OwnedFd>>) {
-        let bytes = match self.reader {
-            Reader::Run => encode(message),
-            Reader::Client => encode(&keeper_to_cli::Message::Report {
-                report: message.clone(),
-            }),
-        };
+    fn push_report(&mut self, message: &Report, descriptor: Option<Rc<OwnedFd>>) {
+        let report = message.clone();
+        let bytes = encode(&keeper_to_cli::Message::Report { report });
         self.push(bytes, descriptor);
     }
 
@@ -159,8 +151,8 @@ impl ReportLink {
 }
 
 /// The report in the place of one that is too long for a message.
-fn unsendable(error: &ProtocolError) -> Message {
-    Message::Log(LogRecord {
+fn unsendable(error: &ProtocolError) -> Report {
+    Report::Log(LogRecord {
         utc_nanos: utc_nanos(),
         node: "nervure".to_owned(),
         level: Level::Error,
@@ -192,9 +184,9 @@ mod tests {
     use nervure_protocol::{MAX_MESSAGE_BYTES, decode};
     use nervure_shm::Received;
 
-    fn line(text: &str) -> Message {
+    fn line(text: &str) -> Report {
         let (node, stream) = ("camera".to_owned(), "stdout".to_owned());
-        Message::Log(LogRecord {
+        Report::Log(LogRecord {
             utc_nanos: 0,
             node,
             level: Level::Info,
@@ -203,10 +195,13 @@ mod tests {
         })
     }
 
-    fn receive_all(socket: &Seqpacket) -> Vec<Message> {
+    fn receive_all(socket: &Seqpacket) -> Vec<Report> {
         let mut buffer = Vec::with_capacity(MAX_MESSAGE_BYTES);
         std::iter::from_fn(|| match socket.receive(&mut buffer) {
-            Ok(Received::Packet(_)) => Some(decode(&buffer).unwrap()),
+            Ok(Received::Packet(_)) => match decode(&buffer).unwrap() {
+                keeper_to_cli::Message::Report { report } => Some(report),
+                other => panic!("{other:?}"),
+            },
             _ => None,
         })
         .collect()
@@ -215,13 +210,13 @@ mod tests {
     #[test]
     fn log_records_of_a_flood_are_counted_and_other_messages_overtake_them() {
         let (keeper, run) = Seqpacket::pair().unwrap();
-        let mut link = ReportLink::new(keeper, Reader::Run);
+        let mut link = ReportLink::new(keeper, Reader::Starter);
         let flood = 10 * MAX_WAITING;
         for number in 0..flood {
             link.send(&line(&number.to_string()), None, Duration::ZERO);
             link.flush(Duration::ZERO, 0);
         }
-        link.send(&Message::Ready, None, Duration::ZERO);
+        link.send(&Report::Ready, None, Duration::ZERO);
         assert_eq!(link.summary_at, Some(SUMMARY_PERIOD));
         let mut seen = receive_all(&run);
         let mut now = SUMMARY_PERIOD;
@@ -230,14 +225,14 @@ mod tests {
             link.flush(now, 0);
             seen.extend(receive_all(&run));
         }
-        assert!(seen.contains(&Message::Ready));
+        assert!(seen.contains(&Report::Ready));
         let lines = seen
             .iter()
-            .filter(|message| matches!(message, Message::Log(r) if r.stream == "stdout"))
+            .filter(|message| matches!(message, Report::Log(r) if r.stream == "stdout"))
             .count();
         assert!(lines >= MAX_WAITING);
         let summary = seen.iter().find_map(|message| match message {
-            Message::Log(record) if record.stream == "keeper" => Some(record.text.clone()),
+            Report::Log(record) if record.stream == "keeper" => Some(record.text.clone()),
             _ => None,
         });
         let text = summary.expect("a summary");
@@ -257,7 +252,7 @@ mod tests {
         link.flush(Duration::ZERO, 0);
         assert!(!link.is_behind(), "the snapshot does not count");
         for _ in 0..=MAX_BEHIND {
-            link.send(&Message::Ready, None, Duration::ZERO);
+            link.send(&Report::Ready, None, Duration::ZERO);
         }
         assert!(link.is_behind());
         drop(client);
@@ -266,9 +261,9 @@ mod tests {
     #[test]
     fn nothing_waits_for_a_closed_socket_whose_end_can_still_be_received() {
         let (keeper, run) = Seqpacket::pair().unwrap();
-        let mut link = ReportLink::new(keeper, Reader::Run);
+        let mut link = ReportLink::new(keeper, Reader::Starter);
         drop(run);
-        link.send(&Message::Ready, None, Duration::ZERO);
+        link.send(&Report::Ready, None, Duration::ZERO);
         link.flush(Duration::ZERO, 0);
         assert!(!link.is_waiting());
         let end = link

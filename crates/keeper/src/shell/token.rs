@@ -7,7 +7,6 @@ use super::slot::Stream;
 /// A descriptor of the event loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Token {
-    Run,
     /// SIGCHLD came.
     Children,
     /// SIGTERM, SIGINT or SIGHUP came.
@@ -26,16 +25,15 @@ pub enum Token {
 impl Token {
     pub fn pack(self) -> epoll::EventData {
         let (kind, node) = match self {
-            Self::Run => (0, 0),
-            Self::Children => (1, 0),
-            Self::Termination => (2, 0),
-            Self::Control(node) => (3, node),
-            Self::Output(node, Stream::Stdout) => (4, node),
-            Self::Output(node, Stream::Stderr) => (5, node),
-            Self::Listener => (6, 0),
-            Self::Client(client) => (7, client),
-            Self::ClientEnded(client) => (8, client),
-            Self::Logs => (9, 0),
+            Self::Children => (0, 0),
+            Self::Termination => (1, 0),
+            Self::Control(node) => (2, node),
+            Self::Output(node, Stream::Stdout) => (3, node),
+            Self::Output(node, Stream::Stderr) => (4, node),
+            Self::Listener => (5, 0),
+            Self::Client(client) => (6, client),
+            Self::ClientEnded(client) => (7, client),
+            Self::Logs => (8, 0),
         };
         epoll::EventData::new_u64((node as u64) << 8 | kind)
     }
@@ -43,15 +41,14 @@ impl Token {
     pub fn unpack(data: epoll::EventData) -> Self {
         let node = (data.u64() >> 8) as usize;
         match data.u64() & 0xff {
-            0 => Self::Run,
-            1 => Self::Children,
-            2 => Self::Termination,
-            3 => Self::Control(node),
-            4 => Self::Output(node, Stream::Stdout),
-            5 => Self::Output(node, Stream::Stderr),
-            6 => Self::Listener,
-            7 => Self::Client(node),
-            8 => Self::ClientEnded(node),
+            0 => Self::Children,
+            1 => Self::Termination,
+            2 => Self::Control(node),
+            3 => Self::Output(node, Stream::Stdout),
+            4 => Self::Output(node, Stream::Stderr),
+            5 => Self::Listener,
+            6 => Self::Client(node),
+            7 => Self::ClientEnded(node),
             _ => Self::Logs,
         }
     }

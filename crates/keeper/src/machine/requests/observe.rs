@@ -6,7 +6,7 @@
 use nervure_protocol::{
     cli_to_keeper::Observe,
     keeper_to_cli::{self, Refused},
-    keeper_to_run::Level,
+    report::Level,
     wiring::{self, InputSpec, Policy, Queue, Source},
 };
 

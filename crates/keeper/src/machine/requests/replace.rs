@@ -5,7 +5,7 @@ use std::time::Duration;
 use nervure_protocol::{
     cli_to_keeper::Replace,
     keeper_to_cli::{self, Refused},
-    keeper_to_run::Level,
+    report::Level,
 };
 
 use super::{Requests, check_not_stopping};

@@ -3,7 +3,7 @@
 use nervure_protocol::{
     cli_to_keeper::Watch,
     keeper_to_cli::{self, NodeDeclared},
-    keeper_to_run::Message,
+    report::Report,
 };
 
 use super::Requests;
@@ -27,37 +27,39 @@ impl Requests {
     ) {
         let (graph, nodes) = (supervisor.network().graph(), supervisor.network().nodes());
         for (node, state) in nodes.iter().enumerate() {
-            if graph.is_guest(node) && state.has_ended() {
+            if graph.is_guest(node) && (state.has_ended() || watch.without_observers) {
                 continue;
             }
             let declared = self.declare(node, supervisor);
             turn.reply(client, keeper_to_cli::Message::NodeDeclared(declared));
             if let Some(started) = state.last_start() {
-                let report = Message::NodeStarted(started.clone());
+                let report = Report::NodeStarted(started.clone());
                 let descriptor = Descriptor::CountersReadOnly(node);
                 reply_report(client, report, Some(descriptor), turn);
             }
         }
         for spec in 0..graph.edges().len() {
+            if watch.without_observers && graph.is_guest(graph.edge(spec).consumer) {
+                continue;
+            }
             if let Some(wired) = supervisor.network().wiring().last_wired(spec) {
-                reply_report(client, Message::EdgeWired(wired.clone()), None, turn);
+                reply_report(client, Report::EdgeWired(wired.clone()), None, turn);
             }
             if let Some(status) = supervisor.network().wiring().status(spec) {
-                reply_report(client, Message::EdgeStatus(status.clone()), None, turn);
+                reply_report(client, Report::EdgeStatus(status.clone()), None, turn);
             }
         }
         for state in &nodes[..graph.own_nodes()] {
             if let (false, Some(ended)) = (state.is_alive(), state.last_end()) {
-                reply_report(client, Message::NodeEnded(ended.clone()), None, turn);
+                reply_report(client, Report::NodeEnded(ended.clone()), None, turn);
             }
         }
         if supervisor.phase() == Phase::Running {
-            reply_report(client, Message::Ready, None, turn);
+            reply_report(client, Report::Ready, None, turn);
         }
         turn.reply(client, keeper_to_cli::Message::SnapshotComplete);
         if watch.follow {
-            let logs = watch.logs;
-            turn.push(Action::Follow { client, logs });
+            turn.push(Action::Follow { client, watch });
         }
     }
 
@@ -88,7 +90,7 @@ impl Requests {
     }
 }
 
-fn reply_report(client: usize, report: Message, descriptor: Option<Descriptor>, turn: &mut Turn) {
+fn reply_report(client: usize, report: Report, descriptor: Option<Descriptor>, turn: &mut Turn) {
     let message = keeper_to_cli::Message::Report { report };
     turn.reply_with(client, message, descriptor);
 }

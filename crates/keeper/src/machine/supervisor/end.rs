@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nervure_protocol::keeper_to_run::{self, Level};
+use nervure_protocol::report::{Level, NodeEnded};
 
 use super::Supervisor;
 use crate::machine::{
@@ -96,7 +96,7 @@ impl Supervisor {
             End::Signal(signal) => (None, Some(signal)),
         };
         let restarts = matches!(next, State::Waiting { .. });
-        let ended = keeper_to_run::NodeEnded {
+        let ended = NodeEnded {
             node: index(node),
             id: plan.id.clone(),
             incarnation: self.network.node(node).incarnation(),
@@ -150,7 +150,7 @@ impl Supervisor {
             true => State::Waiting { until: turn.now },
             false => State::Ended,
         };
-        let ended = keeper_to_run::NodeEnded {
+        let ended = NodeEnded {
             node: index(node),
             id: self.network.graph().node(node).id.clone(),
             incarnation: self.network.node(node).incarnation(),

@@ -10,7 +10,7 @@
 //! when it connects and removed when it is gone; its place, with a new incarnation, is the next
 //! guest's.
 
-use nervure_protocol::keeper_to_run;
+use nervure_protocol::report::NodeEnded;
 
 use super::Supervisor;
 use crate::machine::{
@@ -57,7 +57,7 @@ impl Supervisor {
             }
             (false, false) => "it is gone".to_owned(),
         });
-        let ended = keeper_to_run::NodeEnded {
+        let ended = NodeEnded {
             node: index(node),
             id: self.network.graph().node(node).id.clone(),
             incarnation: self.network.node(node).incarnation(),

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use nervure_protocol::{
     VERSIONS, keeper_to_node,
-    keeper_to_run::{self, Level},
     node_to_keeper::Hello,
     params::Param,
+    report::{Level, Report},
 };
 
 use super::Supervisor;
@@ -61,7 +61,7 @@ impl Supervisor {
         self.phase = Phase::Running;
         self.network
             .broadcast(&keeper_to_node::Message::Start, turn);
-        turn.report(keeper_to_run::Message::Ready, None);
+        turn.report(Report::Ready, None);
     }
 
     pub(super) fn warn_not_ready(&self, turn: &mut Turn) {

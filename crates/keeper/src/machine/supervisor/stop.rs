@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nervure_protocol::{keeper_to_node, keeper_to_run::Level};
+use nervure_protocol::{keeper_to_node, report::Level};
 
 use super::Supervisor;
 use crate::{

@@ -6,7 +6,7 @@ use nervure_protocol::{
     VERSIONS,
     cli_to_keeper::{self, Attach, Hello, NodeOrder, Observe, Replace},
     graph::Program,
-    keeper_to_cli, node_to_keeper, run_to_keeper,
+    keeper_to_cli, node_to_keeper,
     wiring::{EdgeState, Policy},
 };
 use proptest::prelude::*;
@@ -69,10 +69,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => (node.clone(), end).prop_map(|(node, end)| Step::Exit(node, end)),
         4 => (1..2000u64).prop_map(Step::Wait),
         1 => Just(Step::Stop),
-        3 => (0..CLIENTS).prop_map(Step::Observe),
-        3 => (0..ORDERING).prop_map(Step::Leave),
-        6 => (0..CLIENTS, node.clone()).prop_map(|(client, node)| Step::Join(client, node)),
-        2 => (CLIENTS..ORDERING, node.clone(), any::<bool>())
+        3 => (1..=CLIENTS).prop_map(Step::Observe),
+        3 => (1..ORDERING).prop_map(Step::Leave),
+        6 => (1..=CLIENTS, node.clone()).prop_map(|(client, node)| Step::Join(client, node)),
+        2 => (CLIENTS + 1..ORDERING, node.clone(), any::<bool>())
             .prop_map(|(client, node, leave_stopped)| Step::Attach(client, node, leave_stopped)),
         1 => node.clone().prop_map(Step::Replace),
         1 => (node.clone(), 0..4_usize, state).prop_map(|(node, at, state)| Step::EdgeStatus(node, at, state)),
@@ -195,15 +195,13 @@ fn take(world: &mut World, step: Step) {
             greet(world, ORDERING);
             world.ask(ORDERING, cli_to_keeper::Message::Node { node, order });
         }
-        Step::Stop => world.give(Event::Run(run_to_keeper::Message::Stop {
-            reason: "test".to_owned(),
-        })),
+        Step::Stop => world.stop(),
         _ => {}
     }
 }
 
 /// The number of the client that only gives orders; the two before it attach.
-const ORDERING: usize = CLIENTS + 2;
+const ORDERING: usize = CLIENTS + 3;
 
 /// The token of a client that attaches.
 fn token(client: usize) -> String {
@@ -224,7 +222,7 @@ fn join(world: &mut World, client: usize, node: usize) {
     {
         return;
     }
-    for token in [TOKEN.to_owned(), token(CLIENTS), token(CLIENTS + 1)] {
+    for token in [TOKEN.to_owned(), token(CLIENTS + 1), token(CLIENTS + 2)] {
         if let Ok(joined) = world.join(client, &format!("n{node}"), &token) {
             assert_eq!(joined, node);
             return;
@@ -338,7 +336,7 @@ proptest! {
             }
             check_agreement(&world, &left, has_cut);
         }
-        world.give(Event::Run(run_to_keeper::Message::Stop { reason: "test".to_owned() }));
+        world.stop();
         world.advance(Duration::from_secs(60));
         for node in 0..NODES {
             if is_own(&world, node) {
@@ -348,7 +346,7 @@ proptest! {
         prop_assert!(world.is_finished);
         world.advance(Duration::from_secs(60));
         prop_assert!(world.processes[..NODES].iter().all(|process| !process.runs));
-        for client in 0..ORDERING {
+        for client in 1..ORDERING {
             leave(&mut world, client);
         }
         prop_assert!(world.processes.iter().all(|process| !process.runs));

@@ -1,8 +1,9 @@
 //! Edges that cannot be attached, or were cut.
 
 use nervure_protocol::{
-    VERSIONS, cli_to_keeper, keeper_to_cli, keeper_to_run,
+    VERSIONS, cli_to_keeper, keeper_to_cli,
     node_to_keeper::{EdgeStatus, Message},
+    report::Report,
     wiring::EdgeState,
 };
 
@@ -120,8 +121,7 @@ fn an_observer_that_a_node_cannot_attach_is_disconnected_and_the_node_lives() {
         world.edge_reports.is_empty(),
         "observers are no part of the dataflow"
     );
-    let is_status =
-        |report: &keeper_to_run::Message| matches!(report, keeper_to_run::Message::EdgeStatus(_));
+    let is_status = |report: &Report| matches!(report, Report::EdgeStatus(_));
     assert!(world.guest_reports.iter().any(is_status));
     assert!(
         world
@@ -184,11 +184,12 @@ fn snapshot(world: &mut World, client: usize) -> Vec<EdgeState> {
     let watch = cli_to_keeper::Watch {
         logs: false,
         follow: false,
+        without_observers: false,
     };
     world.ask(client, cli_to_keeper::Message::Watch(watch));
     let state = |reply: &keeper_to_cli::Message| match reply {
         keeper_to_cli::Message::Report {
-            report: keeper_to_run::Message::EdgeStatus(status),
+            report: Report::EdgeStatus(status),
         } => Some(status.state),
         _ => None,
     };

@@ -4,7 +4,8 @@ use nervure_protocol::{
     VERSIONS, VersionRange,
     cli_to_keeper::{Hello, Message, Observe, Watch},
     keeper_to_cli::{DataflowState, Message as Answer},
-    keeper_to_run, node_to_keeper,
+    node_to_keeper,
+    report::Report,
     wiring::Policy,
 };
 
@@ -110,7 +111,7 @@ fn places_rows_and_names_are_used_again() {
             .iter()
             .rev()
             .find_map(|report| match report {
-                keeper_to_run::Message::NodeStarted(started) if started.node as usize == node => {
+                Report::NodeStarted(started) if started.node as usize == node => {
                     Some(started.incarnation)
                 }
                 _ => None,
@@ -266,12 +267,12 @@ fn a_late_client_gets_a_snapshot_of_the_whole_state() {
         Message::Watch(Watch {
             logs: true,
             follow: true,
+            without_observers: false,
         }),
     );
     let received = &world.replies[&2][1..];
     let count =
         |test: &dyn Fn(&Answer) -> bool| received.iter().filter(|answer| test(answer)).count();
-    use keeper_to_run::Message as Report;
     let reports = |test: fn(&Report) -> bool| {
         count(&|answer| matches!(answer, Answer::Report { report } if test(report)))
     };

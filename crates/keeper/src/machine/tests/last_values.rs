@@ -66,7 +66,7 @@ fn an_end_in_order_sends_nothing() {
     world.exit(0, End::Code(0));
     assert!(world.processes[1].last_values.is_empty() && world.processes[1].over.contains(&0));
     let mut world = running(Never);
-    world.give(Event::RunGone);
+    world.end_run();
     world.exit(0, KILLED);
     assert!(
         world.processes[1].last_values.is_empty(),

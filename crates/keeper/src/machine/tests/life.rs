@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nervure_protocol::{VersionRange, node_to_keeper, run_to_keeper};
+use nervure_protocol::{VersionRange, cli_to_keeper, node_to_keeper};
 
 use super::{World, block, drop_oldest, node};
 use crate::{
@@ -15,12 +15,6 @@ use crate::{
 
 const EXIT_0: End = End::Code(0);
 const EXIT_1: End = End::Code(1);
-
-fn stop(world: &mut World) {
-    world.give(Event::Run(run_to_keeper::Message::Stop {
-        reason: "test".to_owned(),
-    }));
-}
 
 #[test]
 fn all_nodes_start_when_the_last_is_ready() {
@@ -297,7 +291,7 @@ fn a_node_that_hangs_is_examined_and_killed_and_one_that_works_or_waits_is_not()
 
 #[test]
 fn a_node_that_stops_or_has_left_has_no_health_checks() {
-    let leave: [fn(&mut World); 2] = [stop, |world| {
+    let leave: [fn(&mut World); 2] = [World::stop, |world| {
         world.message(0, node_to_keeper::Message::Goodbye { cut_short: false })
     }];
     for leave in leave {
@@ -315,7 +309,7 @@ fn stop_is_followed_by_sigterm_and_sigkill() {
         vec![node("good", Never), node("deaf", Never)],
         &[drop_oldest(0, 1)],
     );
-    stop(&mut world);
+    world.stop();
     assert!(
         world
             .processes
@@ -350,7 +344,7 @@ fn stop_is_followed_by_sigterm_and_sigkill() {
 fn a_node_that_exits_with_an_error_after_stop_has_failed() {
     let nodes = ["recorder", "camera", "slow", "sink"].map(|id| node(id, OnFailure));
     let mut world = World::running(nodes.into(), &[drop_oldest(1, 0), drop_oldest(2, 3)]);
-    stop(&mut world);
+    world.stop();
     world.exit(0, EXIT_1);
     let ended = &world.ended[0];
     assert!(ended.failed && !ended.restarts, "{ended:?}");
@@ -377,7 +371,7 @@ fn a_node_that_ends_with_the_error_of_a_call_that_stop_cut_short_has_not_failed(
         vec![node("source", Never), node("sink", Never)],
         &[block(0, 1)],
     );
-    stop(&mut world);
+    world.stop();
     world.message(0, node_to_keeper::Message::Goodbye { cut_short: true });
     world.exit(0, EXIT_1);
     assert!(!world.ended[0].failed, "{:?}", world.ended[0]);
@@ -390,7 +384,7 @@ fn a_node_that_has_not_connected_when_the_dataflow_stops_may_exit_with_any_code(
         &[block(0, 1)],
     );
     world.give(Event::Launch);
-    stop(&mut world);
+    world.stop();
     world.exit(0, EXIT_1);
     assert!(!world.ended[0].failed, "it got SIGTERM");
 }
@@ -448,7 +442,7 @@ fn a_node_that_never_connected_gets_sigterm_at_once() {
     );
     world.give(Event::Launch);
     world.hello(0);
-    world.give(Event::RunGone);
+    world.end_run();
     assert!(world.processes[0].stop.is_some());
     assert_eq!(world.signals, [(1, Signal::Terminate)]);
     world.hello(1);
@@ -469,7 +463,7 @@ fn a_stop_overtakes_a_restart() {
     );
     world.exit(0, EXIT_1);
     assert!(world.ended[0].restarts);
-    stop(&mut world);
+    world.stop();
     world.exit(1, EXIT_0);
     assert!(world.is_finished);
     let last = &world.ended[1];
@@ -488,7 +482,7 @@ fn kill_does_not_wait() {
         vec![node("source", Always), node("sink", Never)],
         &[block(0, 1)],
     );
-    world.give(Event::Run(run_to_keeper::Message::Kill));
+    world.order_by_run(cli_to_keeper::Message::Kill);
     assert_eq!(world.signals, [(0, Signal::Kill), (1, Signal::Kill)]);
     world.exit(0, End::Signal(9));
     world.exit(1, End::Signal(9));

@@ -11,7 +11,7 @@ use nervure_protocol::{
 
 use super::{World, block, drop_oldest, node};
 use crate::{
-    machine::{End, Event, Signal},
+    machine::{End, Event, STARTER, Signal},
     plan::RestartPolicy::{Never, OnFailure},
 };
 
@@ -213,15 +213,45 @@ fn a_dataflow_that_stops_refuses_orders_and_does_not_wait_for_held_nodes() {
 }
 
 #[test]
+fn no_process_starts_before_the_launch_and_run_follows_from_then_on() {
+    let mut world = World::new(
+        vec![node("camera", Never), node("sink", Never)],
+        &[drop_oldest(0, 1)],
+    );
+    world.follow_as_run();
+    assert!(world.followers.contains(&STARTER));
+    assert!(world.processes.iter().all(|process| !process.runs));
+    assert_eq!(world.machine.deadline(), None);
+    world.give(Event::Launch);
+    assert!(world.processes.iter().all(|process| process.runs));
+}
+
+#[test]
+fn an_order_of_run_is_not_logged_as_that_of_another_client() {
+    let by_client = |world: &World| {
+        let is_by_client = |line: &&String| line.contains("the dataflow is stopped by");
+        world.log.iter().filter(is_by_client).count()
+    };
+    let mut world = two();
+    world.stop();
+    assert_eq!(by_client(&world), 0);
+    let mut world = two();
+    order(&mut world, "camera", NodeOrder::Stop).unwrap();
+    let reason = "by hand".to_owned();
+    world.ask(1, Message::Stop { reason });
+    assert_eq!(by_client(&world), 1);
+}
+
+#[test]
 fn run_that_is_gone_ends_the_dataflow_unless_it_is_detached() {
     let mut world = two();
-    world.give(Event::RunGone);
+    world.end_run();
     assert!(world.processes[1].stop.is_some());
     let mut world = World::detached(
         vec![node("camera", Never), node("sink", Never)],
         &[drop_oldest(0, 1)],
     );
-    world.give(Event::RunGone);
+    world.end_run();
     assert!(world.processes[1].stop.is_none());
     order(&mut world, "camera", NodeOrder::Stop).unwrap();
 }

@@ -280,7 +280,7 @@ fn a_node_has_no_edges_after_goodbye_while_its_process_continues() {
     assert!(world.processes[2].over.contains(&0));
     world.exit(1, EXIT_0);
     assert!(!world.ended[0].failed);
-    world.give(Event::RunGone);
+    world.end_run();
     world.exit(0, EXIT_0);
     world.exit(2, EXIT_0);
     assert!(world.is_finished);

@@ -8,14 +8,14 @@ use std::{
 use nervure_protocol::{
     VERSIONS, cli_to_keeper, keeper_to_cli,
     keeper_to_node::{self, AttachInput, AttachOutput},
-    keeper_to_run::{self, NodeEnded},
     node_to_keeper::{self, Clock},
     params::Param,
+    report::{EdgeStatus, NodeEnded, Report},
     wiring::{InputSpec, OutputSpec, Policy, Queue, Source},
 };
 
 use crate::{
-    machine::{Action, Audience, Descriptor, End, Event, Machine, Pulse, Signal},
+    machine::{Action, Audience, Descriptor, End, Event, Machine, Pulse, STARTER, Signal},
     plan::{ClockPlan, EdgePlan, NodePlan, NodeSettings, Plan, Program, Restart, RestartPolicy},
 };
 
@@ -69,7 +69,7 @@ pub struct World {
     pub processes: Vec<Process>,
     pub ended: Vec<NodeEnded>,
     /// Reports to `run` about edges.
-    pub edge_reports: Vec<keeper_to_run::EdgeStatus>,
+    pub edge_reports: Vec<EdgeStatus>,
     /// Level, node and text of every log line.
     pub log: Vec<String>,
     pub signals: Vec<(usize, Signal)>,
@@ -82,7 +82,7 @@ pub struct World {
     /// Clients that follow.
     pub followers: BTreeSet<usize>,
     /// Reports about guests.
-    pub guest_reports: Vec<keeper_to_run::Message>,
+    pub guest_reports: Vec<Report>,
     own_nodes: usize,
     regions: BTreeSet<u32>,
     pair_ends_given: BTreeSet<(u32, u32)>,
@@ -280,6 +280,44 @@ impl World {
             .clone()
     }
 
+    /// Asks for reports as `run` does.
+    pub fn follow_as_run(&mut self) {
+        self.greet_as_run();
+        let watch = cli_to_keeper::Watch {
+            logs: true,
+            follow: true,
+            without_observers: true,
+        };
+        self.ask(STARTER, cli_to_keeper::Message::Watch(watch));
+    }
+
+    /// Sends an order of `run`.
+    pub fn order_by_run(&mut self, message: cli_to_keeper::Message) {
+        self.greet_as_run();
+        assert_eq!(self.ask(STARTER, message), keeper_to_cli::Message::Done);
+    }
+
+    fn greet_as_run(&mut self) {
+        if !self.replies.contains_key(&STARTER) {
+            let hello = cli_to_keeper::Hello {
+                versions: VERSIONS,
+                program: "run".to_owned(),
+            };
+            self.ask(STARTER, cli_to_keeper::Message::Hello(hello));
+        }
+    }
+
+    /// Stops the dataflow as `run` does.
+    pub fn stop(&mut self) {
+        let reason = "test".to_owned();
+        self.order_by_run(cli_to_keeper::Message::Stop { reason });
+    }
+
+    /// Closes the connection of `run`.
+    pub fn end_run(&mut self) {
+        self.give(Event::ClientGone { client: STARTER });
+    }
+
     /// Makes a client a guest that has said Hello, and returns its node.
     pub fn guest(&mut self, client: usize, topics: &[&str]) -> usize {
         let hello = cli_to_keeper::Hello {
@@ -394,7 +432,7 @@ impl World {
             } => self.reported(message),
             Action::Report {
                 message,
-                audience: Audience::Watchers,
+                audience: Audience::ObserversToo,
                 ..
             } => self.guest_reports.push(message),
             Action::Reply {
@@ -461,11 +499,11 @@ impl World {
         }
     }
 
-    fn reported(&mut self, message: keeper_to_run::Message) {
+    fn reported(&mut self, message: Report) {
         match message {
-            keeper_to_run::Message::Ready => self.is_ready = true,
-            keeper_to_run::Message::NodeEnded(ended) => self.ended.push(ended),
-            keeper_to_run::Message::EdgeStatus(status) => self.edge_reports.push(status),
+            Report::Ready => self.is_ready = true,
+            Report::NodeEnded(ended) => self.ended.push(ended),
+            Report::EdgeStatus(status) => self.edge_reports.push(status),
             _ => {}
         }
     }

@@ -3,8 +3,8 @@
 
 use nervure_protocol::{
     keeper_to_node::{self, LastValue},
-    keeper_to_run::{self, Level},
     node_to_keeper,
+    report::{EdgeStatus, Level, Report},
     wiring::EdgeState,
 };
 
@@ -165,14 +165,14 @@ impl Rewiring<'_> {
 
     fn report_status(&mut self, spec: usize, state: EdgeState, cause: String) {
         let edge = self.graph.edge(spec);
-        let status = keeper_to_run::EdgeStatus {
+        let status = EdgeStatus {
             topic: self.graph.plan().topic(edge),
             input: self.graph.plan().input(edge),
             state,
             cause,
         };
         self.wiring.note_status(spec, &status);
-        let message = keeper_to_run::Message::EdgeStatus(status);
+        let message = Report::EdgeStatus(status);
         let audience = self.graph.audience(edge.consumer);
         self.turn.report_to(audience, message, None);
     }

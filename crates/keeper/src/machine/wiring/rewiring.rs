@@ -1,6 +1,10 @@
 //! Changes to the wiring when a process connects, leaves or ends.
 
-use nervure_protocol::{keeper_to_node, keeper_to_run, wiring::EdgeState};
+use nervure_protocol::{
+    keeper_to_node,
+    report::{EdgeWired, Report},
+    wiring::EdgeState,
+};
 
 use super::{
     pairs::{PairEnd, Role},
@@ -147,7 +151,7 @@ impl Rewiring<'_> {
         } = self.wiring.instances[at];
         let edge = self.graph.edge(spec);
         let is_guests = self.graph.is_guest(edge.consumer);
-        let wired = keeper_to_run::EdgeWired {
+        let wired = EdgeWired {
             edge: id,
             producer: (index(edge.producer), between.0),
             producer_row: self.wiring.specs[spec].row,
@@ -165,7 +169,7 @@ impl Rewiring<'_> {
             .take()
             .filter(|status| status.state == EdgeState::Failed);
         spec.wired = Some(wired.clone());
-        let message = keeper_to_run::Message::EdgeWired(wired);
+        let message = Report::EdgeWired(wired);
         self.turn
             .report_to(self.graph.audience(edge.consumer), message, None);
     }

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use nervure_protocol::{keeper_to_run, wiring::EdgeState};
+use nervure_protocol::{
+    report::{EdgeStatus, EdgeWired},
+    wiring::EdgeState,
+};
 
 use super::pairs::Pairs;
 use crate::{
@@ -32,9 +35,9 @@ pub(super) struct Spec {
     /// Its consumer's process knows that no producer will follow.
     pub closed_for_good: bool,
     /// The last instance that was reported.
-    pub wired: Option<keeper_to_run::EdgeWired>,
+    pub wired: Option<EdgeWired>,
     /// What is wrong with it, as it was reported.
-    pub status: Option<keeper_to_run::EdgeStatus>,
+    pub status: Option<EdgeStatus>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -169,7 +172,7 @@ impl Wiring {
     }
 
     /// How an edge of the plan was wired last.
-    pub fn last_wired(&self, spec: usize) -> Option<&keeper_to_run::EdgeWired> {
+    pub fn last_wired(&self, spec: usize) -> Option<&EdgeWired> {
         self.specs[spec].wired.as_ref()
     }
 
@@ -179,12 +182,12 @@ impl Wiring {
     }
 
     /// What was reported of an edge of the plan, if something is wrong with it.
-    pub fn status(&self, spec: usize) -> Option<&keeper_to_run::EdgeStatus> {
+    pub fn status(&self, spec: usize) -> Option<&EdgeStatus> {
         self.specs[spec].status.as_ref()
     }
 
     /// Remembers what is reported of an edge. That it was cut off stays true.
-    pub fn note_status(&mut self, spec: usize, status: &keeper_to_run::EdgeStatus) {
+    pub fn note_status(&mut self, spec: usize, status: &EdgeStatus) {
         let known = &mut self.specs[spec].status;
         if known
             .as_ref()

@@ -1,12 +1,12 @@
-//! Reports of a keeper to `nervure run`.
+//! Reports of a keeper about its dataflow, for clients that watch.
 
 use crate::wiring::EdgeState;
 use serde::{Deserialize, Serialize};
 
-/// A message from a keeper to `run`.
+/// A report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "message", rename_all = "snake_case")]
-pub enum Message {
+pub enum Report {
     /// A node process was started. Descriptor: its counters page, read-only.
     NodeStarted(NodeStarted),
     /// An edge was wired, for the table.
@@ -41,7 +41,7 @@ pub struct NodeStarted {
     /// Restarts of the node's own program so far: by its policy, or by hand.
     #[serde(default)]
     pub restarts: u32,
-    /// True for a guest that observes; `run` does not get these reports.
+    /// True for a guest that observes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub observer: bool,
 }
@@ -65,7 +65,7 @@ pub struct EdgeWired {
     pub input: String,
     /// The queue.
     pub queue: crate::wiring::Queue,
-    /// True when the consumer is a guest that observes; `run` does not get these reports.
+    /// True when the consumer is a guest that observes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub observer: bool,
 }
