@@ -53,7 +53,7 @@ pub fn run(bytes: &[u8]) {
             Step::Say(saying) => {
                 for datagram in peer.say(&saying, &victim) {
                     peer::check_reading(&datagram);
-                    victim.on_datagram(now, &datagram);
+                    victim.on_datagram(now, None, &datagram);
                     note_readable(&mut victim, &mut readable);
                 }
             }

@@ -204,7 +204,7 @@ impl<C: Carrier> Endpoint<C> {
             && let Some(key) = self.by_session.get(&session)
             && let Some(peer) = self.peers.get_mut(key)
         {
-            peer.session.on_datagram(now, datagram);
+            peer.session.on_datagram(now, ecn, datagram);
         }
         self.on_carrier_events(now);
     }
@@ -314,11 +314,15 @@ impl<C: Carrier> Endpoint<C> {
                     self.events
                         .push_back(EndpointEvent::Connected { peer, address });
                 }
-                CarrierEvent::Datagram { session, datagram } => {
+                CarrierEvent::Datagram {
+                    session,
+                    ecn,
+                    datagram,
+                } => {
                     if let Some(key) = self.by_session.get(&session)
                         && let Some(peer) = self.peers.get_mut(key)
                     {
-                        peer.session.on_datagram(now, &datagram);
+                        peer.session.on_datagram(now, ecn, &datagram);
                     }
                 }
                 CarrierEvent::MaxDatagramChanged { .. } => {}

@@ -207,12 +207,12 @@ mod tests {
             while sender.next_datagram(now, 1200, &mut packet) {
                 packets += 1;
                 if packets % 5 != 0 {
-                    receiver.on_datagram(now, &packet);
+                    receiver.on_datagram(now, None, &packet);
                 }
                 packet.clear();
             }
             while receiver.next_datagram(now, 1200, &mut packet) {
-                sender.on_datagram(now, &std::mem::take(&mut packet));
+                sender.on_datagram(now, None, &std::mem::take(&mut packet));
             }
             while let Some(event) = receiver.poll_event() {
                 if let SessionEvent::Receiver(ReceiverEvent::Readable(stream)) = event {

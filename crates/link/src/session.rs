@@ -14,6 +14,7 @@ use std::{
 use bytes::Bytes;
 
 use crate::{
+    carrier::Ecn,
     memory::Memory,
     qos::Qos,
     random::Random,
@@ -87,6 +88,8 @@ pub struct SessionStatus {
     pub link: LinkReceiveCounters,
     /// Data packets sent.
     pub packets_sent: u64,
+    /// Of those of this session, the packets that the peer reports as marked for congestion.
+    pub congestion_marks: u64,
     /// Bytes of datagrams sent, feedback included.
     pub datagram_bytes_sent: u64,
     /// Bytes of datagrams received.
@@ -121,6 +124,7 @@ pub struct Session {
     is_new_connection: bool,
     events: VecDeque<SessionEvent>,
     packets_sent: u64,
+    congestion_marks: u64,
     datagram_bytes_sent: u64,
     datagram_bytes_received: u64,
     invalid_feedback: u64,
@@ -148,6 +152,7 @@ impl Session {
             is_new_connection: false,
             events: VecDeque::new(),
             packets_sent: 0,
+            congestion_marks: 0,
             datagram_bytes_sent: 0,
             datagram_bytes_received: 0,
             invalid_feedback: 0,
@@ -196,14 +201,18 @@ impl Session {
         sample
     }
 
-    /// Processes a received datagram. It may be anything; invalid ones are counted.
-    pub fn on_datagram(&mut self, now: Instant, datagram: &[u8]) {
+    /// Processes a received datagram, whose packet arrived with this mark. It may be anything;
+    /// invalid ones are counted.
+    pub fn on_datagram(&mut self, now: Instant, ecn: Option<Ecn>, datagram: &[u8]) {
         self.datagram_bytes_received += datagram.len() as u64;
         self.last_arrival = now;
         match Kind::of(datagram) {
             Ok(Kind::Feedback) => self.on_feedback(now, datagram),
             // The receiver counts packets that do not parse.
-            _ => drop(self.receiver.on_data(now, datagram)),
+            _ => {
+                let is_marked = ecn == Some(Ecn::CongestionExperienced);
+                let _ = self.receiver.on_data(now, is_marked, datagram);
+            }
         }
         self.exchange_control(now);
     }
@@ -270,6 +279,7 @@ impl Session {
             received: self.receiver.totals(),
             link: self.receiver.link_counters(),
             packets_sent: self.packets_sent,
+            congestion_marks: self.congestion_marks,
             datagram_bytes_sent: self.datagram_bytes_sent,
             datagram_bytes_received: self.datagram_bytes_received,
             bytes_copied_out: self.sender.bytes_copied(),
@@ -421,6 +431,7 @@ impl Session {
             highest_packet_number: feedback.highest_packet,
             packets_received: feedback.packets,
             bytes_received: feedback.bytes,
+            congestion_marks: feedback.congestion_marks,
             arrived: self.peer_clock.expand(feedback.arrived_micros),
             held: Duration::from_micros(feedback.held_micros.into()),
         };
@@ -429,7 +440,12 @@ impl Session {
         if !overtaken {
             self.last_feedback = now;
         }
-        let believed = overtaken || self.rate.on_feedback(now, &observed).is_ok();
+        let believed = overtaken
+            || feedback.congestion_marks >= self.congestion_marks
+                && self.rate.on_feedback(now, &observed).is_ok();
+        if believed && !overtaken {
+            self.congestion_marks = feedback.congestion_marks;
+        }
         self.update_path(now);
         if !believed || self.sender.on_feedback(now, &feedback).is_err() {
             self.invalid_feedback += 1;
@@ -450,6 +466,7 @@ impl Session {
     fn restart(&mut self, now: Instant, incarnation: u32) {
         let unconfirmed = self.sender.restart(now, self.random.next_u32());
         self.rate = Rate::new(self.config.rate, now);
+        self.congestion_marks = 0;
         self.peer_incarnation = Some(incarnation);
         self.peer_clock = PeerClock::default();
         for grant in self.receiver.grants() {
@@ -615,7 +632,7 @@ mod tests {
             let mut packet = Vec::new();
             while ends[from].next_datagram(now, 1200, &mut packet) {
                 if passes(&packet) {
-                    ends[1 - from].on_datagram(now, &packet);
+                    ends[1 - from].on_datagram(now, None, &packet);
                 }
                 packet.clear();
             }

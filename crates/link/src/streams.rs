@@ -149,13 +149,13 @@ mod tests {
                 receiver.handle_timeout(self.now);
                 while sender.next_datagram(self.now, 1200, &mut packet) {
                     if is_connected {
-                        receiver.on_datagram(self.now, &packet);
+                        receiver.on_datagram(self.now, None, &packet);
                     }
                     packet.clear();
                 }
                 while receiver.next_datagram(self.now, 1200, &mut packet) {
                     if is_connected {
-                        sender.on_datagram(self.now, &packet);
+                        sender.on_datagram(self.now, None, &packet);
                     }
                     packet.clear();
                 }

@@ -76,6 +76,8 @@ pub enum CarrierEvent {
     Datagram {
         /// The session that it belongs to.
         session: SessionId,
+        /// The mark that its packet arrived with.
+        ecn: Option<Ecn>,
         /// The datagram, a view of the received packet.
         datagram: Bytes,
     },

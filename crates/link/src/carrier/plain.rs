@@ -250,7 +250,7 @@ impl Carrier for PlainCarrier {
                 return Some(Transmit {
                     destination: session.address,
                     size,
-                    ecn: None,
+                    ecn: Some(Ecn::Ect0),
                 });
             }
             packet.truncate(start);

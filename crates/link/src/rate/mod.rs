@@ -137,6 +137,7 @@ const LEAST_WINDOW_BYTES: f64 = 12_000.0;
 ///     highest_packet_number: 1,
 ///     packets_received: 1,
 ///     bytes_received: 1200,
+///     congestion_marks: 0,
 ///     arrived: Duration::from_secs(77),
 ///     held: Duration::from_millis(1),
 /// };

@@ -13,6 +13,8 @@ pub struct Observed {
     pub packets_received: u64,
     /// How many bytes arrived since the start, counted as in [`super::Rate::on_sent`].
     pub bytes_received: u64,
+    /// Of these packets, how many the path had marked for congestion (RFC 3168).
+    pub congestion_marks: u64,
     /// When the highest packet arrived, by the receiver's clock.
     pub arrived: Duration,
     /// How long the report was held back after that packet had arrived.

@@ -242,6 +242,7 @@ impl Simulation {
             highest_packet_number: receiver.highest,
             packets_received: receiver.packets,
             bytes_received: receiver.packets * u64::from(PACKET_BYTES),
+            congestion_marks: 0,
             // The receiver's clock is not ours.
             arrived: receiver.arrived + Duration::from_secs(1000),
             held: now - receiver.arrived,

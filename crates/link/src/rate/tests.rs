@@ -14,6 +14,7 @@ fn report(highest: u64, packets: u64, bytes: u64) -> Observed {
         highest_packet_number: highest,
         packets_received: packets,
         bytes_received: bytes,
+        congestion_marks: 0,
         arrived: Duration::from_secs(5) + MILLI * highest as u32,
         held: Duration::ZERO,
     }
@@ -358,6 +359,7 @@ proptest! {
                 highest_packet_number: if sane { highest } else { ahead },
                 packets_received: received,
                 bytes_received: if sane { received * 1200 } else { bytes },
+                congestion_marks: 0,
                 arrived: Duration::from_micros(arrived),
                 held: Duration::from_micros(held),
             };

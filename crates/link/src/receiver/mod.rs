@@ -154,11 +154,16 @@ impl Receiver {
         self.memory = memory;
     }
 
-    /// Processes a data packet.
+    /// Processes a data packet, which the path may have marked for congestion.
     ///
     /// # Errors
     /// When the packet does not parse. Then none of it is used.
-    pub fn on_data(&mut self, now: Instant, datagram: &[u8]) -> Result<(), WireError> {
+    pub fn on_data(
+        &mut self,
+        now: Instant,
+        is_marked: bool,
+        datagram: &[u8],
+    ) -> Result<(), WireError> {
         let (header, frames) =
             data::read(datagram).inspect_err(|_| self.counters.invalid_packets += 1)?;
         if !self.is_current(header.session) {
@@ -175,6 +180,7 @@ impl Receiver {
             now,
             newest.then_some(header.report_interval),
             datagram.len(),
+            is_marked,
         );
         for frame in frames {
             match frame {

@@ -37,6 +37,7 @@ pub(super) struct Reporter {
     arrived: Option<Instant>,
     packets: u64,
     bytes: u64,
+    congestion_marks: u64,
     unreported: u32,
     repeats_left: u8,
     due: Option<Instant>,
@@ -56,6 +57,7 @@ impl Default for Reporter {
             arrived: None,
             packets: 0,
             bytes: 0,
+            congestion_marks: 0,
             unreported: 0,
             repeats_left: 0,
             due: None,
@@ -73,9 +75,11 @@ impl Reporter {
         now: Instant,
         interval: Option<ReportInterval>,
         bytes: usize,
+        is_marked: bool,
     ) {
         self.packets += 1;
         self.bytes += bytes as u64;
+        self.congestion_marks += u64::from(is_marked);
         if let Some(interval) = interval {
             self.arrived = Some(now);
             self.interval = interval.duration();
@@ -169,6 +173,7 @@ impl Reporter {
             highest_packet: packets.highest,
             packets: self.packets,
             bytes: self.bytes,
+            congestion_marks: self.congestion_marks,
             arrived_micros: micros(arrived.saturating_duration_since(start)),
             held_micros: micros(now.saturating_duration_since(arrived)),
             floor: closed.floor(),

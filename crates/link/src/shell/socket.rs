@@ -137,3 +137,38 @@ fn is_passing(error: &io::Error) -> bool {
             | ErrorKind::NetworkDown
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_arrive_with_their_mark() {
+        for local in ["127.0.0.1:0", "[::1]:0"] {
+            let bind = || Socket::bind(local.parse().expect("an address"));
+            let (Ok(sender), Ok(mut receiver)) = (bind(), bind()) else {
+                // A host without IPv6.
+                assert!(local.starts_with('['), "loopback can be bound");
+                continue;
+            };
+            let to = receiver.local_address().expect("it is bound");
+            for mark in [None, Some(Ecn::Ect0), Some(Ecn::CongestionExperienced)] {
+                assert!(sender.send(to, mark, b"packet", 6));
+                let mut arrived = Vec::new();
+                while arrived.is_empty() {
+                    rustix::event::poll(
+                        &mut [rustix::event::PollFd::new(
+                            &receiver.as_fd(),
+                            rustix::event::PollFlags::IN,
+                        )],
+                        None,
+                    )
+                    .expect("the socket can be polled");
+                    let each = |_, _, ecn, packet: &mut [u8]| arrived.push((ecn, packet.to_vec()));
+                    receiver.receive(each).expect("the socket works");
+                }
+                assert_eq!(arrived, [(mark, b"packet".to_vec())]);
+            }
+        }
+    }
+}

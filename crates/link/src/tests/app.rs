@@ -10,6 +10,7 @@ use nervure_linkemu::Ecn;
 use nervure_linkemu::network::{Endpoint, Packet};
 
 use crate::{
+    carrier,
     qos::Qos,
     receiver::{LinkSample, ReceiverEvent},
     sender::{SendError, SenderEvent},
@@ -233,7 +234,14 @@ impl Arrived {
 impl Endpoint for Host {
     fn handle_packet(&mut self, now: Duration, packet: Packet) {
         if !self.off {
-            self.session.on_datagram(self.start + now, &packet.bytes);
+            let ecn = match packet.ecn {
+                Ecn::NotCapable => None,
+                Ecn::Capable => Some(carrier::Ecn::Ect0),
+                Ecn::CapableL4s => Some(carrier::Ecn::Ect1),
+                Ecn::CongestionExperienced => Some(carrier::Ecn::CongestionExperienced),
+            };
+            self.session
+                .on_datagram(self.start + now, ecn, &packet.bytes);
             self.on_events(now);
             self.produce(now);
         }
@@ -272,7 +280,7 @@ impl Endpoint for Host {
         sent.then_some(Packet {
             from: 0,
             to: usize::MAX,
-            ecn: Ecn::NotCapable,
+            ecn: Ecn::Capable,
             bytes,
         })
     }

@@ -91,7 +91,7 @@ fn garbage_and_altered_packets() {
                         }
                         _ => {}
                     }
-                    to.on_datagram(now, &packet);
+                    to.on_datagram(now, None, &packet);
                 }
             }
             kept.truncate(100);
@@ -140,7 +140,7 @@ fn a_sender_that_takes_all_it_can() {
                 }
                 _ => sender.symbol(&mut draw, &mut out),
             }
-            session.on_datagram(now, &out);
+            session.on_datagram(now, None, &out);
             while let Some(event) = session.poll_event() {
                 if let SessionEvent::Receiver(ReceiverEvent::Readable(stream)) = event
                     && draw.below(4) == 0
@@ -192,7 +192,7 @@ fn feedback_that_lies() {
                     bytes: 1 << 20,
                 },
             );
-            session.on_datagram(now, &out);
+            session.on_datagram(now, None, &out);
         }
         let (mut number, incarnation) = (0, 5);
         for _ in 0..400 {
@@ -228,6 +228,7 @@ fn feedback_that_lies() {
                 highest_packet: draw.below(sent + 2),
                 packets: draw.below(sent + 10),
                 bytes: draw.below(1 << 30),
+                congestion_marks: draw.below(sent + 10),
                 arrived_micros: draw.below(1 << 32) as u32,
                 held_micros: draw.below(1 << 32) as u32,
                 floor: 0,
@@ -240,7 +241,7 @@ fn feedback_that_lies() {
             };
             let mut out = Vec::new();
             feedback.write(1400, &mut out);
-            session.on_datagram(now, &out);
+            session.on_datagram(now, None, &out);
             assert!(
                 session.status().sent.is_balanced(),
                 "{:?}",

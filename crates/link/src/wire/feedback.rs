@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! kind u8 | session u32 | incarnation u32 | number varint | highest packet number varint | packets varint
-//!         | bytes varint | arrived u32 | held u32 | floor varint
+//!         | bytes varint | marks varint | arrived u32 | held u32 | floor varint
 //!         | count varint, closed .. | count varint, progress ..
 //! closed:   skip varint (from the end of the last range, or from the floor) | length varint | outcome u8
 //! progress: transmit id varint (difference to the last) | block varint | symbols varint
@@ -84,6 +84,8 @@ pub struct Feedback {
     pub packets: u64,
     /// Bytes of datagrams received.
     pub bytes: u64,
+    /// Of these packets, those that the path had marked for congestion (RFC 3168).
+    pub congestion_marks: u64,
     /// When the highest packet arrived, by the receiver's clock (microseconds, wrapping).
     pub arrived_micros: u32,
     /// The time from that arrival until this feedback was sent, in microseconds.
@@ -106,7 +108,13 @@ impl Feedback {
         out.push(KIND_FEEDBACK);
         out.extend_from_slice(&self.session.to_le_bytes());
         out.extend_from_slice(&self.incarnation.to_le_bytes());
-        for number in [self.number, self.highest_packet, self.packets, self.bytes] {
+        for number in [
+            self.number,
+            self.highest_packet,
+            self.packets,
+            self.bytes,
+            self.congestion_marks,
+        ] {
             put_varint(out, number);
         }
         for micros in [self.arrived_micros, self.held_micros] {
@@ -170,12 +178,16 @@ impl Feedback {
             highest_packet: reader.varint("the highest packet number")?,
             packets: reader.varint("the count of packets")?,
             bytes: reader.varint("the count of bytes")?,
+            congestion_marks: reader.varint("the count of marks")?,
             arrived_micros: reader.u32("the time of arrival")?,
             held_micros: reader.u32("the time held")?,
             floor: reader.varint("the floor")?,
             closed: Vec::new(),
             progress: Vec::new(),
         };
+        if feedback.congestion_marks > feedback.packets {
+            return Err(WireError::Range("the count of marks"));
+        }
         let mut last = feedback.floor;
         for _ in 0..reader.varint_up_to(CLOSED_MAX as u64, "the count of closed ranges")? {
             let start = last + reader.varint("a closed range")?;
@@ -271,6 +283,7 @@ mod tests {
                     highest_packet,
                     packets,
                     bytes,
+                    congestion_marks: packets / 3,
                     arrived_micros,
                     held_micros,
                     floor,

@@ -123,7 +123,7 @@ impl Ends {
                 from.handle_timeout(self.now);
                 packet.clear();
                 while from.next_datagram(self.now, 1400, &mut packet) {
-                    to.on_datagram(self.now, &packet);
+                    to.on_datagram(self.now, None, &packet);
                     packet.clear();
                 }
             }

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use nervure_link::carrier::KeyPair;
+use nervure_link::carrier::{self, KeyPair};
 use nervure_linkemu::Ecn;
 use nervure_linkemu::cubic::CubicSender;
 use nervure_linkemu::network::{self, Draw, IPV4_AND_UDP_HEADER_BYTES, Packet};
@@ -129,7 +129,8 @@ impl Machine {
         let payload = &packet.bytes[PORT_BYTES..];
         match socket {
             Socket::Link(peer) => {
-                peer.handle_packet(now, address(packet.from, usize::from(from_port)), payload);
+                let from = address(packet.from, usize::from(from_port));
+                peer.handle_packet(now, from, mark(packet.ecn), payload);
             }
             Socket::Cubic { sender, .. } => sender.on_ack(now, number_of(payload)),
             Socket::CubicSink => {
@@ -200,24 +201,27 @@ impl network::Endpoint for Machine {
         }
         for (number, socket) in self.sockets.iter_mut().enumerate() {
             let sent = match socket {
-                Socket::Link(peer) => peer.poll_transmit(now),
+                Socket::Link(peer) => peer.poll_transmit(now).map(|(transmit, payload)| {
+                    let ecn = transmit.ecn.map_or(Ecn::NotCapable, |_| Ecn::Capable);
+                    (transmit.destination, ecn, payload)
+                }),
                 Socket::Cubic { to, from, sender } if *from <= now => {
                     sender.next(now).map(|sequence| {
                         let mut segment = sequence.to_le_bytes().to_vec();
                         segment.resize(SEGMENT_BYTES - PORT_BYTES, 0);
-                        (address(*to, number), segment)
+                        (address(*to, number), Ecn::NotCapable, segment)
                     })
                 }
                 Socket::Cubic { .. } | Socket::CubicSink => None,
             };
-            if let Some((destination, payload)) = sent {
+            if let Some((destination, ecn, payload)) = sent {
                 let mut bytes = (FIRST_PORT + number as u16).to_be_bytes().to_vec();
                 bytes.extend_from_slice(&destination.port().to_be_bytes());
                 bytes.extend_from_slice(&payload);
                 return Some(Packet {
                     from: self.number,
                     to: host_of(destination),
-                    ecn: Ecn::NotCapable,
+                    ecn,
                     bytes,
                 });
             }
@@ -225,6 +229,15 @@ impl network::Endpoint for Machine {
         self.settle_timeout(now);
         self.woken = false;
         None
+    }
+}
+
+fn mark(ecn: Ecn) -> Option<carrier::Ecn> {
+    match ecn {
+        Ecn::NotCapable => None,
+        Ecn::Capable => Some(carrier::Ecn::Ect0),
+        Ecn::CapableL4s => Some(carrier::Ecn::Ect1),
+        Ecn::CongestionExperienced => Some(carrier::Ecn::CongestionExperienced),
     }
 }
 

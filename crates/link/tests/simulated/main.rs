@@ -12,7 +12,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use nervure_link::qos::{Delivery, Qos, TrafficClass};
 use nervure_linkemu::network::{Draw, Network, for_each_seed};
-use nervure_linkemu::{Air, Bursts, Duplex, Outage, Queue, Schedule, Settings};
+use nervure_linkemu::{Air, Aqm, Bursts, Duplex, Outage, Queue, Schedule, Settings};
 
 use cells::{Metric, cells};
 use machine::{HEADER_BYTES, Machine, Stalls, key};
@@ -395,6 +395,47 @@ fn a_long_path_carries_large_samples_from_the_first_on() {
 
 /// Thirty links join an air that is full from the first second on, and each finds its share
 /// although reports come seconds late: the return path is one of thirty-one turns.
+/// A queue that marks packets instead of dropping them: the sender learns the number of marks, from
+/// packets beside QUIC and from those of QUIC.
+#[test]
+fn marks_for_congestion_are_reported_to_the_sender() {
+    for_each_seed(0..4, |seed| {
+        let aqm = Aqm {
+            target: millis(1),
+            interval: millis(20),
+            fair: false,
+            ecn: true,
+        };
+        let settings = Settings {
+            rate_bits_per_second: Some(10_000_000),
+            delay: millis(5),
+            aqm: Some(aqm),
+            ..Settings::default()
+        };
+        let run = Run {
+            duplex: Duplex::Full,
+            schedule: settings.into(),
+            qos: Qos::new(Delivery::keep_last(1)),
+            sample_bytes: 100_000,
+            rate_hz: 30.0,
+            samples: 90,
+            stalls: false,
+        };
+        let mut network = run.pair(seed);
+        network.run_to(Duration::from_secs(8));
+        let marked = network.air().counters(0).marked.packets;
+        let reported = network.endpoint(0).peer(0).session(1, 0).status();
+        // Packets without data can be marked, too.
+        let expected = marked - marked / 10..=marked;
+        assert!(
+            marked > 0 && expected.contains(&reported.congestion_marks),
+            "{marked} packets marked, {} reported",
+            reported.congestion_marks
+        );
+        assert_eq!(reported.invalid_feedback, 0);
+    });
+}
+
 #[test]
 fn robots_that_join_while_others_send_share_the_air() {
     let run = Run {

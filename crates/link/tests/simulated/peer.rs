@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use nervure_link::carrier::PublicKey;
 use nervure_link::carrier::quic::{QuicCarrier, QuicConfig};
+use nervure_link::carrier::{Ecn, PublicKey, Transmit};
 use nervure_link::endpoint::{Endpoint, EndpointEvent};
 use nervure_link::qos::Qos;
 use nervure_link::receiver::ReceiverEvent;
@@ -167,9 +167,15 @@ impl Peer {
         self.sources[source].offered
     }
 
-    pub fn handle_packet(&mut self, now: Duration, from: SocketAddr, payload: &[u8]) {
+    pub fn handle_packet(
+        &mut self,
+        now: Duration,
+        from: SocketAddr,
+        ecn: Option<Ecn>,
+        payload: &[u8],
+    ) {
         self.endpoint
-            .handle_packet(epoch() + now, from, None, BytesMut::from(payload));
+            .handle_packet(epoch() + now, from, ecn, BytesMut::from(payload));
         self.on_events(now);
         self.produce(now);
     }
@@ -187,11 +193,11 @@ impl Peer {
         endpoint.into_iter().chain(sources).min()
     }
 
-    pub fn poll_transmit(&mut self, now: Duration) -> Option<(SocketAddr, Vec<u8>)> {
+    pub fn poll_transmit(&mut self, now: Duration) -> Option<(Transmit, Vec<u8>)> {
         let mut packet = Vec::new();
         let sent = self.endpoint.poll_transmit(epoch() + now, &mut packet);
         self.on_events(now);
-        sent.map(|transmit| (transmit.destination, packet))
+        sent.map(|transmit| (transmit, packet))
     }
 
     fn produce(&mut self, now: Duration) {

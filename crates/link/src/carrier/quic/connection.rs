@@ -10,7 +10,7 @@ use quinn_proto::{ConnectionId, VarInt};
 use super::packet_size::FIRST_PACKET_BYTES;
 use super::sealed::{self, Opener, Sealer};
 use super::transport::LargePackets;
-use crate::carrier::{NextDatagram, SessionId};
+use crate::carrier::{Ecn, NextDatagram, SessionId};
 
 /// A handshake that takes longer fails.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -69,6 +69,9 @@ pub struct Connection {
     /// Set when another connection takes over: until then this one still accepts packets in flight.
     pub retires_at: Option<Instant>,
     pub max_datagram_bytes: Option<usize>,
+    /// The mark of QUIC's last packet: ECT(0) until QUIC finds that the path changes or clears it
+    /// (RFC 9000, section 13.4.2). Sealed packets have the same.
+    pub ecn: Option<Ecn>,
     sealing: Option<Sealer>,
     pub opening: Option<Opener>,
     /// The peer is known to have finished the handshake.
@@ -142,6 +145,7 @@ impl Connection {
             bytes_sent: 0,
             retires_at: None,
             max_datagram_bytes: None,
+            ecn: None,
             sealing: None,
             opening: None,
             confirmed: false,

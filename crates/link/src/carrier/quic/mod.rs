@@ -286,6 +286,11 @@ impl QuicCarrier {
 
     /// Processes the events of a connection.
     fn process_events(&mut self, now: Instant, handle: usize) {
+        self.process_events_of_packet(now, handle, None);
+    }
+
+    /// The same, after the arrival of a packet with this mark.
+    fn process_events_of_packet(&mut self, now: Instant, handle: usize, ecn: Option<Ecn>) {
         let mut drained = false;
         loop {
             let Some(connection) = self.connections.get_mut(&handle) else {
@@ -307,8 +312,11 @@ impl QuicCarrier {
                     while let Some(datagram) = connection.quic.datagrams().recv() {
                         if let Some(session) = connection.session {
                             self.counters.datagrams_received += 1;
-                            self.events
-                                .push_back(CarrierEvent::Datagram { session, datagram });
+                            self.events.push_back(CarrierEvent::Datagram {
+                                session,
+                                ecn,
+                                datagram,
+                            });
                         }
                     }
                     self.follow_initiator(handle);
@@ -338,11 +346,10 @@ impl QuicCarrier {
             let start = packet.len();
             if connection.seal_datagram(now, session, next_datagram, packet) {
                 self.counters.datagrams_sent += 1;
-                let (destination, size) = (connection.address(), packet.len() - start);
                 return Some(Transmit {
-                    destination,
-                    size,
-                    ecn: None,
+                    destination: connection.address(),
+                    size: packet.len() - start,
+                    ecn: connection.ecn,
                 });
             }
             if let Some(bytes) = connection.ask_for_datagram(now, session, next_datagram) {
@@ -353,6 +360,7 @@ impl QuicCarrier {
         self.quic_packet.clear();
         let transmit = connection.quic.poll_transmit(now, 1, &mut self.quic_packet);
         if let Some(transmit) = &transmit {
+            connection.ecn = transmit.ecn.map(from_quinn_ecn);
             self.hedge
                 .on_packet(now, connection, transmit.destination, &self.quic_packet);
             packet.extend_from_slice(&self.quic_packet);
@@ -470,7 +478,7 @@ impl Carrier for QuicCarrier {
                     connection.quic.handle_event(event);
                     self.counters.packets_received += 1;
                 }
-                self.process_events(now, handle.0);
+                self.process_events_of_packet(now, handle.0, ecn);
                 self.notice_smaller_path(now, handle.0);
             }
             Some(DatagramEvent::NewConnection(incoming)) => self.admit(now, incoming),
@@ -567,15 +575,18 @@ fn same_host(one: IpAddr, other: IpAddr) -> bool {
 }
 
 fn from_quinn(transmit: &quinn_proto::Transmit) -> Transmit {
-    let ecn = transmit.ecn.map(|ecn| match ecn {
-        EcnCodepoint::Ect0 => Ecn::Ect0,
-        EcnCodepoint::Ect1 => Ecn::Ect1,
-        EcnCodepoint::Ce => Ecn::CongestionExperienced,
-    });
     Transmit {
         destination: transmit.destination,
         size: transmit.size,
-        ecn,
+        ecn: transmit.ecn.map(from_quinn_ecn),
+    }
+}
+
+fn from_quinn_ecn(ecn: EcnCodepoint) -> Ecn {
+    match ecn {
+        EcnCodepoint::Ect0 => Ecn::Ect0,
+        EcnCodepoint::Ect1 => Ecn::Ect1,
+        EcnCodepoint::Ce => Ecn::CongestionExperienced,
     }
 }
 

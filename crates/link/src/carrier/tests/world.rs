@@ -5,10 +5,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use nervure_linkemu::{Air, Duplex, Schedule, Settings};
+use nervure_linkemu::{self as emulator, Air, Duplex, Header, Schedule, Settings};
 
 use crate::carrier::quic::{QuicCarrier, QuicConfig};
-use crate::carrier::{Carrier, CarrierEvent, KeyPair, PublicKey, SessionId};
+use crate::carrier::{Carrier, CarrierEvent, Ecn, KeyPair, PublicKey, SessionId};
 
 /// Headers of IPv4 and UDP.
 const HEADER_BYTES: u32 = 28;
@@ -50,6 +50,24 @@ pub fn settings(one_way: Duration, loss: f64) -> Settings {
         delay: one_way,
         loss,
         ..Settings::default()
+    }
+}
+
+fn to_air(ecn: Option<Ecn>) -> emulator::Ecn {
+    match ecn {
+        None => emulator::Ecn::NotCapable,
+        Some(Ecn::Ect0) => emulator::Ecn::Capable,
+        Some(Ecn::Ect1) => emulator::Ecn::CapableL4s,
+        Some(Ecn::CongestionExperienced) => emulator::Ecn::CongestionExperienced,
+    }
+}
+
+fn from_air(ecn: emulator::Ecn) -> Option<Ecn> {
+    match ecn {
+        emulator::Ecn::NotCapable => None,
+        emulator::Ecn::Capable => Some(Ecn::Ect0),
+        emulator::Ecn::CapableL4s => Some(Ecn::Ect1),
+        emulator::Ecn::CongestionExperienced => Some(Ecn::CongestionExperienced),
     }
 }
 
@@ -164,8 +182,8 @@ impl<C: Carrier> World<C> {
             let Some(host) = self.hosts.iter().position(|host| host.address == packet.to) else {
                 continue;
             };
-            let now = self.instant();
-            self.receive(host, now, packet.from, packet.bytes);
+            let (now, ecn) = (self.instant(), from_air(delivery.ecn));
+            self.receive_marked(host, now, packet.from, ecn, packet.bytes);
         }
         for host in 0..self.hosts.len() {
             let now = self.instant();
@@ -181,13 +199,26 @@ impl<C: Carrier> World<C> {
     }
 
     /// Delivers a packet to a host.
-    pub fn receive(&mut self, index: usize, now: Instant, from: SocketAddr, mut packet: Vec<u8>) {
+    pub fn receive(&mut self, index: usize, now: Instant, from: SocketAddr, packet: Vec<u8>) {
+        self.receive_marked(index, now, from, None, packet);
+    }
+
+    fn receive_marked(
+        &mut self,
+        index: usize,
+        now: Instant,
+        from: SocketAddr,
+        ecn: Option<Ecn>,
+        mut packet: Vec<u8>,
+    ) {
         let host = &mut self.hosts[index];
-        if let Some((session, datagram)) = host.carrier.handle_packet(now, from, None, &mut packet)
-        {
-            let datagram = Bytes::copy_from_slice(datagram);
-            host.events
-                .push((self.now, CarrierEvent::Datagram { session, datagram }));
+        if let Some((session, datagram)) = host.carrier.handle_packet(now, from, ecn, &mut packet) {
+            let event = CarrierEvent::Datagram {
+                session,
+                ecn,
+                datagram: Bytes::copy_from_slice(datagram),
+            };
+            host.events.push((self.now, event));
         }
         self.pump(index);
     }
@@ -218,7 +249,12 @@ impl<C: Carrier> World<C> {
                 to: transmit.destination,
                 bytes: packet,
             };
-            self.air.offer(self.now, index, bytes, packet);
+            let header = Header {
+                bytes,
+                flow: index as u64,
+                ecn: to_air(transmit.ecn),
+            };
+            self.air.offer(self.now, index, header, packet);
         }
         while let Some(event) = host.carrier.poll_event() {
             host.events.push((self.now, event));
