@@ -45,7 +45,11 @@ pub fn run(bytes: &[u8]) {
         Delivery::best_effort(2),
         Delivery::Latest,
     ]
-    .map(|delivery| victim.open(now, "stream", Qos::new(delivery)));
+    .map(|delivery| {
+        victim
+            .open(now, "stream", Qos::new(delivery))
+            .expect("the name is short")
+    });
     let mut peer = Peer::new();
     let mut readable = Vec::new();
     for step in story {

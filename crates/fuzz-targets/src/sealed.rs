@@ -148,7 +148,9 @@ impl World {
             .victim
             .session_mut(&key(HOSTILE).public())
             .expect("it has just connected");
-        world.stream = session.open(world.now, "stream", Qos::new(Delivery::keep_last(2)));
+        world.stream = session
+            .open(world.now, "stream", Qos::new(Delivery::keep_last(2)))
+            .expect("the name is short");
         world
     }
 
@@ -308,7 +310,9 @@ impl World {
             .connect(self.now, address(VICTIM), them)
             .expect("the address is good");
         let session = honest.session_mut(&them).expect("it was just made");
-        let stream = session.open(self.now, "honest", Qos::new(Delivery::keep_all(1)));
+        let stream = session
+            .open(self.now, "honest", Qos::new(Delivery::keep_all(1)))
+            .expect("the name is short");
         session
             .send(self.now, stream, vec![7; 10_000].into())
             .expect("there is room");

@@ -273,13 +273,37 @@ impl<C: Carrier> Endpoint<C> {
 
     /// Returns the oldest event.
     pub fn poll_event(&mut self) -> Option<EndpointEvent> {
-        if let Some(event) = self.events.pop_front() {
-            return Some(event);
-        }
+        let event = self.events.pop_front();
+        event.or_else(|| self.poll_session(Session::poll_event))
+    }
+
+    /// Returns the oldest event that is no [`ReceiverEvent::Opened`]; see
+    /// [`Session::poll_event_but_opened`].
+    ///
+    /// [`ReceiverEvent::Opened`]: crate::receiver::ReceiverEvent::Opened
+    pub fn poll_event_but_opened(&mut self) -> Option<EndpointEvent> {
+        let event = self.events.pop_front();
+        event.or_else(|| self.poll_session(Session::poll_event_but_opened))
+    }
+
+    /// Whether a peer has opened a stream for [`poll_opened`](Self::poll_opened).
+    pub fn has_opened(&self) -> bool {
+        self.peers
+            .values()
+            .any(|peer| peer.session.receiver().has_opened())
+    }
+
+    /// Returns a stream that a peer has opened, as an event.
+    pub fn poll_opened(&mut self) -> Option<EndpointEvent> {
+        self.poll_session(Session::poll_opened)
+    }
+
+    fn poll_session(
+        &mut self,
+        mut poll: impl FnMut(&mut Session) -> Option<SessionEvent>,
+    ) -> Option<EndpointEvent> {
         self.peers.iter_mut().find_map(|(key, peer)| {
-            peer.session
-                .poll_event()
-                .map(|event| EndpointEvent::Session { peer: *key, event })
+            poll(&mut peer.session).map(|event| EndpointEvent::Session { peer: *key, event })
         })
     }
 
@@ -508,7 +532,9 @@ mod tests {
             .1
             .session_mut(&keys[1])
             .expect("it was connected to");
-        let stream = session.open(now, "stream", Qos::new(Delivery::keep_all(4)));
+        let stream = session
+            .open(now, "stream", Qos::new(Delivery::keep_all(4)))
+            .expect("the name is short");
         send(&mut pair, stream);
         (0..500).for_each(|_| pair.step());
         assert_eq!(pair.received, 1);

@@ -188,7 +188,7 @@ mod tests {
         let [mut sender, mut receiver] =
             [1, 2].map(|seed| Session::new(SessionConfig::default(), seed, now));
         receiver.set_memory(Box::new(memory));
-        let stream = sender.open(now, "stream", qos);
+        let stream = sender.open(now, "stream", qos).expect("the name is short");
         let mut lengths = lengths.iter().enumerate();
         let (mut arrived, mut packets) = (Vec::new(), 0);
         for _ in 0..3000 {

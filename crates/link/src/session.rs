@@ -6,10 +6,7 @@
 //! at any time, and the other reports the number of samples lost with it. The carrier's connection
 //! may be replaced under a session without any loss.
 
-use std::{
-    collections::VecDeque,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
@@ -22,12 +19,8 @@ use crate::{
     receiver::{
         LinkReceiveCounters, LinkSample, ReceiveCounters, Receiver, ReceiverConfig, ReceiverEvent,
     },
-    sender::{PathEstimate, SendCounters, SendError, Sender, SenderEvent},
-    wire::{
-        Kind,
-        control::{Control, NAME_BYTES_MAX},
-        feedback::Feedback,
-    },
+    sender::{NameTooLong, PathEstimate, SendCounters, SendError, Sender, SenderEvent},
+    wire::{Kind, control::Control, feedback::Feedback},
 };
 
 /// Before the round-trip time is known, a packet without a report counts as lost after this time.
@@ -122,7 +115,9 @@ pub struct Session {
     ask_at: Instant,
     /// The carrier has made a connection, and no feedback has come through it yet.
     is_new_connection: bool,
-    events: VecDeque<SessionEvent>,
+    /// Samples in flight whenever the peer lost its state, if the application is still to learn of
+    /// it.
+    peer_lost: Option<u64>,
     packets_sent: u64,
     congestion_marks: u64,
     datagram_bytes_sent: u64,
@@ -150,7 +145,7 @@ impl Session {
             rto: FIRST_RTO,
             ask_at: now,
             is_new_connection: false,
-            events: VecDeque::new(),
+            peer_lost: None,
             packets_sent: 0,
             congestion_marks: 0,
             datagram_bytes_sent: 0,
@@ -172,12 +167,16 @@ impl Session {
     }
 
     /// Opens a stream to the peer and returns its number. Samples may be sent at once.
-    pub fn open(&mut self, now: Instant, name: impl Into<String>, qos: Qos) -> u32 {
-        let mut name = name.into();
-        while name.len() > NAME_BYTES_MAX {
-            name.pop();
-        }
-        self.sender.open(now, name, qos)
+    ///
+    /// # Errors
+    /// When the name is longer than [`NAME_BYTES_MAX`](crate::wire::control::NAME_BYTES_MAX).
+    pub fn open(
+        &mut self,
+        now: Instant,
+        name: impl Into<String>,
+        qos: Qos,
+    ) -> Result<u32, NameTooLong> {
+        self.sender.open(now, name.into(), qos)
     }
 
     /// Closes a stream to the peer; accepted samples are still carried.
@@ -248,11 +247,26 @@ impl Session {
 
     /// Returns the oldest event.
     pub fn poll_event(&mut self) -> Option<SessionEvent> {
-        if let Some(event) = self.events.pop_front() {
-            return Some(event);
-        }
-        let sender = self.sender.poll_event().map(SessionEvent::Sender);
-        sender.or_else(|| self.receiver.poll_event().map(SessionEvent::Receiver))
+        let sent = self.poll_sender_event();
+        sent.or_else(|| self.receiver.poll_event().map(SessionEvent::Receiver))
+    }
+
+    /// Returns the oldest event that is no [`ReceiverEvent::Opened`]. These are for
+    /// [`poll_opened`](Self::poll_opened): until then the receiver holds their streams.
+    pub fn poll_event_but_opened(&mut self) -> Option<SessionEvent> {
+        let sent = self.poll_sender_event();
+        sent.or_else(|| self.receiver.poll_unannounced().map(SessionEvent::Receiver))
+    }
+
+    /// Returns the oldest [`ReceiverEvent::Opened`].
+    pub fn poll_opened(&mut self) -> Option<SessionEvent> {
+        self.receiver.poll_opened().map(SessionEvent::Receiver)
+    }
+
+    fn poll_sender_event(&mut self) -> Option<SessionEvent> {
+        let lost = self.peer_lost.take();
+        lost.map(|unconfirmed| SessionEvent::PeerLost { unconfirmed })
+            .or_else(|| self.sender.poll_event().map(SessionEvent::Sender))
     }
 
     /// The sending end.
@@ -472,8 +486,7 @@ impl Session {
         for grant in self.receiver.grants() {
             self.sender.control(now, &grant);
         }
-        self.events
-            .push_back(SessionEvent::PeerLost { unconfirmed });
+        *self.peer_lost.get_or_insert(0) += unconfirmed;
     }
 
     fn exchange_control(&mut self, now: Instant) {
@@ -547,7 +560,7 @@ mod tests {
             now,
         );
         let streams =
-            ["first", "second"].map(|name| sender.open(now, name, Qos::new(Delivery::Latest)));
+            ["first", "second"].map(|name| open(&mut sender, now, name, Delivery::Latest));
         assert!(
             streams
                 .iter()
@@ -594,7 +607,7 @@ mod tests {
             2,
             now,
         );
-        let stream = sender.open(now, "stream", Qos::new(Delivery::keep_all(8)));
+        let stream = open(&mut sender, now, "stream", Delivery::keep_all(8));
         for bytes in [100, 2 << 20, 3 << 20, 200] {
             sender
                 .send(now, stream, vec![7; bytes].into())
@@ -617,6 +630,12 @@ mod tests {
             (2, 2, 0),
             "{sent:?}"
         );
+    }
+
+    fn open(session: &mut Session, now: Instant, name: &str, delivery: Delivery) -> u32 {
+        session
+            .open(now, name, Qos::new(delivery))
+            .expect("the name is short")
     }
 
     /// Carries the datagrams of both directions, as far as `passes` allows.
@@ -645,7 +664,7 @@ mod tests {
         let mut now = Instant::now();
         let [mut sender, mut receiver] =
             [1, 2].map(|seed| Session::new(SessionConfig::default(), seed, now));
-        let stream = sender.open(now, "stream", Qos::new(Delivery::keep_all(2)));
+        let stream = open(&mut sender, now, "stream", Delivery::keep_all(2));
         let (mut sent, mut taken) = (0, 0);
         for millis in 0..10_000 {
             now += Duration::from_millis(1);

@@ -118,11 +118,13 @@ mod tests {
             let [mut sender, receiver] =
                 [1, 2].map(|seed| Session::new(SessionConfig::default(), seed, now));
             for number in 0..streams {
-                sender.open(
-                    now,
-                    format!("stream {number}"),
-                    Qos::new(Delivery::keep_last(1)),
-                );
+                sender
+                    .open(
+                        now,
+                        format!("stream {number}"),
+                        Qos::new(Delivery::keep_last(1)),
+                    )
+                    .expect("the name is short");
             }
             let mut pair = Self {
                 now,

@@ -6,6 +6,8 @@
 mod assembly;
 mod budget;
 mod counters;
+mod events;
+mod notices;
 mod ranges;
 mod report;
 mod stream;
@@ -34,6 +36,7 @@ use crate::{
 use assembly::Assembly;
 use budget::Budget;
 pub use counters::{LinkReceiveCounters, ReceiveCounters};
+use notices::{Notices, StreamNotices};
 use ranges::{ClosedIds, Reports};
 use report::Reporter;
 pub use stream::LinkSample;
@@ -79,7 +82,8 @@ pub enum ReceiverEvent {
         /// Its quality of service.
         qos: Qos,
     },
-    /// A stream has a new sample.
+    /// A stream has samples: at least one came since the last such event, or is left after one was
+    /// taken.
     Readable(u32),
     /// A stream has ended: no samples follow those in its queue.
     Ended(u32),
@@ -109,7 +113,7 @@ pub struct Receiver {
     budget: Budget,
     coder: Coder,
     uses_coding: bool,
-    events: VecDeque<ReceiverEvent>,
+    notices: Notices,
     /// Messages for the peer.
     replies: VecDeque<Control>,
     /// Messages from the peer about the streams that this end sends.
@@ -139,7 +143,7 @@ impl Receiver {
             budget: Budget::new(config.budget_bytes),
             coder: Coder::default(),
             uses_coding: false,
-            events: VecDeque::new(),
+            notices: Notices::default(),
             replies: VecDeque::new(),
             answers: VecDeque::new(),
             counters: LinkReceiveCounters::default(),
@@ -210,16 +214,15 @@ impl Receiver {
             .filter(|_| stream != CONTROL_STREAM)?;
         let sample = state.queue.pop_front()?;
         state.counters.taken += 1;
+        let more = !state.queue.is_empty();
         self.budget.unqueue(sample.payload.len());
         self.reporter.begin_taking();
         self.deliver_in_order(stream);
+        if more {
+            self.note_readable(stream);
+        }
         self.forget_if_done(stream);
         Some(sample)
-    }
-
-    /// Returns the oldest event.
-    pub fn poll_event(&mut self) -> Option<ReceiverEvent> {
-        self.events.pop_front()
     }
 
     /// Messages for the peer.
@@ -258,6 +261,13 @@ impl Receiver {
             session: self.session.unwrap_or_default(),
             incarnation: self.incarnation,
         }
+    }
+
+    /// Whether a sample of a stream waits for the application.
+    pub fn has_sample(&self, stream: u32) -> bool {
+        self.streams
+            .get(&stream)
+            .is_some_and(|state| !state.queue.is_empty())
     }
 
     /// The counters of a stream.
@@ -364,10 +374,13 @@ impl Receiver {
             if self.retired.len() > RETIRED_SESSIONS {
                 self.retired.pop_front();
             }
-            let waiting: usize = self.streams.values().map(|state| state.waiting.len()).sum();
-            let lost = (self.assemblies.len() + waiting) as u64;
+            let arriving = self.assemblies.values().map(|assembly| assembly.stream);
+            let arriving = arriving.filter(|stream| *stream != CONTROL_STREAM).count();
+            let streams = self.streams.iter().filter(|(id, _)| **id != CONTROL_STREAM);
+            let waiting: usize = streams.map(|(_, state)| state.waiting.len()).sum();
+            let lost = (arriving + waiting) as u64;
             self.begin_session();
-            self.events.push_back(ReceiverEvent::PeerRestarted { lost });
+            self.notices.on_restart(lost);
         }
         true
     }
@@ -493,7 +506,7 @@ impl Receiver {
         }
         let outcome = match state.put_newest(sample, &mut self.budget) {
             QueueOutcome::Queued => {
-                self.events.push_back(ReceiverEvent::Readable(stream));
+                self.note_readable(stream);
                 Outcome::Delivered
             }
             QueueOutcome::Superseded => Outcome::Superseded,
@@ -552,7 +565,7 @@ impl Receiver {
             state.note_age(complete.sample.as_ref().expect("it was just seen").age);
             state.queue.extend(complete.sample);
             self.close(complete.id, Outcome::Delivered);
-            self.events.push_back(ReceiverEvent::Readable(stream));
+            self.note_readable(stream);
         }
     }
 
@@ -571,19 +584,13 @@ impl Receiver {
                     .grant_opening(self.config.initial_credit, self.config.max_streams);
                 if !room || granted == 0 {
                     self.budget.release(granted);
-                    self.replies.push_back(Control::Refuse {
-                        stream,
-                        ends: self.ends(),
-                    });
-                    return;
+                    return self.refuse(stream);
                 }
-                self.streams.insert(
-                    stream,
-                    ReceiveStream::new(name.clone(), qos, first_sequence, granted),
-                );
+                let mut state = ReceiveStream::new(name, qos, first_sequence, granted);
+                state.notices = StreamNotices::OPENED;
+                self.streams.insert(stream, state);
+                self.notices.on_opened(stream);
                 self.replies.push_back(self.grant(stream, granted));
-                self.events
-                    .push_back(ReceiverEvent::Opened { stream, name, qos });
             }
             Ok(Control::Want { stream, bytes }) => {
                 if let Some(state) = self.streams.get_mut(&stream) {
@@ -593,17 +600,30 @@ impl Receiver {
                 }
             }
             Ok(Control::Close { stream }) => {
-                if let Some(state) = self.streams.get_mut(&stream) {
-                    state.ended = true;
-                    self.events.push_back(ReceiverEvent::Ended(stream));
-                    self.forget_if_done(stream);
+                if let Some(state) = self.streams.get_mut(&stream)
+                    && !std::mem::replace(&mut state.ended, true)
+                {
+                    self.note_ended(stream);
                 }
             }
             Ok(answer @ (Control::Grant { .. } | Control::Refuse { .. })) => {
                 self.answers.push_back(answer)
             }
-            Err(_) => self.counters.invalid_messages += 1,
+            Err(_) => {
+                self.counters.invalid_messages += 1;
+                // Otherwise the sender of a stream with a name that is too long waits for ever.
+                if let Some(stream) = Control::opened_by(payload)
+                    && !self.streams.contains_key(&stream)
+                {
+                    self.refuse(stream);
+                }
+            }
         }
+    }
+
+    fn refuse(&mut self, stream: u32) {
+        let ends = self.ends();
+        self.replies.push_back(Control::Refuse { stream, ends });
     }
 
     fn on_abandoned(&mut self, run: &Abandoned) {
@@ -684,6 +704,7 @@ impl Receiver {
             .streams
             .get(&stream)
             .filter(|state| state.ended && state.queue.is_empty())
+            .filter(|state| state.notices == StreamNotices::NONE)
         else {
             return;
         };

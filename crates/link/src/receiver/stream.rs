@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use super::{budget::Budget, counters::ReceiveCounters};
+use super::{budget::Budget, counters::ReceiveCounters, notices::StreamNotices};
 use crate::{
     memory::Payload,
     qos::{Delivery, Qos},
@@ -61,6 +61,7 @@ pub(super) struct ReceiveStream {
     /// Bytes of samples that arrive or wait for their predecessors.
     unclosed_bytes: u64,
     pub(super) ended: bool,
+    pub(super) notices: StreamNotices,
     pub(super) counters: ReceiveCounters,
 }
 
@@ -76,6 +77,7 @@ impl ReceiveStream {
             granted,
             unclosed_bytes: 0,
             ended: false,
+            notices: StreamNotices::NONE,
             counters: ReceiveCounters::default(),
         }
     }

@@ -265,6 +265,7 @@ mod tests {
                 ..Qos::new(Delivery::keep_last(1))
             },
         );
+        let stream = stream.expect("the name is short");
         sender.on_grant(now, stream, 1 << 20);
         sender.set_path(
             now,

@@ -23,7 +23,7 @@ use bytes::Bytes;
 use crate::{
     coding::{Coder, geometry::SAMPLE_BYTES_MAX},
     qos::{Delivery, Qos, TrafficClass},
-    wire::control::Control,
+    wire::control::{Control, NAME_BYTES_MAX},
 };
 
 pub use counters::SendCounters;
@@ -33,7 +33,7 @@ use in_flight::InFlight;
 use schedule::Schedule;
 use stream::SendStream;
 pub(crate) use stream::{CONTROL_CREDIT, CONTROL_STREAM};
-pub use streams::{SendError, SendStreams, SenderEvent};
+pub use streams::{NameTooLong, SendError, SendStreams, SenderEvent};
 pub use transmission::PathEstimate;
 use transmission::{Transmission, Transmissions};
 
@@ -83,7 +83,13 @@ impl Sender {
 
     /// Opens a stream and returns its number. Samples may be sent at once; they leave when the peer
     /// has granted credit.
-    pub fn open(&mut self, now: Instant, name: String, qos: Qos) -> u32 {
+    ///
+    /// # Errors
+    /// When the name is longer than [`NAME_BYTES_MAX`].
+    pub fn open(&mut self, now: Instant, name: String, qos: Qos) -> Result<u32, NameTooLong> {
+        if name.len() > NAME_BYTES_MAX {
+            return Err(NameTooLong { bytes: name.len() });
+        }
         let stream = self.streams.add(name.clone(), qos);
         self.control(
             now,
@@ -94,7 +100,7 @@ impl Sender {
                 name,
             },
         );
-        stream
+        Ok(stream)
     }
 
     /// Closes a stream: accepted samples are still carried, then [`SenderEvent::Finished`] comes.

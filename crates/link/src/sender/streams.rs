@@ -10,7 +10,10 @@ use super::{
     stream::{CONTROL_STREAM, SendStream},
 };
 use crate::{
-    coding::geometry::SAMPLE_BYTES_MAX, qos::Qos, streams::Streams, wire::control::Control,
+    coding::geometry::SAMPLE_BYTES_MAX,
+    qos::Qos,
+    streams::Streams,
+    wire::control::{Control, NAME_BYTES_MAX},
 };
 
 /// Why a sample was not accepted. The sample comes back.
@@ -38,6 +41,14 @@ pub enum SendError {
     /// The receiver does not accept the stream, or has no memory for a sample of this length.
     #[error("the peer refuses stream {0}: it has no memory for it")]
     Refused(u32),
+}
+
+/// A stream was not opened: its name is too long for the peer to learn it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the name of a stream has {bytes} bytes, expected at most {NAME_BYTES_MAX}")]
+pub struct NameTooLong {
+    /// The length of the name, in bytes.
+    pub bytes: usize,
 }
 
 /// An event at the sending end.

@@ -13,7 +13,7 @@ use crate::{
     carrier::PublicKey,
     qos::Qos,
     receiver::{LinkSample, ReceiveCounters},
-    sender::{SendCounters, SendError},
+    sender::{NameTooLong, SendCounters, SendError},
     session::SessionStatus,
 };
 
@@ -21,6 +21,17 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the link to {0} is closed")]
 pub struct ClosedError(pub PublicKey);
+
+/// Why a stream was not opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum OpenError {
+    /// The peer's state is gone, or the link has ended.
+    #[error(transparent)]
+    Closed(#[from] ClosedError),
+    /// The name is too long.
+    #[error(transparent)]
+    Name(#[from] NameTooLong),
+}
 
 /// Why a sample was not sent.
 #[derive(Debug, Error)]
@@ -68,14 +79,14 @@ impl Peer {
     /// Opens a stream. Samples may be sent at once, connected or not.
     ///
     /// # Errors
-    /// When the peer's state is gone.
-    pub fn open(&self, name: &str, qos: Qos) -> Result<OutgoingStream, ClosedError> {
+    /// When the peer's state is gone, or the name is too long.
+    pub fn open(&self, name: &str, qos: Qos) -> Result<OutgoingStream, OpenError> {
         let mut state = self.shared.lock();
         let session = state
             .endpoint
             .session_mut(&self.key)
             .ok_or(ClosedError(self.key))?;
-        let stream = session.open(Instant::now(), name, qos);
+        let stream = session.open(Instant::now(), name, qos)?;
         drop(state);
         self.shared.wake();
         Ok(OutgoingStream {
@@ -233,10 +244,7 @@ impl IncomingStream {
     /// Takes the oldest sample; waits for one up to the timeout.
     pub fn receive(&self, timeout: Duration) -> Option<LinkSample> {
         let taken = self.peer.shared.wait_for(Some(timeout), |state| {
-            state
-                .endpoint
-                .session_mut(&self.peer.key)?
-                .take(Instant::now(), self.stream)
+            state.take(self.peer.key, self.stream)
         });
         if taken.is_some() {
             self.peer.shared.wake();
@@ -247,10 +255,7 @@ impl IncomingStream {
     /// Takes the oldest sample, if there is one.
     pub fn try_receive(&self) -> Option<LinkSample> {
         let mut state = self.peer.shared.lock();
-        let taken = state
-            .endpoint
-            .session_mut(&self.peer.key)?
-            .take(Instant::now(), self.stream);
+        let taken = state.take(self.peer.key, self.stream);
         drop(state);
         if taken.is_some() {
             self.peer.shared.wake();

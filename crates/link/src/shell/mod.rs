@@ -24,9 +24,12 @@
 //! # }
 //! ```
 
+mod events;
 mod handles;
 mod shared;
 mod socket;
+#[cfg(test)]
+mod tests;
 mod thread;
 
 use std::{
@@ -49,7 +52,7 @@ use crate::{
     session::{SessionConfig, SessionEvent},
 };
 
-pub use handles::{ClosedError, IncomingStream, OutgoingStream, Peer, StreamError};
+pub use handles::{ClosedError, IncomingStream, OpenError, OutgoingStream, Peer, StreamError};
 pub use shared::SocketCounters;
 use shared::{Shared, State};
 use socket::Socket;
@@ -265,10 +268,12 @@ impl Link {
         self.shared.lock().endpoint.carrier_mut().allow(peer);
     }
 
-    /// Returns the next event; waits for one up to the timeout.
+    /// Returns the next event; waits for one up to the timeout. No event is dropped: events of a
+    /// peer that wait are summed up, and a stream that a peer opened counts as open until its event
+    /// was taken.
     pub fn next_event(&self, timeout: Duration) -> Option<LinkEvent> {
         self.shared.wait_for(Some(timeout), |state| {
-            let mut events = std::iter::from_fn(|| state.events.pop_front());
+            let mut events = std::iter::from_fn(|| state.poll_event());
             events.find_map(|event| LinkEvent::new(&self.shared, event))
         })
     }
@@ -277,12 +282,9 @@ impl Link {
     /// reads from a stream's own handle.
     pub fn receive_any(&self, timeout: Duration) -> Option<Received> {
         let received = self.shared.wait_for(Some(timeout), |state| {
-            while let Some((peer, stream)) = state.readable.pop_first() {
-                let session = state.endpoint.session_mut(&peer);
-                if let Some(sample) =
-                    session.and_then(|session| session.take(Instant::now(), stream))
-                {
-                    state.readable.insert((peer, stream));
+            while let Some((peer, stream)) = state.readable.first().copied() {
+                let sample = state.take(peer, stream);
+                if let Some(sample) = sample {
                     return Some(Received {
                         peer,
                         stream,

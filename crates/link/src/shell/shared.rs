@@ -1,7 +1,7 @@
 //! What the thread of a socket and the handles of the application share.
 
 use std::{
-    collections::{BTreeSet, VecDeque},
+    collections::BTreeSet,
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -11,10 +11,11 @@ use rustix::fd::OwnedFd;
 use crate::{
     carrier::{PublicKey, quic::QuicCarrier},
     endpoint::{Endpoint, EndpointEvent},
+    receiver::LinkSample,
 };
 
-/// The most events that wait for the application; then the oldest is dropped.
-pub(super) const EVENTS_MAX: usize = 4096;
+use super::events::Events;
+
 /// Poll interval for conditions that no event announces.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -42,7 +43,7 @@ pub(super) struct Shared {
 pub(super) struct State {
     pub(super) endpoint: Endpoint<QuicCarrier>,
     /// Events for the application, oldest first.
-    pub(super) events: VecDeque<EndpointEvent>,
+    pub(super) events: Events,
     /// Streams that may have a sample.
     pub(super) readable: BTreeSet<(PublicKey, u32)>,
     pub(super) socket: SocketCounters,
@@ -55,12 +56,35 @@ impl State {
     pub(super) fn new(endpoint: Endpoint<QuicCarrier>) -> Self {
         Self {
             endpoint,
-            events: VecDeque::new(),
+            events: Events::default(),
             readable: BTreeSet::new(),
             socket: SocketCounters::default(),
             stopping: false,
             failed: None,
         }
+    }
+
+    /// Returns the oldest event. Those of streams come after those of their peer.
+    pub(super) fn poll_event(&mut self) -> Option<EndpointEvent> {
+        self.events.pop().or_else(|| self.endpoint.poll_opened())
+    }
+
+    /// Takes the oldest sample of a stream.
+    pub(super) fn take(&mut self, peer: PublicKey, stream: u32) -> Option<LinkSample> {
+        let session = self.endpoint.session_mut(&peer);
+        let (sample, is_readable) = session.map_or((None, false), |session| {
+            let sample = session.take(Instant::now(), stream);
+            (sample, session.receiver().has_sample(stream))
+        });
+        if !is_readable {
+            self.readable.remove(&(peer, stream));
+        }
+        sample
+    }
+
+    /// Forgets the streams of a peer that has lost its state.
+    pub(super) fn forget_readable(&mut self, peer: PublicKey) {
+        self.readable.retain(|(other, _)| *other != peer);
     }
 
     fn has_ended(&self) -> bool {

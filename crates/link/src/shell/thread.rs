@@ -7,7 +7,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::{debug, info, warn};
 
 use super::{
-    shared::{EVENTS_MAX, Shared, State},
+    shared::{Shared, State},
     socket::Socket,
 };
 use crate::{
@@ -172,35 +172,43 @@ fn wait(shared: &Shared, socket: &Socket, sleep: Sleep, writable: bool) -> io::R
     Ok(fds[0].revents().intersects(beside_room))
 }
 
-/// Moves the endpoint's events to those for the application. Returns whether there were any.
+/// Moves the endpoint's events to those for the application, except streams that peers opened: the
+/// endpoint holds them until the application takes them. Returns whether there were any.
 fn take_events(state: &mut State) -> bool {
-    let mut changed = false;
-    while let Some(event) = state.endpoint.poll_event() {
+    let mut changed = state.endpoint.has_opened();
+    while let Some(event) = state.endpoint.poll_event_but_opened() {
         changed = true;
         log(&event);
-        if let EndpointEvent::Session { peer, event } = &event {
-            match event {
+        match &event {
+            EndpointEvent::Session { peer, event } => match event {
                 SessionEvent::Receiver(ReceiverEvent::Readable(stream)) => {
-                    state.readable.insert((*peer, *stream));
+                    // A handle may have taken the last one.
+                    let session = state.endpoint.session(peer);
+                    if session.is_some_and(|session| session.receiver().has_sample(*stream)) {
+                        state.readable.insert((*peer, *stream));
+                    }
                     continue;
                 }
                 // Handles that wait for these poll the state of their stream.
                 SessionEvent::Sender(_) | SessionEvent::Receiver(ReceiverEvent::Ended(_)) => {
                     continue;
                 }
-                SessionEvent::Receiver(_) | SessionEvent::PeerLost { .. } => {}
-            }
+                SessionEvent::Receiver(ReceiverEvent::PeerRestarted { .. }) => {
+                    state.forget_readable(*peer);
+                }
+                SessionEvent::Receiver(ReceiverEvent::Opened { .. })
+                | SessionEvent::PeerLost { .. } => {}
+            },
+            EndpointEvent::Forgotten { peer, .. } => state.forget_readable(*peer),
+            _ => {}
         }
-        state.events.push_back(event);
-        if state.events.len() > EVENTS_MAX {
-            state.events.pop_front();
-        }
+        state.events.push(event);
     }
     changed
 }
 
 /// Emits what is worth diagnosing in the field: nothing here happens per packet or per sample.
-fn log(event: &EndpointEvent) {
+pub(super) fn log(event: &EndpointEvent) {
     match event {
         EndpointEvent::Connected { peer, address } => info!(%peer, %address, "peer connected"),
         EndpointEvent::Disconnected { peer, why } => warn!(%peer, %why, "peer disconnected"),

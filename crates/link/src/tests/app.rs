@@ -89,7 +89,8 @@ impl Host {
         for (number, load) in loads.iter().enumerate() {
             let stream = host
                 .session
-                .open(start, format!("stream {number}"), load.qos);
+                .open(start, format!("stream {number}"), load.qos)
+                .expect("the name is short");
             host.sources.push(Source {
                 load: *load,
                 stream,

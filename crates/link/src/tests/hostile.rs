@@ -10,10 +10,11 @@ use crate::{
     coding::geometry::Geometry,
     qos::{Delivery, Qos, TrafficClass},
     receiver::{ReceiverConfig, ReceiverEvent},
+    sender::NameTooLong,
     session::{Session, SessionConfig, SessionEvent},
     wire::{
         control::{Control, StreamEnds},
-        data::{Abandoned, Header, SenderStatus, Symbol},
+        data::{self, Abandoned, Frame, Header, SenderStatus, Symbol},
         feedback::{ClosedRange, Feedback, Outcome, Progress},
     },
 };
@@ -37,6 +38,12 @@ fn victim(seed: u64, now: Instant) -> Session {
     )
 }
 
+fn open(session: &mut Session, now: Instant, delivery: Delivery) -> u32 {
+    session
+        .open(now, "stream", Qos::new(delivery))
+        .expect("the name is short")
+}
+
 /// Lets the session send all its packets, and returns the last ones.
 fn drain(session: &mut Session, now: Instant) -> Vec<Vec<u8>> {
     let mut packets = Vec::new();
@@ -56,7 +63,7 @@ fn garbage_and_altered_packets() {
         let mut draw = Draw::new(seed);
         let mut now = Instant::now();
         let (mut a, mut b) = (victim(seed, now), victim(seed + 1000, now));
-        let stream = a.open(now, "stream", Qos::new(Delivery::keep_last(4)));
+        let stream = open(&mut a, now, Delivery::keep_last(4));
         let mut kept: Vec<Vec<u8>> = Vec::new();
         for _ in 0..300 {
             now += Duration::from_micros(200 + draw.below(3000));
@@ -171,7 +178,7 @@ fn feedback_that_lies() {
             Delivery::best_effort(2),
             Delivery::Latest,
         ]
-        .map(|delivery| session.open(now, "stream", Qos::new(delivery)));
+        .map(|delivery| open(&mut session, now, delivery));
         // It grants credit, so that there are transmissions to send false feedback about.
         let mut peer = Flood {
             packet: 0,
@@ -358,4 +365,97 @@ fn some_control(draw: &mut Draw, session: u32) -> Control {
             }
         }
     }
+}
+
+/// A peer that begins session after session, and opens and ends streams, while the application
+/// takes no event: those that wait stay few, and none is lost that still counts.
+#[test]
+fn events_that_the_application_does_not_take_are_kept_and_stay_few() {
+    let now = Instant::now();
+    let mut session = victim(1, now);
+    let mut peer = Flood {
+        packet: 0,
+        id: 0,
+        control: 0,
+    };
+    let qos = Qos::new(Delivery::keep_last(1));
+    for stream in 1..=10_000 {
+        let mut out = peer.packet();
+        let name = format!("stream {stream}");
+        let open = Control::Open {
+            stream,
+            qos,
+            first_sequence: 0,
+            name,
+        };
+        peer.control(&mut out, &open);
+        peer.control(&mut out, &Control::Close { stream });
+        session.on_datagram(now, None, &out);
+    }
+    let opened: Vec<_> = std::iter::from_fn(|| session.poll_event()).collect();
+    let expected = (1..=8).map(|stream| ReceiverEvent::Opened {
+        stream,
+        name: format!("stream {stream}"),
+        qos,
+    });
+    let expected = expected.chain((1..=8).map(ReceiverEvent::Ended));
+    assert!(
+        opened.into_iter().eq(expected.map(SessionEvent::Receiver)),
+        "every stream that was accepted is announced"
+    );
+    assert_eq!(session.receiver().streams().count(), 0);
+
+    for number in 0..10_000 {
+        let mut out = Vec::new();
+        Header {
+            session: number,
+            packet_number: 1,
+            report_interval: Default::default(),
+        }
+        .write(&mut out);
+        session.on_datagram(now, None, &out);
+    }
+    let events: Vec<_> = std::iter::from_fn(|| session.poll_event()).collect();
+    let restarted = SessionEvent::Receiver(ReceiverEvent::PeerRestarted { lost: 0 });
+    assert_eq!(events, [restarted]);
+}
+
+/// A name that is too long for the protocol is refused at either end, never cut.
+#[test]
+fn a_name_that_is_too_long_is_refused() {
+    let now = Instant::now();
+    let mut session = victim(1, now);
+    let name = "n".repeat(513);
+    let error = session.open(now, name.clone(), Qos::new(Delivery::Latest));
+    assert_eq!(error, Err(NameTooLong { bytes: 513 }));
+
+    let mut peer = Flood {
+        packet: 0,
+        id: 0,
+        control: 0,
+    };
+    let mut out = peer.packet();
+    let open = Control::Open {
+        stream: 7,
+        qos: Qos::new(Delivery::Latest),
+        first_sequence: 0,
+        name,
+    };
+    peer.control(&mut out, &open);
+    session.on_datagram(now, None, &out);
+    assert_eq!(session.status().link.invalid_messages, 1);
+    assert_eq!(session.poll_event(), None);
+    let refused = drain(&mut session, now).into_iter().any(|packet| {
+        data::read(&packet).is_ok_and(|(_, frames)| {
+            frames.into_iter().any(|frame| match frame {
+                Frame::Symbol { symbol, shard } => {
+                    let bytes = symbol.geometry.sample_bytes();
+                    let message = Control::decode(&packet[shard][..bytes]);
+                    matches!(message, Ok(Control::Refuse { stream: 7, .. }))
+                }
+                Frame::Status(_) => false,
+            })
+        })
+    });
+    assert!(refused);
 }

@@ -23,6 +23,8 @@ pub const NAME_BYTES_MAX: usize = 512;
 /// The longest control message.
 pub const CONTROL_BYTES_MAX: usize = NAME_BYTES_MAX + 64;
 
+const KIND_OPEN: u8 = 1;
+
 /// A control message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Control {
@@ -81,7 +83,7 @@ impl Control {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(32);
         let (kind, stream) = match self {
-            Self::Open { stream, .. } => (1, stream),
+            Self::Open { stream, .. } => (KIND_OPEN, stream),
             Self::Close { stream } => (2, stream),
             Self::Want { stream, .. } => (3, stream),
             Self::Grant { stream, .. } => (4, stream),
@@ -141,7 +143,7 @@ impl Control {
             return Err(WireError::Range("the stream"));
         }
         let message = match kind {
-            1 => Self::Open {
+            KIND_OPEN => Self::Open {
                 stream,
                 qos: read_qos(&mut reader)?,
                 first_sequence: reader.varint("the first sequence")?,
@@ -168,6 +170,17 @@ impl Control {
         } else {
             Err(WireError::Range("the length of a control message"))
         }
+    }
+
+    /// The stream that a payload opens, which may not be a valid message otherwise.
+    pub(crate) fn opened_by(payload: &[u8]) -> Option<u32> {
+        let mut reader = Reader::new(payload);
+        let opens = reader.u8("the kind of a control message").ok()? == KIND_OPEN;
+        let stream = reader.varint_up_to(super::data::STREAM_MAX, "the stream");
+        stream
+            .ok()
+            .filter(|stream| opens && *stream > 0)
+            .map(|stream| stream as u32)
     }
 }
 

@@ -51,7 +51,8 @@ pub fn streams(count: usize, seconds: usize) -> StreamCost {
         let name = format!("dataflow:node/output{number}");
         streams.push(
             ends.sender
-                .open(ends.now, name, Qos::new(Delivery::keep_last(1))),
+                .open(ends.now, name, Qos::new(Delivery::keep_last(1)))
+                .expect("the name is short"),
         );
     }
     ends.settle();

@@ -111,7 +111,9 @@ impl Peer {
     pub fn feed(&mut self, now: Duration, peer: PublicKey, loads: &[Load]) {
         let session = self.endpoint.session_mut(&peer).expect("the peer is known");
         for (number, load) in loads.iter().enumerate() {
-            let stream = session.open(epoch() + now, format!("stream {number}"), load.qos);
+            let stream = session
+                .open(epoch() + now, format!("stream {number}"), load.qos)
+                .expect("the name is short");
             let connected = self.connected.contains_key(&peer);
             let begin = (connected || load.start.is_none())
                 .then_some(now.max(load.start.unwrap_or_default()));

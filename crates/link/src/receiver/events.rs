@@ -1,0 +1,81 @@
+//! The events of the receiving end, made when the application takes them.
+
+use super::{Receiver, ReceiverEvent, notices::StreamNotices};
+
+impl Receiver {
+    /// Returns the oldest event. A stream is announced before its samples.
+    pub fn poll_event(&mut self) -> Option<ReceiverEvent> {
+        if let Some(lost) = self.notices.restarted.take() {
+            return Some(ReceiverEvent::PeerRestarted { lost });
+        }
+        self.poll_opened().or_else(|| self.poll_change())
+    }
+
+    /// Whether a stream is to be announced.
+    pub(crate) fn has_opened(&self) -> bool {
+        !self.notices.opened.is_empty()
+    }
+
+    /// Returns the oldest [`ReceiverEvent::Opened`].
+    pub(crate) fn poll_opened(&mut self) -> Option<ReceiverEvent> {
+        let stream = self.notices.opened.pop_front()?;
+        let state = self
+            .streams
+            .get_mut(&stream)
+            .expect("a stream is kept until it is announced");
+        state.notices.opened = false;
+        let event = ReceiverEvent::Opened {
+            stream,
+            name: state.name.clone(),
+            qos: state.qos,
+        };
+        self.forget_if_done(stream);
+        Some(event)
+    }
+
+    /// Returns the oldest event that is no [`ReceiverEvent::Opened`].
+    pub(crate) fn poll_unannounced(&mut self) -> Option<ReceiverEvent> {
+        let restarted = self.notices.restarted.take();
+        restarted
+            .map(|lost| ReceiverEvent::PeerRestarted { lost })
+            .or_else(|| self.poll_change())
+    }
+
+    fn poll_change(&mut self) -> Option<ReceiverEvent> {
+        let stream = *self.notices.changed.front()?;
+        let state = self
+            .streams
+            .get_mut(&stream)
+            .expect("a stream is kept while it has notices");
+        let event = if std::mem::take(&mut state.notices.readable) {
+            ReceiverEvent::Readable(stream)
+        } else {
+            state.notices.ended = false;
+            ReceiverEvent::Ended(stream)
+        };
+        if !state.notices.has_changed() {
+            self.notices.changed.pop_front();
+            self.forget_if_done(stream);
+        }
+        Some(event)
+    }
+
+    /// A stream has samples.
+    pub(super) fn note_readable(&mut self, stream: u32) {
+        self.note(stream, |notices| notices.readable = true);
+    }
+
+    /// A stream has ended.
+    pub(super) fn note_ended(&mut self, stream: u32) {
+        self.note(stream, |notices| notices.ended = true);
+    }
+
+    fn note(&mut self, stream: u32, set: impl FnOnce(&mut StreamNotices)) {
+        if let Some(state) = self.streams.get_mut(&stream) {
+            if !state.notices.has_changed() {
+                self.notices.changed.push_back(stream);
+            }
+            set(&mut state.notices);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Two links over loopback.
+
+use std::time::Duration;
+
+use super::{Link, LinkConfig, LinkEvent, OpenError, Peer};
+use crate::{
+    carrier::KeyPair,
+    qos::{Delivery, Qos},
+};
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A receiving end, a sending end, and the peer of the latter.
+fn connected() -> (Link, Link, Peer) {
+    let keys = [1, 2].map(|number| KeyPair::from_seed([number; 32]));
+    let ids = keys.each_ref().map(KeyPair::public);
+    let address = "127.0.0.1:0".parse().expect("an address");
+    let [receiving, sending] = keys.map(|key| LinkConfig {
+        allow: vec![ids[1]],
+        ..LinkConfig::new(address, key)
+    });
+    let receiving = Link::bind(receiving).expect("a socket");
+    let sending = Link::bind(sending).expect("a socket");
+    let peer = sending
+        .connect(receiving.local_address(), ids[0])
+        .expect("the address is good");
+    (receiving, sending, peer)
+}
+
+/// The next stream that the peer opened.
+fn next_opened(link: &Link) -> (String, super::IncomingStream) {
+    loop {
+        match link.next_event(TIMEOUT).expect("a stream is opened") {
+            LinkEvent::Opened { name, stream, .. } => return (name, stream),
+            LinkEvent::Connected { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn every_stream_is_announced_however_many_wait() {
+    const STREAMS: usize = 6000;
+    let (receiving, _sending, peer) = connected();
+    let open = |number| {
+        peer.open(
+            &format!("stream {number}"),
+            Qos::new(Delivery::keep_last(1)),
+        )
+        .expect("the name is short")
+    };
+    let streams: Vec<_> = (0..STREAMS).map(open).collect();
+    for stream in &streams {
+        assert!(stream.wait_opened(TIMEOUT).expect("it is accepted"));
+    }
+    for number in 0..STREAMS {
+        assert_eq!(next_opened(&receiving).0, format!("stream {number}"));
+    }
+}
+
+#[test]
+fn a_stream_that_has_ended_leaves_nothing() {
+    let (receiving, _sending, peer) = connected();
+    for number in 0..100_u8 {
+        let stream = peer
+            .open("stream", Qos::new(Delivery::keep_all(2)))
+            .expect("the name is short");
+        (0..2).for_each(|_| stream.send(vec![number; 3]).expect("it is accepted"));
+        drop(stream);
+        let (_, incoming) = next_opened(&receiving);
+        for _ in 0..2 {
+            let sample = incoming.receive(TIMEOUT).expect("it was accepted");
+            assert_eq!(&sample.payload[..], [number; 3]);
+        }
+    }
+    assert!(peer.flush(TIMEOUT));
+    let state = receiving.shared.lock();
+    assert_eq!(state.readable.len(), 0);
+}
+
+#[test]
+fn a_name_that_is_too_long_is_an_error() {
+    let (_receiving, _sending, peer) = connected();
+    let name = "n".repeat(600);
+    let error = peer.open(&name, Qos::new(Delivery::Latest)).err();
+    assert!(matches!(error, Some(OpenError::Name(_))), "{error:?}");
+}
