@@ -1,6 +1,6 @@
 //! Two links over loopback.
 
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
 use super::{Link, LinkConfig, LinkEvent, OpenError, Peer};
 use crate::{
@@ -84,4 +84,36 @@ fn a_name_that_is_too_long_is_an_error() {
     let name = "n".repeat(600);
     let error = peer.open(&name, Qos::new(Delivery::Latest)).err();
     assert!(matches!(error, Some(OpenError::Name(_))), "{error:?}");
+}
+
+/// A socket for both families connects to an IPv4 peer, and accepts one.
+#[test]
+fn a_socket_of_both_families_reaches_ipv4_peers() {
+    let loopback = std::net::Ipv4Addr::LOCALHOST;
+    for ends in [["[::]:0", "127.0.0.1:0"], ["127.0.0.1:0", "[::]:0"]] {
+        let keys = [1, 2].map(|seed| KeyPair::from_seed([seed; 32]));
+        let public = [keys[0].public(), keys[1].public()];
+        let links = std::iter::zip(ends, keys).map(|(address, key)| {
+            Link::bind(LinkConfig {
+                allow: public.to_vec(),
+                ..LinkConfig::new(address.parse().expect("an address"), key)
+            })
+        });
+        let links: Result<Vec<_>, _> = links.collect();
+        let Ok(links) = links else {
+            // A host without IPv6.
+            return;
+        };
+        let to = SocketAddr::new(loopback.into(), links[1].local_address().port());
+        links[0]
+            .connect(to, public[1])
+            .expect("the address is good");
+        for link in &links {
+            let event = link.next_event(Duration::from_secs(20));
+            let Some(LinkEvent::Connected { address, .. }) = event else {
+                panic!("{event:?}");
+            };
+            assert_eq!(address.ip(), loopback);
+        }
+    }
 }

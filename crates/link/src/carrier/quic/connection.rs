@@ -58,6 +58,8 @@ pub struct Connection {
     pub hint: ConnectionHint,
     pub is_ours: bool,
     pub established: bool,
+    /// The acceptor knew when the connection began that the peer receives at its address.
+    pub address_validated: bool,
     /// It takes over once the peer is known to have finished the handshake.
     pub awaits_peer: bool,
     pub began: Instant,
@@ -138,6 +140,7 @@ impl Connection {
             hint,
             is_ours: false,
             established: false,
+            address_validated: false,
             awaits_peer: false,
             began: now,
             last_packet: now,

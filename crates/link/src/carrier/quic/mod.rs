@@ -43,11 +43,13 @@ use session::QuicSession;
 
 /// The most handshakes begun by peers and not yet complete.
 const MAX_HALF_OPEN: usize = 64;
-/// The most such handshakes from one address.
-const MAX_HALF_OPEN_PER_ADDRESS: usize = 8;
-/// Above this number of such handshakes, further peers must first prove that their address is their
-/// own.
-const MAX_UNPROVEN: usize = 8;
+/// Of these, the most from peers that have not shown that they receive at their address. Anyone can
+/// forge them, so no limit on an address counts them. Further peers are answered by a Retry packet,
+/// without state, and their addresses are validated when they return its token (RFC 9000, section
+/// 8.1.2).
+const MAX_UNVALIDATED: usize = 8;
+/// The most handshakes from one validated host.
+const MAX_HALF_OPEN_PER_HOST: usize = 8;
 /// The shortest time between two reported refusals.
 const REFUSED_PERIOD: Duration = Duration::from_secs(1);
 /// The most replies that wait to be sent.
@@ -204,39 +206,39 @@ impl QuicCarrier {
 
     fn admit(&mut self, now: Instant, incoming: Incoming) {
         let address = incoming.remote_address();
-        let half_open = self.half_open().count();
-        let from_there = self
-            .half_open()
-            .filter(|c| same_host(c.address().ip(), address.ip()))
-            .count();
-        let mut reply = Vec::new();
-        if half_open >= MAX_HALF_OPEN || from_there >= MAX_HALF_OPEN_PER_ADDRESS {
-            self.endpoint.ignore(incoming);
-            self.refuse(
-                now,
-                None,
-                address,
-                "too many attempts to connect at once".into(),
-            );
-        } else if half_open >= MAX_UNPROVEN && !incoming.remote_address_validated() {
-            match self.endpoint.retry(incoming, &mut reply) {
+        let is_validated = incoming.remote_address_validated();
+        let alike = |c: &&Connection| c.address_validated == is_validated;
+        let count = self.half_open().filter(alike).count();
+        if !is_validated && count >= MAX_UNVALIDATED {
+            let mut reply = Vec::new();
+            return match self.endpoint.retry(incoming, &mut reply) {
                 Ok(transmit) => self.reply(transmit, reply),
                 Err(error) => self.endpoint.ignore(error.into_incoming()),
-            }
-        } else {
-            // Handshakes from other ports of that host, and those that ended silently, say nothing
-            // about this path.
-            let attempts = self.half_open().filter(|c| c.address() == address).count();
-            self.accept(now, incoming, address, transport::rtt_after(attempts));
+            };
         }
+        let same_host = |c: &&Connection| same_host(c.address().ip(), address.ip());
+        let from_there = self.half_open().filter(alike).filter(same_host).count();
+        if count >= MAX_HALF_OPEN - MAX_UNVALIDATED
+            || is_validated && from_there >= MAX_HALF_OPEN_PER_HOST
+        {
+            self.endpoint.ignore(incoming);
+            let why = "too many attempts to connect at once";
+            return self.refuse(now, None, address, why.into());
+        }
+        self.accept(now, incoming, address);
     }
 
-    fn accept(&mut self, now: Instant, incoming: Incoming, address: SocketAddr, rtt: Duration) {
+    fn accept(&mut self, now: Instant, incoming: Incoming, address: SocketAddr) {
         let Some(mut server) = self.server.clone() else {
             return self.endpoint.ignore(incoming);
         };
+        let address_validated = incoming.remote_address_validated();
         let hint = ConnectionHint::read(incoming.orig_dst_cid(), self.config.largest_packet_bytes);
-        let (transport, large) = transport::config(hint.packet_bytes, rtt);
+        // Earlier attempts of the same session that did not complete suggest a slow path. Others
+        // from that address may be forged, or of a process that ended.
+        let attempts = self.half_open().filter(|c| c.hint.tag == hint.tag).count();
+        let (transport, large) =
+            transport::config(hint.packet_bytes, transport::rtt_after(attempts));
         server.transport_config(transport);
         let mut reply = Vec::new();
         match self
@@ -244,7 +246,8 @@ impl QuicCarrier {
             .accept(incoming, now, &mut reply, Some(Arc::new(server)))
         {
             Ok((handle, connection)) => {
-                let connection = Connection::accepted(now, connection, hint, large);
+                let mut connection = Connection::accepted(now, connection, hint, large);
+                connection.address_validated = address_validated;
                 self.connections.insert(handle.0, connection);
                 self.process_events(now, handle.0);
             }
@@ -409,6 +412,7 @@ impl Carrier for QuicCarrier {
         if self.sessions.len() >= self.config.max_sessions {
             return Err(ConnectError::TooMany(self.sessions.len()));
         }
+        let to = canonical(to);
         if to.port() == 0 || to.ip().is_unspecified() {
             return Err(ConnectError::Address(to));
         }
@@ -424,6 +428,7 @@ impl Carrier for QuicCarrier {
         session: SessionId,
         to: SocketAddr,
     ) -> Result<(), ConnectError> {
+        let to = canonical(to);
         if to.port() == 0 || to.ip().is_unspecified() {
             return Err(ConnectError::Address(to));
         }
@@ -464,6 +469,7 @@ impl Carrier for QuicCarrier {
         if sealed::is_sealed(packet) {
             return self.open(now, packet);
         }
+        let from = canonical(from);
         let mut reply = Vec::new();
         let bytes = packet.len();
         let packet = BytesMut::from(&*packet);
@@ -562,6 +568,17 @@ impl Carrier for QuicCarrier {
 
     fn counters(&self) -> CarrierCounters {
         self.counters
+    }
+}
+
+/// The address with an IPv4-mapped one as IPv4: a socket that receives both kinds reports an IPv4
+/// peer so (RFC 4291, section 2.5.5.2).
+fn canonical(address: SocketAddr) -> SocketAddr {
+    match address.ip() {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(ip) => ip
+            .to_ipv4_mapped()
+            .map_or(address, |ip| SocketAddr::new(ip.into(), address.port())),
     }
 }
 

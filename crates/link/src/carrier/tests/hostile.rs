@@ -1,5 +1,6 @@
 //! Hostile packets, from peers and from unknown sources.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
@@ -110,6 +111,120 @@ fn spoofed_attempts_cost_little_and_lock_no_peer_out() {
     world.run_until(SECOND, |world| {
         world.connected(0).is_some() && world.connected(1).is_some()
     });
+}
+
+/// The time that a robot takes to connect while a hostile host forges first packets with the
+/// robot's address, from its port and from others, before and during the robot's handshake.
+fn time_to_connect(seed: u64, loss: f64, forged_each_milli: u16) -> Duration {
+    const MILLI: Duration = Duration::from_millis(1);
+    let mut world = quic_pair(seed, settings(5 * MILLI, loss));
+    let robot = world.hosts[0].address;
+    let forge = |world: &mut World<QuicCarrier>| {
+        for number in 0..forged_each_milli {
+            let now = world.instant();
+            let packet = first_packet(now, key(1).public());
+            let from = SocketAddr::new(robot.ip(), robot.port() + number % 4);
+            world.receive(1, now, from, packet);
+        }
+        world.run_for(MILLI);
+    };
+    (0..20).for_each(|_| forge(&mut world));
+    let began = world.now;
+    world.connect(0, 1, key(1).public());
+    while world.connected(0).is_none() || world.connected(1).is_none() {
+        forge(&mut world);
+        assert!(world.now < began + 10 * SECOND, "the robot is kept out");
+    }
+    world.now - began
+}
+
+#[test]
+fn attempts_with_a_peers_address_do_not_keep_that_peer_out() {
+    let usual = time_to_connect(1, 0.0, 0);
+    let attacked = time_to_connect(1, 0.0, 5);
+    // The round trip of a Retry, which validates the address.
+    assert!(
+        attacked <= usual + Duration::from_millis(11),
+        "{attacked:?}, without an attack {usual:?}"
+    );
+    let mean = |forged| {
+        let seeds = 0..20;
+        let total: Duration = seeds.map(|seed| time_to_connect(seed, 0.2, forged)).sum();
+        total / 20
+    };
+    let (usual, attacked) = (mean(0), mean(2));
+    assert!(
+        attacked < usual * 3,
+        "{attacked:?}, without an attack {usual:?}"
+    );
+}
+
+/// Begins a handshake from an address that receives what is sent to it, and leaves it open. Returns
+/// whether the acceptor holds it open.
+fn begin_handshake(acceptor: &mut QuicCarrier, now: Instant, from: SocketAddr) -> bool {
+    let before = acceptor.half_open_connections();
+    let mut initiator = QuicCarrier::new(QuicConfig::new(key(0)));
+    let to = address(1, 4000);
+    initiator.connect(now, to, key(1).public()).unwrap();
+    let mut none = |_, _: usize, _: &mut Vec<u8>| false;
+    // The first packet is answered by a Retry, the one with its token by a handshake.
+    for _ in 0..2 {
+        let mut packet = Vec::new();
+        let Some(_) = initiator.poll_transmit(now, &mut none, &mut packet) else {
+            return false;
+        };
+        acceptor.handle_packet(now, from, None, &mut packet);
+        if acceptor.half_open_connections() > before {
+            drain(acceptor, now);
+            return true;
+        }
+        let mut answer = Vec::new();
+        while acceptor
+            .poll_transmit(now, &mut none, &mut answer)
+            .is_some()
+        {
+            initiator.handle_packet(now, to, None, &mut answer);
+            answer.clear();
+        }
+    }
+    false
+}
+
+#[test]
+fn limits_count_hosts_whose_addresses_are_validated() {
+    let now = Instant::now();
+    let mut acceptor = acceptor();
+    for number in 0..20 {
+        let mut packet = first_packet(now, key(1).public());
+        acceptor.handle_packet(now, address(9, 1000 + number), None, &mut packet);
+        drain(&mut acceptor, now);
+    }
+    assert_eq!(
+        acceptor.half_open_connections(),
+        8,
+        "the others got a Retry"
+    );
+    let mut begun_from = |ip: IpAddr, port| {
+        let from = SocketAddr::new(ip, port);
+        begin_handshake(&mut acceptor, now, from)
+    };
+    let mapped = |host: u8| Ipv4Addr::new(10, 0, 0, host).to_ipv6_mapped().into();
+    for port in 0..8 {
+        assert!(begun_from(mapped(9), 1000 + port));
+    }
+    assert!(!begun_from(mapped(9), 2000), "the host has its share");
+    assert!(!begun_from(address(9, 0).ip(), 2000), "it is the same host");
+    assert!(begun_from(mapped(8), 2000), "this is another host");
+    let in_network =
+        |network: u16, host| Ipv6Addr::new(0xfd00, 0, 0, network, 0, 0, 0, host).into();
+    for host in 0..8 {
+        assert!(begun_from(in_network(1, host), 1000));
+    }
+    assert!(
+        !begun_from(in_network(1, 8), 1000),
+        "its network has its share"
+    );
+    assert!(begun_from(in_network(2, 8), 1000));
 }
 
 #[test]
