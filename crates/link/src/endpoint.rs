@@ -171,6 +171,15 @@ impl<C: Carrier> Endpoint<C> {
         self.peers.get(key).map(|peer| &peer.session)
     }
 
+    /// Limits the rate of sending to a peer from now on, in bytes per second. Returns false for a
+    /// peer that is not known.
+    pub fn set_max_rate(&mut self, key: &PublicKey, bytes_per_second: u64) -> bool {
+        let session = self.session_mut(key);
+        session
+            .map(|session| session.set_max_rate(bytes_per_second))
+            .is_some()
+    }
+
     /// The session with a peer, for sending and receiving.
     pub fn session_mut(&mut self, key: &PublicKey) -> Option<&mut Session> {
         self.peers.get_mut(key).map(|peer| &mut peer.session)

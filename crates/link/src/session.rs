@@ -159,6 +159,13 @@ impl Session {
         self.receiver.set_memory(memory);
     }
 
+    /// Sets the largest rate of sending to the peer from now on, in bytes per second.
+    pub fn set_max_rate(&mut self, bytes_per_second: u64) {
+        let most = (bytes_per_second as f64).max(self.config.rate.min_bytes_per_second);
+        self.config.rate.max_bytes_per_second = most;
+        self.rate.set_max_bytes_per_second(most);
+    }
+
     /// Notes that the carrier has a connection to the peer, for the first time or again. The next
     /// packet asks whether the peer has kept its state.
     pub fn on_connected(&mut self, now: Instant) {

@@ -816,6 +816,12 @@ impl Control {
         }
     }
 
+    /// Sets the largest rate from now on.
+    pub fn set_max_bytes_per_second(&mut self, most: f64) {
+        self.config.max_bytes_per_second = most.max(self.config.min_bytes_per_second);
+        self.set_rate(self.rate);
+    }
+
     fn set_rate(&mut self, rate: f64) {
         // So much that there is always something to measure by; as the queue grows, it gets less. (RFC 8085, section
         // 3.1.1, would have one packet a round trip of those that measure nothing.)

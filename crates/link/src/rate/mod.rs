@@ -173,6 +173,11 @@ struct Reported {
 impl Rate {
     /// Rate control of a link of which nothing is known.
     pub fn new(config: Config, now: Instant) -> Self {
+        let most = config.max_bytes_per_second;
+        let config = Config {
+            initial_bytes_per_second: config.initial_bytes_per_second.min(most),
+            ..config
+        };
         Self {
             start: now,
             sent: SentPackets::default(),
@@ -187,6 +192,12 @@ impl Rate {
             reported: Reported::default(),
             false_reports: 0,
         }
+    }
+
+    /// Sets the largest rate from now on, in bytes per second; at least
+    /// [`Config::min_bytes_per_second`].
+    pub fn set_max_bytes_per_second(&mut self, most: f64) {
+        self.control.set_max_bytes_per_second(most);
     }
 
     /// A packet of this many bytes was sent. Packet numbers increase; bytes are counted alike at both ends.

@@ -119,6 +119,20 @@ impl Peer {
         })
     }
 
+    /// Limits the rate of sending to the peer from now on, in bytes per second of datagrams.
+    ///
+    /// # Errors
+    /// When the peer's state is gone.
+    pub fn set_max_rate(&self, bytes_per_second: u64) -> Result<(), ClosedError> {
+        let known = self
+            .shared
+            .lock()
+            .endpoint
+            .set_max_rate(&self.key, bytes_per_second);
+        self.shared.wake();
+        known.then_some(()).ok_or(ClosedError(self.key))
+    }
+
     /// Ends the connection and drops the state.
     pub fn close(&self) {
         self.shared.lock().endpoint.close(Instant::now(), self.key);

@@ -436,6 +436,46 @@ fn marks_for_congestion_are_reported_to_the_sender() {
     });
 }
 
+/// A limit holds from when it is set, across a restart of the rate, and ends when it is lifted.
+#[test]
+fn a_limit_on_the_rate_holds_while_it_is_set() {
+    for_each_seed(0..4, |seed| {
+        let settings = Settings {
+            rate_bits_per_second: Some(50_000_000),
+            delay: millis(5),
+            ..Settings::default()
+        };
+        let run = Run {
+            duplex: Duplex::Full,
+            schedule: settings.into(),
+            qos: Qos::new(Delivery::keep_last(1)),
+            sample_bytes: 100_000,
+            rate_hz: 100.0,
+            samples: 800,
+            stalls: false,
+        };
+        let mut network = run.pair(seed);
+        network.run_to(Duration::from_secs(3));
+        let mut carried = |most: u64| {
+            let now = network.now();
+            let endpoint = &mut network.endpoint_mut(0).peer_mut(0).endpoint;
+            assert!(endpoint.set_max_rate(&key(1, 0).public(), most));
+            // What was in flight.
+            network.run_to(now + millis(200));
+            let before = network.air().counters(0).delivered.bytes;
+            network.run_to(now + millis(1200));
+            network.air().counters(0).delivered.bytes - before
+        };
+        let (limited, free) = (carried(500_000), carried(u64::MAX));
+        // Headers and packets of QUIC come on top.
+        assert!(
+            (350_000..600_000).contains(&limited),
+            "{limited} bytes in a second"
+        );
+        assert!(free > 3_000_000, "{free} bytes in a second");
+    });
+}
+
 #[test]
 fn robots_that_join_while_others_send_share_the_air() {
     let run = Run {
