@@ -160,6 +160,19 @@ impl<C: Carrier> Endpoint<C> {
         self.on_carrier_events(now);
     }
 
+    /// Forbids a key, such as that of a stolen robot: ends the connections to its peer at once and
+    /// drops the peer's state. The peer cannot connect again, unless it is allowed or connected to
+    /// later. Other peers are not affected.
+    pub fn forbid(&mut self, now: Instant, key: PublicKey) {
+        if let Some(peer) = self.peers.get_mut(&key) {
+            (peer.target, peer.again_at) = (None, None);
+        }
+        self.carrier.forbid(now, key);
+        self.on_carrier_events(now);
+        self.by_session.retain(|_, peer| *peer != key);
+        self.forget(key);
+    }
+
     /// Ends all connections. The packets that notify the peers are still to be sent.
     pub fn close_all(&mut self, now: Instant) {
         let peers: Vec<_> = self.peers.keys().copied().collect();
@@ -504,6 +517,48 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_forbidden_peer_is_gone_at_once_and_stays_away() {
+        let now = Instant::now();
+        let keys = [PublicKey([1; 32]), PublicKey([2; 32])];
+        let end = |number: usize| {
+            let carrier = PlainCarrier::new(keys[number]);
+            (
+                address(number as u8),
+                Endpoint::new(carrier, SessionConfig::default(), number as u64),
+            )
+        };
+        let mut pair = Pair {
+            now,
+            ends: [end(0), end(1)],
+            under_way: VecDeque::new(),
+            received: 0,
+        };
+        let to = address(1);
+        pair.ends[0]
+            .1
+            .connect(now, to, keys[1])
+            .expect("the address is good");
+        (0..100).for_each(|_| pair.step());
+        assert!(pair.ends[1].1.session(&keys[0]).is_some());
+
+        let now = pair.now;
+        pair.ends[1].1.forbid(now, keys[0]);
+        assert!(pair.ends[1].1.session(&keys[0]).is_none());
+        let events: Vec<_> = std::iter::from_fn(|| pair.ends[1].1.poll_event()).collect();
+        let (peer, why) = (keys[0], DisconnectReason::Forbidden);
+        assert_eq!(
+            events,
+            [
+                EndpointEvent::Disconnected { peer, why },
+                EndpointEvent::Forgotten { peer, lost: 0 }
+            ]
+        );
+        // The robot tries again, in vain.
+        (0..3000).for_each(|_| pair.step());
+        assert!(pair.ends[1].1.session(&keys[0]).is_none());
     }
 
     #[test]

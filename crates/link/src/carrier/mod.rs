@@ -117,6 +117,9 @@ pub enum DisconnectReason {
     /// The peer closed it.
     #[error("closed by the peer")]
     ClosedByPeer,
+    /// [`Carrier::forbid`] was called.
+    #[error("its key was forbidden here")]
+    Forbidden,
     /// [`Carrier::close`] was called.
     #[error("closed here")]
     ClosedHere,
@@ -203,6 +206,10 @@ pub trait Carrier {
 
     /// Ends a session. [`CarrierEvent::Lost`] follows.
     fn close(&mut self, now: Instant, session: SessionId);
+
+    /// Ends all sessions with a peer at once, and lets it begin no other.
+    /// [`CarrierEvent::Lost`] follows.
+    fn forbid(&mut self, now: Instant, peer: PublicKey);
 
     /// Processes a received packet, which may be anything from any source. Returns its datagram, as
     /// a view, if there is exactly one and its session is connected; further datagrams follow as

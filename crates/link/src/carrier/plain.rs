@@ -1,6 +1,6 @@
 //! A carrier without keys and encryption, for tests: a run repeats byte by byte.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,7 @@ pub struct PlainCarrier {
     sessions: BTreeMap<SessionId, PlainSession>,
     next_session: u64,
     turn: u64,
+    forbidden: BTreeSet<PublicKey>,
     control: VecDeque<(SocketAddr, Vec<u8>)>,
     events: VecDeque<CarrierEvent>,
     counters: CarrierCounters,
@@ -47,6 +48,7 @@ impl PlainCarrier {
             sessions: BTreeMap::new(),
             next_session: 1,
             turn: 0,
+            forbidden: BTreeSet::new(),
             control: VecDeque::new(),
             events: VecDeque::new(),
             counters: CarrierCounters::default(),
@@ -79,7 +81,18 @@ impl PlainCarrier {
         id
     }
 
+    fn end(&mut self, session: SessionId, why: DisconnectReason) {
+        if let Some(found) = self.sessions.remove(&session) {
+            let content = [u8::from(found.ours)];
+            self.send_control(found.address, GOODBYE, found.number, &content);
+            self.events.push_back(CarrierEvent::Lost { session, why });
+        }
+    }
+
     fn on_hello(&mut self, from: SocketAddr, number: u64, peer: PublicKey) {
+        if self.forbidden.contains(&peer) {
+            return;
+        }
         self.send_control(from, WELCOME, number, &self.own.0.clone());
         if let Some(id) = self.find(false, number, from) {
             self.sessions.get_mut(&id).expect("just found").address = from;
@@ -142,18 +155,20 @@ impl Carrier for PlainCarrier {
     fn local_address_changed(&mut self, _now: Instant) {}
 
     fn close(&mut self, _now: Instant, session: SessionId) {
-        if let Some(found) = self.sessions.remove(&session) {
-            self.send_control(
-                found.address,
-                GOODBYE,
-                found.number,
-                &[u8::from(found.ours)],
-            );
-            self.events.push_back(CarrierEvent::Lost {
-                session,
-                why: DisconnectReason::ClosedHere,
-            });
-        }
+        self.end(session, DisconnectReason::ClosedHere);
+    }
+
+    fn forbid(&mut self, _now: Instant, peer: PublicKey) {
+        self.forbidden.insert(peer);
+        let ended: Vec<_> = self
+            .sessions
+            .iter()
+            .filter(|(_, session)| session.peer == peer)
+            .map(|(id, _)| *id)
+            .collect();
+        ended
+            .into_iter()
+            .for_each(|id| self.end(id, DisconnectReason::Forbidden));
     }
 
     fn handle_packet<'p>(

@@ -268,6 +268,14 @@ impl Link {
         self.shared.lock().endpoint.carrier_mut().allow(peer);
     }
 
+    /// Forbids a key while the link runs, such as that of a stolen robot: ends the connections to
+    /// its peer at once and drops the peer's state. The peer cannot connect again, unless it is
+    /// allowed or connected to later.
+    pub fn forbid(&self, peer: PublicKey) {
+        self.shared.lock().endpoint.forbid(Instant::now(), peer);
+        self.shared.wake();
+    }
+
     /// Returns the next event; waits for one up to the timeout. No event is dropped: events of a
     /// peer that wait are summed up, and a stream that a peer opened counts as open until its event
     /// was taken.

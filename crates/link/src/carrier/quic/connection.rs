@@ -295,9 +295,14 @@ impl Connection {
     }
 
     pub fn close(&mut self, now: Instant) {
+        self.close_with(now, 0);
+    }
+
+    /// Closes it with a code that the peer receives.
+    pub fn close_with(&mut self, now: Instant, code: u32) {
         // Packets that the peer sent before it learns of this may still confirm the handshake.
         self.awaits_peer = false;
-        self.quic.close(now, VarInt::from_u32(0), Bytes::new());
+        self.quic.close(now, VarInt::from_u32(code), Bytes::new());
     }
 
     pub fn timeout(&mut self) -> Option<Instant> {

@@ -174,20 +174,6 @@ impl QuicCarrier {
         self.allowed_peers.allow(peer);
     }
 
-    /// Stops a peer from beginning sessions, and ends those that it has begun.
-    pub fn forbid(&mut self, now: Instant, peer: PublicKey) {
-        self.allowed_peers.forbid(peer);
-        let ended: Vec<_> = self
-            .sessions
-            .iter()
-            .filter(|(_, s)| s.peer == peer && !s.is_ours())
-            .map(|(id, _)| *id)
-            .collect();
-        for session in ended {
-            self.close(now, session);
-        }
-    }
-
     /// The public key of this end.
     pub fn public_key(&self) -> PublicKey {
         self.config.key.public()
@@ -457,6 +443,19 @@ impl Carrier for QuicCarrier {
 
     fn close(&mut self, now: Instant, session: SessionId) {
         self.end_session(now, session, DisconnectReason::ClosedHere);
+    }
+
+    fn forbid(&mut self, now: Instant, peer: PublicKey) {
+        self.allowed_peers.forbid(peer);
+        let ended: Vec<_> = self
+            .sessions
+            .iter()
+            .filter(|(_, session)| session.peer == peer)
+            .map(|(id, _)| *id)
+            .collect();
+        for session in ended {
+            self.end_session(now, session, DisconnectReason::Forbidden);
+        }
     }
 
     fn handle_packet<'p>(

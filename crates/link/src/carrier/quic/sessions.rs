@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quinn_proto::{ClientConfig, ConnectionError};
+use quinn_proto::{ClientConfig, ConnectionError, VarInt};
 
 use super::connection::{Connection, ConnectionHint};
 use super::packet_size::{FIRST_PACKET_BYTES, Search};
@@ -17,6 +17,8 @@ const MAX_ATTEMPTS: usize = 3;
 /// The most connections of a session at the accepting end: the one in use, one that retires, and
 /// attempts.
 const MAX_CONNECTIONS: usize = 2 + MAX_ATTEMPTS;
+/// The code of QUIC with which a connection ends when the peer's key is forbidden; otherwise 0.
+const FORBIDDEN: u32 = 1;
 /// After a change to a new connection, packets in flight on the old one arrive within this time.
 const RETIREMENT: Duration = Duration::from_secs(2);
 
@@ -200,8 +202,10 @@ impl QuicCarrier {
             }
             return;
         }
-        let Some(peer) = tls::peer_key(connection.quic.crypto_session()) else {
-            connection.close(now);
+        let peer = tls::peer_key(connection.quic.crypto_session());
+        // The key may have been forbidden after the handshake had checked it.
+        let Some(peer) = peer.filter(|peer| self.allowed_peers.is_allowed(*peer)) else {
+            connection.close_with(now, FORBIDDEN);
             return;
         };
         let known = self
@@ -435,7 +439,10 @@ impl QuicCarrier {
             .values_mut()
             .filter(|connection| connection.session == Some(id))
         {
-            connection.close(now);
+            match why {
+                DisconnectReason::Forbidden => connection.close_with(now, FORBIDDEN),
+                _ => connection.close(now),
+            }
         }
         self.events
             .push_back(CarrierEvent::Lost { session: id, why });
@@ -457,6 +464,11 @@ fn why_lost(reason: &ConnectionError) -> DisconnectReason {
     match reason {
         ConnectionError::TimedOut => DisconnectReason::TimedOut(transport::IDLE_TIMEOUT.as_secs()),
         ConnectionError::Reset => DisconnectReason::Restarted,
+        ConnectionError::ApplicationClosed(close)
+            if close.error_code == VarInt::from_u32(FORBIDDEN) =>
+        {
+            DisconnectReason::Refused("the peer does not accept our key any more".into())
+        }
         ConnectionError::ApplicationClosed(_) => DisconnectReason::ClosedByPeer,
         ConnectionError::LocallyClosed => DisconnectReason::ClosedHere,
         ConnectionError::ConnectionClosed(_) if is_refusal(reason) => DisconnectReason::Refused(

@@ -50,6 +50,10 @@ impl AllowedPeers {
         self.lock().allowed.remove(&peer);
     }
 
+    pub fn is_allowed(&self, peer: PublicKey) -> bool {
+        self.lock().allowed.contains(&peer)
+    }
+
     /// The key that was refused since the last call.
     pub fn take_refused(&self) -> Option<PublicKey> {
         self.lock().refused.take()

@@ -450,6 +450,73 @@ fn unknown_peers_are_refused_with_a_reason() {
     assert!(lost.unwrap().contains("hint: give the peer our public key"));
 }
 
+/// The key of a stolen robot is forbidden while the robot is connected, and while it connects.
+#[test]
+fn a_forbidden_peer_is_gone_at_once_and_others_are_not() {
+    for connected in [true, false] {
+        let mut acceptor = QuicCarrier::new(QuicConfig {
+            accepts: true,
+            ..QuicConfig::new(key(1))
+        });
+        acceptor.allow(key(0).public());
+        acceptor.allow(key(2).public());
+        let carriers = vec![
+            QuicCarrier::new(QuicConfig::new(key(0))),
+            acceptor,
+            QuicCarrier::new(QuicConfig::new(key(2))),
+        ];
+        let mut world = World::new(1, settings(5 * MILLI, 0.0), carriers);
+        let stolen = world.connect(0, 1, key(1).public());
+        let other = world.connect(2, 1, key(1).public());
+        // The first packet of the client has arrived, or the handshake is complete.
+        world.run_for(if connected { SECOND } else { 6 * MILLI });
+        let forbidden_at = world.now;
+        let now = world.instant();
+        world.hosts[1].carrier.forbid(now, key(0).public());
+        world.pump(1);
+        let count = |world: &World<QuicCarrier>, wanted: &DisconnectReason| {
+            let is = |(_, event): &&(Duration, CarrierEvent)| matches!(event, CarrierEvent::Lost { why, .. } if why == wanted);
+            world.hosts[1].events.iter().filter(is).count()
+        };
+        assert_eq!(
+            count(&world, &DisconnectReason::Forbidden),
+            usize::from(connected)
+        );
+        world.run_for(SECOND);
+        let lost = world.hosts[0]
+            .events
+            .iter()
+            .find_map(|(at, event)| match event {
+                CarrierEvent::Lost { session, why } if *session == stolen => {
+                    Some((*at, why.to_string()))
+                }
+                _ => None,
+            });
+        let (at, why) = lost.expect("the robot is notified");
+        assert!(at < forbidden_at + 30 * MILLI, "{at:?}");
+        assert!(why.starts_with("the peer does not accept our key"), "{why}");
+
+        // It tries again, in vain; the other peer's datagrams arrive.
+        world.connect(0, 1, key(1).public());
+        world.run_for(SECOND);
+        world.send(2, other, "through");
+        world.run_for(SECOND);
+        assert_eq!(world.datagrams(1), [b"through".to_vec()]);
+        let peers = world.hosts[1]
+            .events
+            .iter()
+            .filter_map(|(at, event)| match event {
+                CarrierEvent::Connected { peer, .. } if *at > forbidden_at => Some(*peer),
+                _ => None,
+            });
+        assert!(!peers.collect::<Vec<_>>().contains(&key(0).public()));
+        assert_eq!(
+            world.first(2, |event| matches!(event, CarrierEvent::Lost { .. })),
+            None
+        );
+    }
+}
+
 #[test]
 fn an_acceptor_with_another_key_is_refused() {
     let mut world = quic_pair(1, settings(5 * MILLI, 0.0));
