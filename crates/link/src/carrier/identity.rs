@@ -7,14 +7,17 @@
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use ring::signature::{Ed25519KeyPair, KeyPair as _};
+use zeroize::Zeroizing;
 
 const PREFIX: &str = "ed25519:";
 const FILE_PREFIX: &str = "nervure-private-key ed25519:";
+/// A key file is shorter.
+const FILE_BYTES_MAX: usize = 1024;
 
 /// The identity of a peer.
 ///
@@ -63,9 +66,10 @@ impl FromStr for PublicKey {
     }
 }
 
-/// The identity of this end. Its debug output leaves the private key out.
+/// The identity of this end. Its debug output leaves the private key out, and its memory is
+/// overwritten when it is dropped. (The expanded keys within `ring`, which signs, are not.)
 pub struct KeyPair {
-    seed: [u8; 32],
+    seed: Zeroizing<[u8; 32]>,
     public: PublicKey,
 }
 
@@ -102,6 +106,18 @@ pub enum IdentityError {
         /// Its permission bits.
         mode: u32,
     },
+    /// The file belongs to another user, who could replace the key.
+    #[error(
+        "key file {path} belongs to user {owner}, expected user {expected} or root\nhint: chown {expected} {path}"
+    )]
+    Owner {
+        /// Path of the file.
+        path: PathBuf,
+        /// The user that owns it.
+        owner: u32,
+        /// The user of this process.
+        expected: u32,
+    },
     /// The file does not hold a key.
     #[error(
         "key file {path} holds no key: expected \"{FILE_PREFIX}\" and 64 hexadecimal digits\nhint: remove the file to make a new key, and give peers the new public key"
@@ -119,14 +135,18 @@ impl KeyPair {
     ///
     /// When the system gives no random numbers.
     pub fn generate() -> Result<Self, IdentityError> {
-        let mut seed = [0; 32];
-        getrandom::fill(&mut seed).map_err(|_| IdentityError::NoRandomness)?;
-        Ok(Self::from_seed(seed))
+        let mut seed = Zeroizing::new([0; 32]);
+        getrandom::fill(&mut *seed).map_err(|_| IdentityError::NoRandomness)?;
+        Ok(Self::of(seed))
     }
 
     /// The key pair of a seed, for tests. The seed is as secret as the key.
     pub fn from_seed(seed: [u8; 32]) -> Self {
-        let pair = Ed25519KeyPair::from_seed_unchecked(&seed).expect("every 32 bytes are a seed");
+        Self::of(Zeroizing::new(seed))
+    }
+
+    fn of(seed: Zeroizing<[u8; 32]>) -> Self {
+        let pair = Ed25519KeyPair::from_seed_unchecked(&*seed).expect("every 32 bytes are a seed");
         let public = pair
             .public_key()
             .as_ref()
@@ -165,31 +185,37 @@ impl KeyPair {
     ///
     /// # Errors
     ///
-    /// When the file cannot be read, can be read by others, or holds something else.
+    /// When the file cannot be read, belongs to another user, can be read by others, or holds
+    /// something else.
     pub fn load(path: &Path) -> Result<Self, IdentityError> {
         let failed = |error| IdentityError::Io {
             path: path.to_owned(),
             error,
         };
         let file = File::open(path).map_err(failed)?;
-        let mode = file.metadata().map_err(failed)?.permissions().mode() & 0o777;
+        let metadata = file.metadata().map_err(failed)?;
+        check_owner(path, metadata.uid(), rustix::process::geteuid().as_raw())?;
+        let mode = metadata.mode() & 0o777;
         if mode & 0o077 != 0 {
             return Err(IdentityError::Exposed {
                 path: path.to_owned(),
                 mode,
             });
         }
-        let mut text = Vec::new();
-        file.take(1024).read_to_end(&mut text).map_err(failed)?;
+        // With this capacity nothing is copied to a larger buffer.
+        let mut text = Zeroizing::new(Vec::with_capacity(2 * FILE_BYTES_MAX));
+        file.take(FILE_BYTES_MAX as u64)
+            .read_to_end(&mut text)
+            .map_err(failed)?;
         let seed = std::str::from_utf8(&text)
             .ok()
             .and_then(|text| text.trim().strip_prefix(FILE_PREFIX));
         let seed = seed
-            .and_then(parse_hex)
+            .and_then(|digits| parse_hex(digits).map(Zeroizing::new))
             .ok_or_else(|| IdentityError::Malformed {
                 path: path.to_owned(),
             })?;
-        Ok(Self::from_seed(seed))
+        Ok(Self::of(seed))
     }
 
     /// Writes the key pair to a new file, readable by the owner alone. The file appears complete or
@@ -219,8 +245,14 @@ impl KeyPair {
             .create_new(true)
             .mode(0o600)
             .open(path)?;
-        let digits: String = self.seed.iter().map(|byte| format!("{byte:02x}")).collect();
-        writeln!(file, "{FILE_PREFIX}{digits}")?;
+        let mut line = Zeroizing::new(Vec::with_capacity(FILE_BYTES_MAX));
+        line.extend_from_slice(FILE_PREFIX.as_bytes());
+        for byte in self.seed.iter() {
+            let digit = |value: u8| b"0123456789abcdef"[usize::from(value)];
+            line.extend([digit(byte >> 4), digit(byte & 15)]);
+        }
+        line.push(b'\n');
+        file.write_all(&line)?;
         file.sync_all()
     }
 
@@ -232,6 +264,18 @@ impl KeyPair {
     pub(super) fn seed(&self) -> &[u8; 32] {
         &self.seed
     }
+}
+
+/// The user that owns a key file must be this process's, or root.
+fn check_owner(path: &Path, owner: u32, expected: u32) -> Result<(), IdentityError> {
+    if owner == expected || owner == 0 {
+        return Ok(());
+    }
+    Err(IdentityError::Owner {
+        path: path.to_owned(),
+        owner,
+        expected,
+    })
 }
 
 fn parse_hex(digits: &str) -> Option<[u8; 32]> {
@@ -247,7 +291,41 @@ fn parse_hex(digits: &str) -> Option<[u8; 32]> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
+
+    #[test]
+    fn a_key_file_of_another_user_is_refused() {
+        let path = Path::new("/keys/robot");
+        for (owner, user) in [(1000, 1000), (0, 1000), (0, 0)] {
+            check_owner(path, owner, user).expect("the user's own, or root's");
+        }
+        for (owner, user) in [(1001, 1000), (1000, 0)] {
+            let error = check_owner(path, owner, user).unwrap_err().to_string();
+            let expected = format!("belongs to user {owner}, expected user {user} or root");
+            assert!(
+                error.contains("/keys/robot") && error.contains(&expected),
+                "{error}"
+            );
+        }
+    }
+
+    /// Only root can give a file away.
+    #[test]
+    fn the_owner_of_a_key_file_is_checked_when_it_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        KeyPair::load_or_generate(&path).unwrap();
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
+            let error = KeyPair::load(&path).unwrap_err();
+            assert!(
+                matches!(error, IdentityError::Owner { owner: 65_534, .. }),
+                "{error}"
+            );
+        }
+    }
 
     #[test]
     fn a_stored_key_is_the_same_and_for_its_owner_alone() {

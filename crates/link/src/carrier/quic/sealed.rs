@@ -23,6 +23,8 @@
 
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 
+use zeroize::Zeroizing;
+
 use crate::{window::PacketWindow, wire::expand};
 
 const HEADER_BYTES: usize = 1 + 8 + 4;
@@ -56,11 +58,11 @@ pub fn keys(
     session: &dyn quinn_proto::crypto::Session,
     is_initiator: bool,
 ) -> Option<(Sealer, Opener)> {
-    let mut material = [[0; DirectionKey::BYTES]; 2];
+    let mut material = Zeroizing::new([[0; DirectionKey::BYTES]; 2]);
     session
         .export_keying_material(material.as_flattened_mut(), LABEL, &[])
         .ok()?;
-    let [from_initiator, from_acceptor] = material.map(|bytes| DirectionKey::new(&bytes));
+    let [from_initiator, from_acceptor] = material.each_ref().map(DirectionKey::new);
     let (ours, theirs) = if is_initiator {
         (from_initiator, from_acceptor)
     } else {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
+use rustls::crypto::ring::sign::any_eddsa_type;
 use rustls::crypto::{CryptoProvider, verify_tls13_signature_with_raw_key};
 use rustls::pki_types::{
     CertificateDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer, UnixTime,
@@ -14,6 +15,8 @@ use rustls::server::AlwaysResolvesServerRawPublicKeys;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
+
+use zeroize::Zeroizing;
 
 use crate::carrier::{KeyPair, PublicKey};
 
@@ -76,7 +79,7 @@ impl AllowedPeers {
 /// TLS of the connecting end, which accepts one peer.
 pub fn client(own: &KeyPair, peer: PublicKey) -> Arc<QuicClientConfig> {
     let provider = provider();
-    let resolver = AlwaysResolvesClientRawPublicKeys::new(certified(own, &provider));
+    let resolver = AlwaysResolvesClientRawPublicKeys::new(certified(own));
     let allowed_peers = Arc::new(AllowedPeers::default());
     allowed_peers.allow(peer);
     let mut config = rustls::ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -99,7 +102,7 @@ pub fn client(own: &KeyPair, peer: PublicKey) -> Arc<QuicClientConfig> {
 /// TLS of the accepting end, which accepts the allowed peers.
 pub fn server(own: &KeyPair, allowed_peers: Arc<AllowedPeers>) -> Arc<QuicServerConfig> {
     let provider = provider();
-    let resolver = AlwaysResolvesServerRawPublicKeys::new(certified(own, &provider));
+    let resolver = AlwaysResolvesServerRawPublicKeys::new(certified(own));
     let mut config = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(&[&rustls::version::TLS13])
         .expect("ring has TLS 1.3")
@@ -127,11 +130,11 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-fn certified(own: &KeyPair, provider: &CryptoProvider) -> Arc<CertifiedKey> {
-    let private: Vec<u8> = PRIVATE_KEY_DER.iter().chain(own.seed()).copied().collect();
-    let key = provider
-        .key_provider
-        .load_private_key(PrivatePkcs8KeyDer::from(private).into());
+fn certified(own: &KeyPair) -> Arc<CertifiedKey> {
+    let mut private = Zeroizing::new([0; PRIVATE_KEY_DER.len() + 32]);
+    private[..PRIVATE_KEY_DER.len()].copy_from_slice(&PRIVATE_KEY_DER);
+    private[PRIVATE_KEY_DER.len()..].copy_from_slice(own.seed());
+    let key = any_eddsa_type(&PrivatePkcs8KeyDer::from(&private[..]));
     let public: Vec<u8> = PUBLIC_KEY_DER
         .iter()
         .chain(&own.public().0)
