@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use nervure_node::Value;
+use nervure_node::{Value, binding};
 
 /// The parameter that ties a response to its request.
 pub const REQUEST_ID: &str = "request_id";
@@ -29,10 +29,6 @@ pub const SEQ: &str = "seq";
 pub const FIN: &str = "fin";
 /// The parameter that asks the receiver to discard older chunks.
 pub const FLUSH: &str = "flush";
-
-/// A point in time among the parameters: this prefix, and nanoseconds since the Unix epoch. Nervure's
-/// metadata has no times, and dora's has no bytes. The Python package `dora` does the same.
-const TIME_PREFIX: &[u8] = b"dora:time:";
 
 /// Named values that are sent along with data.
 pub type MetadataParameters = BTreeMap<String, Parameter>;
@@ -142,7 +138,7 @@ pub(crate) fn to_nervure(parameters: MetadataParameters) -> nervure_node::Metada
                     i64::MAX
                 };
                 let nanos = time.timestamp_nanos_opt().unwrap_or(limit);
-                Value::Bytes([TIME_PREFIX, &nanos.to_le_bytes()].concat())
+                binding::dora_time_value(nanos)
             }
         };
         metadata.insert(key, value);
@@ -156,7 +152,10 @@ pub(crate) fn from_nervure(metadata: &nervure_node::Metadata) -> MetadataParamet
         Value::Integer(value) => Parameter::Integer(*value),
         Value::Float(value) => Parameter::Float(*value),
         Value::Text(value) => Parameter::String(value.clone()),
-        Value::Bytes(bytes) => bytes_parameter(bytes),
+        Value::Bytes(bytes) => match binding::dora_time(value) {
+            Some(nanos) => Parameter::Timestamp(DateTime::from_timestamp_nanos(nanos)),
+            None => Parameter::ListInt(bytes.iter().map(|&byte| byte.into()).collect()),
+        },
         Value::Integers(values) => Parameter::ListInt(values.clone()),
         Value::Floats(values) => Parameter::ListFloat(values.clone()),
         Value::Texts(values) => Parameter::ListString(values.clone()),
@@ -165,16 +164,6 @@ pub(crate) fn from_nervure(metadata: &nervure_node::Metadata) -> MetadataParamet
     entries
         .map(|(key, value)| (key.to_owned(), parameter(value)))
         .collect()
-}
-
-fn bytes_parameter(bytes: &[u8]) -> Parameter {
-    let nanos = bytes.strip_prefix(TIME_PREFIX);
-    match nanos.and_then(|nanos| nanos.try_into().ok()) {
-        Some(nanos) => {
-            Parameter::Timestamp(DateTime::from_timestamp_nanos(i64::from_le_bytes(nanos)))
-        }
-        None => Parameter::ListInt(bytes.iter().map(|&byte| byte.into()).collect()),
-    }
 }
 
 #[cfg(test)]
