@@ -14,7 +14,7 @@ use nervure_link::{
     coding::geometry::{Geometry, SAMPLE_BYTES_MAX},
     memory::{Memory, NoMemory, SampleBuffer},
     qos::{Delivery, Qos, TrafficClass},
-    receiver::ReceiverConfig,
+    receiver::{ReceiverConfig, check_charges},
     session::{Session, SessionConfig},
     wire::{
         VARINT_MAX,
@@ -25,9 +25,7 @@ use nervure_link::{
 };
 
 /// Memory budget of the victim for its peers, in bytes.
-pub const BUDGET_BYTES: u64 = 1 << 20;
-/// Memory for control messages, which does not count towards the budget.
-const CONTROL_BYTES: u64 = 64 << 10;
+pub const BUDGET_BYTES: u64 = 8 << 20;
 /// Number of streams that the peer may open.
 pub const STREAMS_MAX: usize = 500;
 /// Largest packet, in bytes.
@@ -136,6 +134,9 @@ pub enum Message {
     },
     Close,
     Want {
+        bytes: Number,
+    },
+    Return {
         bytes: Number,
     },
     Grant {
@@ -385,12 +386,18 @@ impl Peer {
                 bytes: bytes.of(BUDGET_BYTES),
             }
             .encode(),
+            Message::Return { bytes } => Control::Return {
+                stream,
+                bytes: bytes.of(BUDGET_BYTES),
+            }
+            .encode(),
             Message::Grant { ends, bytes } => {
                 let ends = ends.ends(self.session);
                 Control::Grant {
                     stream,
                     ends,
                     bytes: bytes.of(BUDGET_BYTES),
+                    most: bytes.of(BUDGET_BYTES) / 2,
                 }
                 .encode()
             }
@@ -507,6 +514,7 @@ impl Peer {
 pub fn victim_config() -> SessionConfig {
     let receiver = ReceiverConfig {
         budget_bytes: BUDGET_BYTES,
+        shares: 1,
         max_streams: STREAMS_MAX,
         initial_credit: 16 << 10,
     };
@@ -519,7 +527,14 @@ pub fn victim_config() -> SessionConfig {
 /// Invariants of the victim, whatever the peer has sent.
 pub fn check(victim: &Session) {
     let status = victim.status();
-    assert!(victim.receiver().memory_bytes() <= BUDGET_BYTES + CONTROL_BYTES);
+    if let Err(difference) = check_charges(victim.receiver()) {
+        panic!("{difference}");
+    }
+    assert!(
+        status.link.budget_held_bytes <= status.link.budget_used_bytes,
+        "{:?}",
+        status.link
+    );
     assert!(
         status.link.budget_used_bytes <= BUDGET_BYTES,
         "{:?}",

@@ -10,6 +10,7 @@ use std::{
 };
 
 use crate::{
+    budget::Budget,
     carrier::{
         Carrier, CarrierEvent, ConnectError, DisconnectReason, Ecn, PublicKey, SessionId, Transmit,
     },
@@ -75,6 +76,7 @@ pub enum EndpointEvent {
 pub struct Endpoint<C> {
     carrier: C,
     config: SessionConfig,
+    budget: Budget,
     memory_of: MemoryOf,
     seed: u64,
     peers: BTreeMap<PublicKey, Peer>,
@@ -96,9 +98,11 @@ struct Peer {
 impl<C: Carrier> Endpoint<C> {
     /// An endpoint without peers. `seed` must be random and differ each time.
     pub fn new(carrier: C, config: SessionConfig, seed: u64) -> Self {
+        let bounds = config.receiver;
         Self {
             carrier,
             config,
+            budget: Budget::new(bounds.budget_bytes, bounds.shares),
             memory_of: Box::new(|_| Box::new(Heap)),
             seed,
             peers: BTreeMap::new(),
@@ -332,7 +336,7 @@ impl<C: Carrier> Endpoint<C> {
     fn peer(&mut self, now: Instant, key: PublicKey) -> &mut Peer {
         self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
         self.peers.entry(key).or_insert_with(|| {
-            let mut session = Session::new(self.config, self.seed, now);
+            let mut session = Session::with_budget(self.config, &self.budget, self.seed, now);
             session.set_memory((self.memory_of)(key));
             Peer {
                 session,

@@ -5,6 +5,7 @@
 //! packets, and return packets to send. So the whole link runs on a simulated network under a
 //! virtual clock, and every failure can be replayed from its seed.
 
+pub mod budget;
 pub mod carrier;
 pub mod coding;
 pub mod endpoint;

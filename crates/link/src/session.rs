@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::{
+    budget::Budget,
     carrier::Ecn,
     memory::Memory,
     qos::Qos,
@@ -42,7 +43,9 @@ const TAIL_PROBE: Duration = Duration::from_millis(5);
 /// costs a system call.
 const PACING_STEP: Duration = Duration::from_micros(200);
 /// The most control messages that wait for the peer, before its own are no longer read.
-const CONTROL_BACKLOG: usize = 1024;
+const CONTROL_BACKLOG: usize = 512;
+/// The shortest time between two new sessions because of a peer that lost its state.
+const RESTART_PERIOD: Duration = Duration::from_millis(100);
 
 /// The configuration of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -102,6 +105,8 @@ pub struct Session {
     receiver: Receiver,
     rate: Rate,
     peer_incarnation: Option<u32>,
+    /// When a session was last begun because the peer had lost its state.
+    restarted_at: Option<Instant>,
     peer_clock: PeerClock,
     /// When the rate allows the next packet.
     paced_until: Option<Instant>,
@@ -126,17 +131,25 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session with an unknown peer. `seed` must be random and differ each time.
+    /// A session with an unknown peer, and a budget of its own. `seed` must be random and differ
+    /// each time.
     pub fn new(config: SessionConfig, seed: u64, now: Instant) -> Self {
+        let budget = Budget::new(config.receiver.budget_bytes, 1);
+        Self::with_budget(config, &budget, seed, now)
+    }
+
+    /// A session that shares a budget with others.
+    pub fn with_budget(config: SessionConfig, budget: &Budget, seed: u64, now: Instant) -> Self {
         let mut random = Random::new(seed);
         let (session, incarnation) = (random.next_u32(), random.next_u32());
         Self {
             config,
             random,
             sender: Sender::new(session),
-            receiver: Receiver::new(config.receiver, incarnation, now),
+            receiver: Receiver::new(config.receiver, budget, incarnation, now),
             rate: Rate::new(config.rate, now),
             peer_incarnation: None,
+            restarted_at: None,
             peer_clock: PeerClock::default(),
             paced_until: None,
             last_sent: now,
@@ -477,7 +490,9 @@ impl Session {
     /// session. If not, begins a new session.
     fn is_known(&mut self, now: Instant, incarnation: u32) -> bool {
         let known = *self.peer_incarnation.get_or_insert(incarnation) == incarnation;
-        if !known {
+        let restarts = self.restarted_at.map(|last| last + RESTART_PERIOD);
+        if !known && restarts.is_none_or(|next| next <= now) {
+            self.restarted_at = Some(now);
             self.restart(now, incarnation);
         }
         known
@@ -490,9 +505,7 @@ impl Session {
         self.congestion_marks = 0;
         self.peer_incarnation = Some(incarnation);
         self.peer_clock = PeerClock::default();
-        for grant in self.receiver.grants() {
-            self.sender.control(now, &grant);
-        }
+        self.receiver.repeat_grants();
         *self.peer_lost.get_or_insert(0) += unconfirmed;
     }
 
@@ -507,9 +520,14 @@ impl Session {
                 continue;
             }
             match answer {
-                Control::Grant { stream, bytes, .. } => self.sender.on_grant(now, stream, bytes),
+                Control::Grant {
+                    stream,
+                    bytes,
+                    most,
+                    ..
+                } => self.sender.on_grant(now, stream, bytes, most),
                 Control::Refuse { stream, .. } => self.sender.on_refuse(stream),
-                Control::Open { .. } | Control::Close { .. } | Control::Want { .. } => {}
+                _ => {}
             }
         }
         while self.sender.streams().control_backlog() < CONTROL_BACKLOG
@@ -517,6 +535,9 @@ impl Session {
         {
             self.sender.control(now, &reply);
         }
+        let unconfirmed = self.sender.streams().control_backlog();
+        self.receiver
+            .charge_replies(unconfirmed.min(CONTROL_BACKLOG));
     }
 }
 
@@ -603,7 +624,7 @@ mod tests {
         let mut now = Instant::now();
         let mut sender = Session::new(SessionConfig::default(), 1, now);
         let bounds = ReceiverConfig {
-            budget_bytes: 1 << 20,
+            budget_bytes: 4 << 20,
             ..ReceiverConfig::default()
         };
         let mut receiver = Session::new(

@@ -52,6 +52,11 @@ impl<S> Streams<S> {
         self.streams.get_mut(stream)
     }
 
+    /// The first stream with this number or a higher one.
+    pub(crate) fn next_from(&self, stream: u32) -> Option<u32> {
+        self.streams.range(stream..).next().map(|(id, _)| *id)
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&u32, &S)> {
         self.streams.iter().inspect(|_| self.look())
     }

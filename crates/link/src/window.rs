@@ -3,6 +3,9 @@
 /// How far behind the highest number a packet may arrive and still count.
 const WINDOW_PACKETS: u64 = 4096;
 
+/// Bytes of the window.
+pub(crate) const WINDOW_BYTES: u64 = WINDOW_PACKETS / 8;
+
 #[derive(Debug)]
 pub(crate) struct PacketWindow {
     /// The highest number received, 0: none.

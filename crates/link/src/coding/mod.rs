@@ -27,6 +27,7 @@ pub fn make_tables() {
 pub struct Coder {
     encoder: Option<LowRateEncoder<DefaultEngine>>,
     decoder: Option<LowRateDecoder<DefaultEngine>>,
+    decoder_bytes: usize,
 }
 
 /// The repair shards of a block made so far, in order.
@@ -44,6 +45,16 @@ impl RepairShards {
 }
 
 impl Coder {
+    /// Bytes of the decoder's working memory.
+    pub fn decoder_bytes(&self) -> usize {
+        self.decoder_bytes
+    }
+
+    /// Frees the decoder's working memory.
+    pub fn free_decoder(&mut self) {
+        (self.decoder, self.decoder_bytes) = (None, 0);
+    }
+
     /// Returns the repair shard `index` (from 0) of a block, and makes it first if need be.
     /// `source` holds the bytes of the block.
     pub fn repair_shard<'a>(
@@ -129,6 +140,9 @@ impl Coder {
             .map(|(index, _)| index)
             .max()
             .expect("a repair shard");
+        // Shards are padded to 64 bytes, their number to a power of two.
+        let places = (shards.next_power_of_two() + highest + 1).next_power_of_two();
+        self.decoder_bytes = self.decoder_bytes.max(places * bytes.next_multiple_of(64));
         let decoder = match &mut self.decoder {
             Some(decoder) => {
                 decoder

@@ -70,6 +70,8 @@ pub struct LinkReceiveCounters {
     pub refused_symbols: u64,
     /// Bytes of symbols and decoded shards copied.
     pub bytes_copied: u64,
-    /// Memory granted to streams, or holding samples for the application, in bytes.
+    /// Memory in use of the budget: reserved by grants, or charged, in bytes.
     pub budget_used_bytes: u64,
+    /// Of that, memory that is filled, in bytes.
+    pub budget_held_bytes: u64,
 }

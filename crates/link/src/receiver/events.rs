@@ -1,6 +1,13 @@
 //! The events of the receiving end, made when the application takes them.
 
-use super::{Receiver, ReceiverEvent, notices::StreamNotices};
+use super::{
+    Receiver, ReceiverEvent,
+    notices::{Notices, StreamNotices},
+    stream::ReceiveStream,
+};
+use crate::streams::Streams;
+
+type ReceiveStreams = Streams<Box<ReceiveStream>>;
 
 impl Receiver {
     /// Returns the oldest event. A stream is announced before its samples.
@@ -59,23 +66,30 @@ impl Receiver {
         }
         Some(event)
     }
+}
 
-    /// A stream has samples.
-    pub(super) fn note_readable(&mut self, stream: u32) {
-        self.note(stream, |notices| notices.readable = true);
-    }
+/// Notes that a stream has samples.
+pub(super) fn note_readable(notices: &mut Notices, streams: &mut ReceiveStreams, stream: u32) {
+    note(notices, streams, stream, |of_stream| {
+        of_stream.readable = true
+    });
+}
 
-    /// A stream has ended.
-    pub(super) fn note_ended(&mut self, stream: u32) {
-        self.note(stream, |notices| notices.ended = true);
-    }
+/// Notes that a stream has ended.
+pub(super) fn note_ended(notices: &mut Notices, streams: &mut ReceiveStreams, stream: u32) {
+    note(notices, streams, stream, |of_stream| of_stream.ended = true);
+}
 
-    fn note(&mut self, stream: u32, set: impl FnOnce(&mut StreamNotices)) {
-        if let Some(state) = self.streams.get_mut(&stream) {
-            if !state.notices.has_changed() {
-                self.notices.changed.push_back(stream);
-            }
-            set(&mut state.notices);
+fn note(
+    notices: &mut Notices,
+    streams: &mut ReceiveStreams,
+    stream: u32,
+    set: impl FnOnce(&mut StreamNotices),
+) {
+    if let Some(state) = streams.get_mut(&stream) {
+        if !state.notices.has_changed() {
+            notices.changed.push_back(stream);
         }
+        set(&mut state.notices);
     }
 }

@@ -2,7 +2,20 @@
 
 use std::collections::BTreeMap;
 
+use super::cost;
 use crate::wire::feedback::{ClosedRange, Outcome};
+
+/// The cost of a range of [`ClosedIds`].
+const CLOSED_ENTRY: u64 = cost::entry(size_of::<(u64, u64)>());
+/// The cost of a range of [`Reports`].
+const REPORT_ENTRY: u64 = cost::entry(size_of::<(u64, (u64, Outcome))>());
+/// What a closed transmission costs at most until the sender knows of it.
+pub(super) const CLOSING: u64 = CLOSED_ENTRY + REPORT_ENTRY;
+
+/// The cost of both sets.
+pub(super) fn cost(closed: &ClosedIds, reports: &Reports) -> u64 {
+    closed.len() as u64 * CLOSED_ENTRY + reports.len() as u64 * REPORT_ENTRY
+}
 
 /// The closed ids: all below a floor, and ranges above it.
 #[derive(Debug, Default)]

@@ -5,7 +5,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::ranges::{ClosedIds, Reports};
+use smallvec::SmallVec;
+
+use super::{
+    cost,
+    ranges::{ClosedIds, Reports},
+};
 use crate::window::PacketWindow;
 use crate::wire::data::ReportInterval;
 use crate::wire::feedback::{CLOSED_MAX, ClosedRange, Feedback, PROGRESS_MAX, Progress};
@@ -28,6 +33,12 @@ const REPEATS: u8 = 3;
 /// Number of feedbacks whose closed ranges are remembered.
 const HISTORY: usize = 64;
 
+/// The cost of the progress of a block.
+pub(super) const PROGRESS_ENTRY: u64 = cost::entry(size_of::<((u64, u16), (u16, u8))>());
+/// The cost of an empty history.
+pub(super) const HISTORY_COST: u64 =
+    cost::allocation(HISTORY * size_of::<(u64, Vec<ClosedRange>)>());
+
 #[derive(Debug)]
 pub(super) struct Reporter {
     number: u64,
@@ -46,6 +57,8 @@ pub(super) struct Reporter {
     /// Changed blocks: their number of symbols, and how often to report it yet.
     progress: BTreeMap<(u64, u16), (u16, u8)>,
     history: VecDeque<(u64, Vec<ClosedRange>)>,
+    /// Bytes of the history.
+    history_bytes: u64,
 }
 
 impl Default for Reporter {
@@ -63,7 +76,8 @@ impl Default for Reporter {
             due: None,
             has_closed: false,
             progress: BTreeMap::new(),
-            history: VecDeque::new(),
+            history: VecDeque::with_capacity(HISTORY),
+            history_bytes: 0,
         }
     }
 }
@@ -119,10 +133,12 @@ impl Reporter {
     /// reported.
     pub(super) fn acknowledged(&mut self, number: u64) -> Option<Vec<ClosedRange>> {
         let place = self.history.iter().position(|(sent, _)| *sent == number)?;
-        self.history
-            .drain(..=place)
-            .next_back()
-            .map(|(_, closed)| closed)
+        let mut found = None;
+        for (_, closed) in self.history.drain(..=place) {
+            self.history_bytes -= history_bytes(&closed);
+            found = Some(closed);
+        }
+        found
     }
 
     /// When the next feedback is due after this one, if no packet arrives. The sender has sent
@@ -182,33 +198,52 @@ impl Reporter {
         })
     }
 
-    /// Remembers the closed ranges of a feedback that was sent.
-    pub(super) fn on_sent(&mut self, feedback: Feedback) {
-        if !feedback.closed.is_empty() {
-            self.history.push_back((feedback.number, feedback.closed));
-            if self.history.len() > HISTORY {
-                self.history.pop_front();
-            }
+    /// Remembers the closed ranges of a feedback that was sent, as far as `room` bytes allow.
+    pub(super) fn on_sent(&mut self, feedback: Feedback, room: u64) {
+        if feedback.closed.is_empty() {
+            return;
         }
+        let bytes = history_bytes(&feedback.closed);
+        if self.history.len() == HISTORY
+            && let Some((_, closed)) = self.history.pop_front()
+        {
+            self.history_bytes -= history_bytes(&closed);
+        }
+        if bytes <= room {
+            self.history_bytes += bytes;
+            self.history.push_back((feedback.number, feedback.closed));
+        }
+    }
+
+    /// Bytes of the feedbacks that are remembered.
+    pub(super) fn history_bytes(&self) -> u64 {
+        self.history_bytes
     }
 
     /// The progress to report: each change is repeated a few times.
     fn next_progress(&mut self) -> Vec<Progress> {
         let mut progress = Vec::new();
-        for ((id, block), (symbols, repeats)) in &mut self.progress {
-            if progress.len() == PROGRESS_MAX {
-                break;
-            }
+        let mut reported = SmallVec::<[(u64, u16); 16]>::new();
+        for ((id, block), (symbols, repeats)) in self.progress.iter_mut().take(PROGRESS_MAX) {
             progress.push(Progress {
                 transmit_id: *id,
                 block: *block,
                 symbols: *symbols,
             });
             *repeats -= 1;
+            if *repeats == 0 {
+                reported.push((*id, *block));
+            }
         }
-        self.progress.retain(|_, (_, repeats)| *repeats > 0);
+        for block in reported {
+            self.progress.remove(&block);
+        }
         progress
     }
+}
+
+fn history_bytes(closed: &Vec<ClosedRange>) -> u64 {
+    cost::allocation(closed.capacity() * size_of::<ClosedRange>())
 }
 
 /// Microseconds, modulo 2^32.

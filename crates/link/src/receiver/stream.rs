@@ -5,16 +5,25 @@ use std::{
     time::Duration,
 };
 
-use super::{budget::Budget, counters::ReceiveCounters, notices::StreamNotices};
+use super::{cost, counters::ReceiveCounters, notices::StreamNotices, report::PROGRESS_ENTRY};
 use crate::{
+    budget::{Account, SMALL_BYTES, Size},
+    coding::geometry::Geometry,
     memory::Payload,
     qos::{Delivery, Qos},
+    wire::{control::SAMPLE_CREDIT, data::Symbol},
 };
 
-/// The least that a sample counts against the credit, in bytes; the sender counts alike.
-const CHARGE_MIN: u64 = 64;
 /// How far ahead of the next sample a skipped one may be.
 const SKIP_AHEAD: u64 = 1 << 16;
+/// The cost of a sequence that is skipped.
+const SKIPPED: u64 = cost::entry(size_of::<u64>());
+/// The cost of a place in the queue.
+const QUEUE_PLACE: u64 = size_of::<LinkSample>() as u64;
+/// A queue with more places is freed when it is empty.
+const IDLE_PLACES: usize = 64;
+/// The places of a stream in the two queues of notices, which grow by doubling.
+const NOTICES: u64 = 2 * 2 * size_of::<u32>() as u64;
 
 /// A received sample.
 #[derive(Debug, PartialEq, Eq)]
@@ -34,7 +43,35 @@ pub(super) struct CompleteSample {
     pub(super) id: u64,
     /// `None` if it has expired and only keeps its place.
     pub(super) sample: Option<LinkSample>,
-    pub(super) bytes: usize,
+    pub(super) geometry: Geometry,
+}
+
+impl CompleteSample {
+    /// What a sample of this cut costs while it waits, in bytes.
+    pub(super) fn cost(geometry: &Geometry) -> u64 {
+        cost::entry(size_of::<(u64, Self)>())
+            + cost::entry(size_of::<(u64, Described)>())
+            + geometry.blocks() as u64 * PROGRESS_ENTRY
+            + cost::payload(geometry.sample_bytes())
+    }
+}
+
+/// What every symbol of a transmission says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Described {
+    pub(super) stream: u32,
+    pub(super) sequence: u64,
+    pub(super) geometry: Geometry,
+}
+
+impl From<&Symbol> for Described {
+    fn from(symbol: &Symbol) -> Self {
+        Self {
+            stream: symbol.stream,
+            sequence: symbol.sequence,
+            geometry: symbol.geometry,
+        }
+    }
 }
 
 /// What happened to a sample of a stream that delivers at once.
@@ -57,12 +94,24 @@ pub(super) struct ReceiveStream {
     /// Sequences, of a stream that keeps all, that its sender has given up.
     skipped: BTreeSet<u64>,
     pub(super) queue: VecDeque<LinkSample>,
+    /// Places of the queue that are charged.
+    places: usize,
     pub(super) granted: u64,
-    /// Bytes of samples that arrive or wait for their predecessors.
+    /// Bytes of samples that arrive or wait for their predecessors, as the sender counts them.
     unclosed_bytes: u64,
+    /// What these samples and the skipped ones cost, in bytes.
+    pub(super) cost: u64,
     pub(super) ended: bool,
     pub(super) notices: StreamNotices,
     pub(super) counters: ReceiveCounters,
+}
+
+/// Memory to reserve for a grant, in bytes: for each sample and as many repair shards, and an eighth
+/// for what describes them.
+pub(super) fn reserve(granted: u64) -> [(Size, u64); 2] {
+    let of = |granted: u64| granted * 2 + granted / 4;
+    let small = of(granted.min(SMALL_BYTES));
+    [(Size::Small, small), (Size::Large, of(granted) - small)]
 }
 
 impl ReceiveStream {
@@ -74,8 +123,10 @@ impl ReceiveStream {
             waiting: BTreeMap::new(),
             skipped: BTreeSet::new(),
             queue: VecDeque::new(),
+            places: 0,
             granted,
             unclosed_bytes: 0,
+            cost: 0,
             ended: false,
             notices: StreamNotices::NONE,
             counters: ReceiveCounters::default(),
@@ -91,6 +142,32 @@ impl ReceiveStream {
         )
     }
 
+    /// What a stream costs beside its samples, in bytes.
+    pub(super) fn own_cost(name: &str) -> u64 {
+        cost::entry(size_of::<(u32, Box<Self>)>())
+            + cost::allocation(size_of::<Self>())
+            + cost::allocation(name.len())
+            + NOTICES
+    }
+
+    /// The cost of the queue, in bytes.
+    pub(super) fn queue_cost(&self) -> u64 {
+        let samples = self.queue.iter();
+        let payloads: u64 = samples
+            .map(|sample| cost::payload(sample.payload.len()))
+            .sum();
+        self.places as u64 * QUEUE_PLACE + payloads
+    }
+
+    /// Counts the [cost](Self::cost) again, without samples in assembly.
+    pub(super) fn recount(&self) -> u64 {
+        let waiting = self.waiting.values();
+        let waiting: u64 = waiting
+            .map(|complete| CompleteSample::cost(&complete.geometry))
+            .sum();
+        waiting + self.skipped.len() as u64 * SKIPPED
+    }
+
     pub(super) fn counters(&self) -> ReceiveCounters {
         ReceiveCounters {
             queued: self.queue.len() as u64,
@@ -103,70 +180,140 @@ impl ReceiveStream {
         sequence < self.next_sequence
     }
 
-    /// Takes credit for a sample that begins to arrive. Returns false when there is none.
-    pub(super) fn begin(&mut self, bytes: usize) -> bool {
-        let charge = (bytes as u64).max(CHARGE_MIN);
-        let fits = !self.ended && self.unclosed_bytes + charge <= self.granted;
+    /// Whether nothing is left of an ended stream, and the application knows all of it.
+    pub(super) fn is_done(&self) -> bool {
+        self.ended
+            && self.queue.is_empty()
+            && self.unclosed_bytes == 0
+            && self.notices == StreamNotices::NONE
+    }
+
+    /// Bytes by which the [cost](Self::cost) may grow.
+    pub(super) fn room(&self) -> u64 {
+        let reserved: u64 = reserve(self.granted).iter().map(|(_, bytes)| bytes).sum();
+        reserved.saturating_sub(self.cost)
+    }
+
+    /// The least grant that covers what is held.
+    pub(super) fn least_grant(&self) -> u64 {
+        self.unclosed_bytes.max(self.cost.div_ceil(9) * 4 + 4)
+    }
+
+    /// Takes credit for a sample that begins to arrive and costs this much at most. Returns false
+    /// when there is none.
+    pub(super) fn begin(&mut self, bytes: usize, cost: u64) -> bool {
+        let credit = bytes as u64 + SAMPLE_CREDIT;
+        let fits =
+            !self.ended && self.unclosed_bytes + credit <= self.granted && cost <= self.room();
         if fits {
-            self.unclosed_bytes += charge;
+            self.unclosed_bytes += credit;
         }
         fits
     }
 
-    /// Whether samples arrive or wait for their predecessors.
-    pub(super) fn has_unclosed(&self) -> bool {
-        self.unclosed_bytes > 0
-    }
-
     /// Returns the credit of a sample.
     pub(super) fn end(&mut self, bytes: usize) {
-        self.unclosed_bytes -= (bytes as u64).max(CHARGE_MIN);
+        self.unclosed_bytes -= bytes as u64 + SAMPLE_CREDIT;
     }
 
     /// Queues a sample, unless a newer one was queued before.
-    pub(super) fn put_newest(&mut self, sample: LinkSample, budget: &mut Budget) -> QueueOutcome {
+    pub(super) fn put_newest(&mut self, sample: LinkSample, account: &mut Account) -> QueueOutcome {
         if self.is_past(sample.sequence) {
             self.counters.superseded += 1;
             return QueueOutcome::Superseded;
         }
         self.next_sequence = sample.sequence.saturating_add(1);
         while self.queue.len() >= self.qos.delivery.depth() {
-            self.overwrite_oldest(budget);
+            self.overwrite_oldest(account);
         }
-        while !budget.queue(sample.payload.len()) {
+        while !self.take_place(sample.payload.len(), account) {
             if self.queue.is_empty() {
                 self.counters.refused += 1;
                 return QueueOutcome::NoRoom;
             }
-            self.overwrite_oldest(budget);
+            self.overwrite_oldest(account);
         }
-        self.counters.delivered += 1;
-        self.counters.delivered_bytes += sample.payload.len() as u64;
-        self.note_age(sample.age);
-        self.queue.push_back(sample);
+        self.put(sample);
         QueueOutcome::Queued
     }
 
-    fn overwrite_oldest(&mut self, budget: &mut Budget) {
-        if let Some(oldest) = self.queue.pop_front() {
-            budget.unqueue(oldest.payload.len());
+    /// Takes memory for a sample in the queue. Returns false when there is none.
+    pub(super) fn take_place(&mut self, bytes: usize, account: &mut Account) -> bool {
+        let growth = if self.queue.len() == self.places {
+            self.places.max(2)
+        } else {
+            0
+        };
+        let places = growth as u64 * QUEUE_PLACE;
+        if !account.take(Size::Small, places) {
+            return false;
+        }
+        if !account.take(Size::of(bytes), cost::payload(bytes)) {
+            account.give(Size::Small, places);
+            return false;
+        }
+        if growth > 0 {
+            self.places += growth;
+            self.queue.reserve_exact(self.places - self.queue.len());
+        }
+        true
+    }
+
+    /// Queues a sample that has a place.
+    pub(super) fn put(&mut self, sample: LinkSample) {
+        self.counters.delivered += 1;
+        self.counters.delivered_bytes += sample.payload.len() as u64;
+        if self
+            .qos
+            .deadline
+            .is_some_and(|deadline| sample.age > deadline)
+        {
+            self.counters.late += 1;
+        }
+        self.queue.push_back(sample);
+    }
+
+    /// Takes the oldest sample off the queue.
+    pub(super) fn pop(&mut self, account: &mut Account) -> Option<LinkSample> {
+        let oldest = self.queue.pop_front()?;
+        let bytes = oldest.payload.len();
+        account.give(Size::of(bytes), cost::payload(bytes));
+        if self.queue.is_empty() && self.places > IDLE_PLACES {
+            account.give(Size::Small, self.places as u64 * QUEUE_PLACE);
+            self.queue = VecDeque::new();
+            self.places = 0;
+        }
+        Some(oldest)
+    }
+
+    /// Returns the memory of an empty queue.
+    pub(super) fn free_queue(&mut self, account: &mut Account) {
+        account.give(Size::Small, self.places as u64 * QUEUE_PLACE);
+        self.places = 0;
+    }
+
+    fn overwrite_oldest(&mut self, account: &mut Account) {
+        if self.pop(account).is_some() {
             self.counters.overwritten += 1;
         }
     }
 
-    /// Counts a sample that is delivered after its deadline.
-    pub(super) fn note_age(&mut self, age: Duration) {
-        if self.qos.deadline.is_some_and(|deadline| age > deadline) {
-            self.counters.late += 1;
-        }
-    }
-
-    /// Notes that the sender has given a sample up.
-    pub(super) fn note_skipped(&mut self, sequence: u64) {
+    /// Notes that the sender has given a sample up. Returns false when there is no memory for that.
+    pub(super) fn note_skipped(&mut self, sequence: u64) -> bool {
         let ahead = self.next_sequence..self.next_sequence.saturating_add(SKIP_AHEAD);
-        if ahead.contains(&sequence) && !self.waiting.contains_key(&sequence) {
-            self.skipped.insert(sequence);
+        if !ahead.contains(&sequence)
+            || self.waiting.contains_key(&sequence)
+            || self.skipped.contains(&sequence)
+        {
+            return true;
         }
+        // The next sequence is skipped at once.
+        let fits = sequence == self.next_sequence || SKIPPED <= self.room();
+        if fits {
+            self.skipped.insert(sequence);
+            self.cost += SKIPPED;
+        }
+        fits
     }
 
     /// Skips the next sample, if its sender has given it up.
@@ -174,6 +321,7 @@ impl ReceiveStream {
         let skipped = self.skipped.remove(&self.next_sequence);
         if skipped {
             self.next_sequence += 1;
+            self.cost -= SKIPPED;
         }
         skipped
     }

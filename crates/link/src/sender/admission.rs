@@ -22,11 +22,12 @@ impl Sender {
     /// Adds a stream to those that wait in the schedule, or removes it. Requests credit that it
     /// lacks.
     pub(super) fn refresh(&mut self, now: Instant, stream: u32) {
+        self.refuse_too_long(stream);
         let Some(state) = self.streams.get_mut(stream) else {
             return;
         };
         state.drop_expired(now);
-        if let Some(bytes) = state.credit_to_request() {
+        if let Some(bytes) = state.credit_to_request(now) {
             self.control(now, &Control::Want { stream, bytes });
         }
         let unclosed = self.transmissions.len() + self.given_up.len();
@@ -71,7 +72,7 @@ impl Sender {
             .expect("a waiting stream is open");
         self.schedule.place_stream(stream, state, None);
         state.drop_expired(now);
-        let Some(pending) = state.pending.pop_front() else {
+        let Some(pending) = state.pop_pending() else {
             return self.finish_if_done(now, stream);
         };
         let id = self.transmissions.new_id();
@@ -170,7 +171,7 @@ impl Sender {
             if older == 0 || state.qos.delivery.keeps_all() {
                 continue;
             }
-            state.pending.drain(..older);
+            (0..older).for_each(|_| drop(state.pop_pending()));
             state.counters.superseded += older as u64;
             self.schedule.place_stream(stream, state, None);
             self.refresh(now, stream);

@@ -227,10 +227,7 @@ impl Sender {
             .streams
             .get_mut(stream)
             .expect("a transmission has a stream");
-        let place = state
-            .pending
-            .partition_point(|other| other.sequence < sequence);
-        state.pending.insert(place, pending);
+        state.push_again(pending);
         state.unclosed -= 1;
         self.schedule.place_stream(stream, state, None);
         self.refresh(now, stream);
@@ -266,7 +263,7 @@ mod tests {
             },
         );
         let stream = stream.expect("the name is short");
-        sender.on_grant(now, stream, 1 << 20);
+        sender.on_grant(now, stream, 1 << 20, 1 << 20);
         sender.set_path(
             now,
             PathEstimate {

@@ -16,7 +16,10 @@ mod stream;
 mod streams;
 mod transmission;
 
-use std::time::Instant;
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 
@@ -31,11 +34,15 @@ pub use feedback::FeedbackError;
 use given_up::{Cause, GivenUp, GivenUpList};
 use in_flight::InFlight;
 use schedule::Schedule;
+pub(crate) use stream::CONTROL_STREAM;
 use stream::SendStream;
-pub(crate) use stream::{CONTROL_CREDIT, CONTROL_STREAM};
 pub use streams::{NameTooLong, SendError, SendStreams, SenderEvent};
 pub use transmission::PathEstimate;
 use transmission::{Transmission, Transmissions};
+
+/// Credit is returned when it was not used in two of these periods: streams with a sample every two
+/// seconds keep theirs.
+const REVIEW_PERIOD: Duration = Duration::from_secs(2);
 
 /// The sending end of a session.
 #[derive(Debug)]
@@ -49,6 +56,12 @@ pub struct Sender {
     coder: Coder,
     path: PathEstimate,
     feedback_seen: u64,
+    /// Streams that lack credit, and when to ask for it again.
+    asking: BTreeSet<(Instant, u32)>,
+    /// Streams with credit to return when they do not use it.
+    large: BTreeSet<u32>,
+    /// When to look for unused credit.
+    review_at: Option<Instant>,
     uses_coding: bool,
     bytes_copied: u64,
 }
@@ -66,6 +79,9 @@ impl Sender {
             coder: Coder::default(),
             path: PathEstimate::default(),
             feedback_seen: 0,
+            asking: BTreeSet::new(),
+            large: BTreeSet::new(),
+            review_at: None,
             uses_coding: false,
             bytes_copied: 0,
         }
@@ -119,13 +135,12 @@ impl Sender {
         let Some(state) = self.streams.get_mut(stream).filter(|state| !state.closing) else {
             return Err(SendError::NotOpen(stream));
         };
-        if payload.len() > SAMPLE_BYTES_MAX {
-            return Err(SendError::TooLong {
-                bytes: payload.len(),
-            });
-        }
-        if state.refused || state.cannot_ever_carry(payload.len()) {
+        if state.refused {
             return Err(SendError::Refused(stream));
+        }
+        let (bytes, most) = (payload.len(), state.longest().min(SAMPLE_BYTES_MAX));
+        if bytes > most {
+            return Err(SendError::TooLong { bytes, most });
         }
         state.drop_expired(now);
         let depth = state.qos.delivery.depth();
@@ -138,10 +153,9 @@ impl Sender {
             });
         }
         state.counters.accepted_bytes += payload.len() as u64;
-        state.largest = state.largest.max(payload.len() as u64);
         state.push(now, payload);
         while state.pending.len() > depth {
-            state.pending.pop_front();
+            state.pop_pending();
             state.counters.overwritten += 1;
             state.dropped = true;
         }
@@ -168,37 +182,32 @@ impl Sender {
     }
 
     /// Takes a grant of credit from the peer.
-    pub(crate) fn on_grant(&mut self, now: Instant, stream: u32, bytes: u64) {
+    pub(crate) fn on_grant(&mut self, now: Instant, stream: u32, bytes: u64, most: u64) {
         let Some(state) = self.streams.application_stream(stream) else {
             return;
         };
         let opened = state.credit == 0;
         let keeps_all = state.qos.delivery.keeps_all();
-        state.credit = bytes;
-        state.wants_in_flight = state.wants_in_flight.saturating_sub(1);
+        state
+            .ask_at
+            .map(|before| self.asking.remove(&(before, stream)));
+        let ask_at = state.on_grant(now, bytes, most);
+        self.asking.extend(ask_at.map(|at| (at, stream)));
+        if state.has_large_credit() && self.large.insert(stream) {
+            self.review_at.get_or_insert(now + REVIEW_PERIOD);
+        }
         // The receiver of a stream that keeps all must skip what is not sent.
-        let mut skipped = Vec::new();
         if opened && keeps_all {
-            let gaps = state.gaps().into_iter();
-            skipped.extend(gaps.map(|gap| (gap, 0, Cause::Unconfirmed)));
-        }
-        while let Some(sample) = state.pop_too_long() {
-            if keeps_all {
-                state.unclosed += 1;
-                skipped.push((sample.sequence, sample.payload.len(), Cause::Refused));
-            } else {
-                state.counters.refused += 1;
+            for gap in state.gaps() {
+                state.unclosed_bytes += SendStream::charge(0);
+                let given_up = GivenUp {
+                    stream,
+                    sequence: Some(gap),
+                    bytes: 0,
+                    cause: Cause::Unconfirmed,
+                };
+                self.given_up.insert(self.transmissions.new_id(), given_up);
             }
-        }
-        for (sequence, bytes, cause) in skipped {
-            state.unclosed_bytes += SendStream::charge(bytes);
-            let given_up = GivenUp {
-                stream,
-                sequence: Some(sequence),
-                bytes,
-                cause,
-            };
-            self.given_up.insert(self.transmissions.new_id(), given_up);
         }
         if opened {
             self.streams.note(SenderEvent::Opened(stream));
@@ -208,14 +217,36 @@ impl Sender {
         self.finish_if_done(now, stream);
     }
 
+    /// Refuses pending samples for which the peer can never have memory, up to one that it can.
+    fn refuse_too_long(&mut self, stream: u32) {
+        let Some(state) = self.streams.get_mut(stream) else {
+            return;
+        };
+        while let Some(sample) = state.pop_too_long() {
+            if !state.qos.delivery.keeps_all() {
+                state.counters.refused += 1;
+                continue;
+            }
+            let bytes = sample.payload.len();
+            state.unclosed += 1;
+            state.unclosed_bytes += SendStream::charge(bytes);
+            let given_up = GivenUp {
+                stream,
+                sequence: Some(sample.sequence),
+                bytes,
+                cause: Cause::Refused,
+            };
+            self.given_up.insert(self.transmissions.new_id(), given_up);
+        }
+    }
+
     /// Notes that the peer does not accept a stream.
     pub(crate) fn on_refuse(&mut self, stream: u32) {
         let Some(state) = self.streams.application_stream(stream) else {
             return;
         };
         state.refused = true;
-        state.counters.refused += state.pending.len() as u64;
-        state.pending.clear();
+        state.counters.refused += state.clear_pending();
         self.schedule.place_stream(stream, state, None);
         self.streams.note(SenderEvent::Refused(stream));
     }
@@ -238,6 +269,7 @@ impl Sender {
         self.given_up = GivenUpList::default();
         self.in_flight = InFlight::default();
         self.schedule = Schedule::default();
+        (self.asking, self.large, self.review_at) = Default::default();
         let (unconfirmed, opens) = self.streams.begin_session();
         for open in opens {
             self.control(now, &open);
@@ -258,7 +290,11 @@ impl Sender {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let lost = self.in_flight.next_timeout(self.path.rto);
         let expiry = self.transmissions.first_expiry().map(|(at, _)| at);
-        lost.into_iter().chain(expiry).min()
+        let asking = self.asking.first().map(|(at, _)| *at);
+        [lost, expiry, asking, self.review_at]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// When the next status on given-up transmissions is due, if that is later than `now`.
@@ -275,6 +311,24 @@ impl Sender {
         }
         let overdue = self.in_flight.take_overdue(now, self.path.rto);
         self.resolve(now, overdue);
+        let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        let others_lack_it = due(self.asking.first().map(|(at, _)| *at));
+        let is_review = due(self.review_at);
+        if others_lack_it || is_review {
+            let (streams, large) = (&mut self.streams, &mut self.large);
+            for (stream, bytes) in streams.credit_to_return(large, others_lack_it) {
+                self.control(now, &Control::Return { stream, bytes });
+            }
+        }
+        if is_review {
+            self.review_at = (!self.large.is_empty()).then_some(now + REVIEW_PERIOD);
+        }
+        while let Some((at, stream)) = self.asking.first().copied()
+            && at <= now
+        {
+            self.asking.pop_first();
+            self.refresh(now, stream);
+        }
     }
 
     /// Bytes of samples and repair shards copied.

@@ -8,23 +8,25 @@ use std::{
 use bytes::Bytes;
 
 use super::counters::SendCounters;
-use crate::qos::{Delivery, Qos, TrafficClass};
+use crate::{
+    budget::SMALL_BYTES,
+    qos::{Delivery, Qos, TrafficClass},
+    wire::control::{CONTROL_CREDIT, SAMPLE_CREDIT},
+};
 
 /// The stream of control messages.
 pub(crate) const CONTROL_STREAM: u32 = 0;
-/// Bytes of control messages in flight at most.
-pub(crate) const CONTROL_CREDIT: u64 = 64 << 10;
 /// Unclosed transmissions of a stream, at most.
 const UNCLOSED_PER_STREAM: usize = 1024;
 /// Above this number of unclosed transmissions in the session, each stream may have only
 /// [`UNCLOSED_PER_STREAM_SCARCE`], so that streams with slow receivers never block others.
 const UNCLOSED_PER_SESSION: usize = 16_384;
 const UNCLOSED_PER_STREAM_SCARCE: usize = 8;
-/// The least that a sample counts against its stream's credit, in bytes.
-const CHARGE_MIN: u64 = 64;
-/// The first grant to expect from a receiver, in bytes: for a larger sample the sender asks for
-/// credit at once.
-const FIRST_GRANT: u64 = 64 << 10;
+/// The most credit that a stream requests, in bytes, unless one sample takes more: 1 Gbit/s for a
+/// round trip of a quarter of a second.
+const WINDOW_MAX: u64 = 32 << 20;
+/// A stream that lacks credit asks again after this time.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// A sample that is not admitted yet.
 #[derive(Debug)]
@@ -55,7 +57,14 @@ pub(super) struct SendStream {
     pub(super) wanted: u64,
     /// Grants still to come: one for the opening, one for each request.
     pub(super) wants_in_flight: u32,
-    pub(super) largest: u64,
+    /// The most that the receiver can ever grant, once it is known.
+    most: u64,
+    /// When to ask again for credit that was not granted.
+    pub(super) ask_at: Option<Instant>,
+    /// The most credit in use, now and in the review period before.
+    peaks: [u64; 2],
+    /// Bytes of pending samples, as they count against the credit.
+    pub(super) pending_bytes: u64,
     /// The finish tag under which the stream waits in the schedule.
     pub(super) tag: Option<u64>,
     /// The finish tag of its last transmission.
@@ -85,7 +94,10 @@ impl SendStream {
             credit: 0,
             wanted: 0,
             wants_in_flight: 1,
-            largest: 0,
+            most: u64::MAX,
+            ask_at: None,
+            peaks: [0; 2],
+            pending_bytes: 0,
             tag: None,
             last_finish: 0,
             dropped: false,
@@ -112,7 +124,7 @@ impl SendStream {
 
     /// What a sample of this length counts against the credit, in bytes.
     pub(super) fn charge(bytes: usize) -> u64 {
-        (bytes as u64).max(CHARGE_MIN)
+        bytes as u64 + SAMPLE_CREDIT
     }
 
     /// Samples that are pending or not closed.
@@ -150,35 +162,108 @@ impl SendStream {
 
     /// The credit to request, when the first pending sample lacks it or takes more than half of it:
     /// the answer is a round trip away. The credit of control messages is fixed.
-    pub(super) fn credit_to_request(&mut self) -> Option<u64> {
+    pub(super) fn credit_to_request(&mut self, now: Instant) -> Option<u64> {
         let first = self.pending.front().filter(|_| !self.is_control)?;
-        let charge = Self::charge(first.payload.len());
-        let suffices = 2 * (self.unclosed_bytes + charge) <= self.credit;
-        let waits = self.wants_in_flight > 0 && self.wanted.max(FIRST_GRANT) >= charge;
-        if suffices || waits || self.credit < self.wanted {
+        let need = self.unclosed_bytes + Self::charge(first.payload.len());
+        self.peaks[0] = self.peaks[0].max(need);
+        let is_asking = self.wants_in_flight > 0 && self.wanted.max(SMALL_BYTES) >= need;
+        if 2 * need <= self.credit || is_asking || self.ask_at.is_some_and(|at| now < at) {
             return None;
         }
-        self.wanted = (self.credit * 4).max(self.largest * 8);
-        self.wants_in_flight += 1;
-        Some(self.wanted)
+        let lacks_credit = need > self.credit && self.sending.is_none();
+        let wanted = match lacks_credit {
+            true => 2 * (self.unclosed_bytes + self.pending_bytes),
+            false => 2 * need,
+        };
+        let wanted = wanted.min(WINDOW_MAX.max(need)).min(self.most);
+        (wanted > self.credit).then(|| {
+            self.wanted = wanted;
+            self.wants_in_flight += 1;
+            self.ask_at = None;
+            wanted
+        })
     }
 
-    /// Whether the peer has granted less than was requested, and less than a sample of this length
-    /// needs.
+    /// Takes a grant. Returns whether the stream must ask again, and when.
+    pub(super) fn on_grant(&mut self, now: Instant, bytes: u64, most: u64) -> Option<Instant> {
+        self.credit = bytes;
+        self.most = most.max(bytes);
+        self.wants_in_flight = self.wants_in_flight.saturating_sub(1);
+        let is_short = self.wants_in_flight == 0 && bytes < self.wanted;
+        self.ask_at = is_short.then(|| now + ASK_AGAIN);
+        self.ask_at
+    }
+
+    /// Returns the credit to keep now that another stream lacks credit, if that is less than all.
+    pub(super) fn credit_to_yield(&mut self) -> Option<u64> {
+        let first = self.pending.front();
+        let next = first.map_or(0, |first| Self::charge(first.payload.len()));
+        let keep = (self.unclosed_bytes + next).max(SMALL_BYTES);
+        let yields = self.wants_in_flight == 0 && keep < self.credit;
+        yields.then(|| {
+            (self.credit, self.wanted) = (keep, keep);
+            keep
+        })
+    }
+
+    /// Begins a review period. Returns the credit to keep, if much of it was not used in the last
+    /// two.
+    pub(super) fn credit_to_return(&mut self) -> Option<u64> {
+        let used = 2 * self.peaks[0].max(self.peaks[1]);
+        self.peaks = [self.unclosed_bytes, self.peaks[0]];
+        let keep = used.max(self.unclosed_bytes).max(SMALL_BYTES);
+        let returns = self.wants_in_flight == 0 && 2 * keep <= self.credit;
+        returns.then(|| {
+            (self.credit, self.wanted) = (keep, keep);
+            keep
+        })
+    }
+
+    /// Whether the stream has credit to return when it does not use it.
+    pub(super) fn has_large_credit(&self) -> bool {
+        !self.is_control && self.credit >= 2 * SMALL_BYTES
+    }
+
+    /// The greatest length of a sample that the peer can ever have credit for.
+    pub(super) fn longest(&self) -> usize {
+        usize::try_from(self.most.saturating_sub(SAMPLE_CREDIT)).unwrap_or(usize::MAX)
+    }
+
+    /// Whether the peer can never grant what a sample of this length needs.
     pub(super) fn cannot_ever_carry(&self, bytes: usize) -> bool {
-        let charge = Self::charge(bytes);
-        self.wants_in_flight == 0
-            && charge > self.credit
-            && self.wanted >= charge
-            && self.credit < self.wanted
+        Self::charge(bytes) > self.most
     }
 
     /// Removes the first pending sample, if the peer has no memory for it.
     pub(super) fn pop_too_long(&mut self) -> Option<PendingSample> {
         let first = self.pending.front()?;
         self.cannot_ever_carry(first.payload.len())
-            .then(|| self.pending.pop_front())
+            .then(|| self.pop_pending())
             .flatten()
+    }
+
+    /// Removes the first pending sample.
+    pub(super) fn pop_pending(&mut self) -> Option<PendingSample> {
+        let first = self.pending.pop_front()?;
+        self.pending_bytes -= Self::charge(first.payload.len());
+        Some(first)
+    }
+
+    /// Makes a sample pending again, before later ones.
+    pub(super) fn push_again(&mut self, sample: PendingSample) {
+        let place = self
+            .pending
+            .partition_point(|other| other.sequence < sample.sequence);
+        self.pending_bytes += Self::charge(sample.payload.len());
+        self.pending.insert(place, sample);
+    }
+
+    /// Removes all pending samples.
+    pub(super) fn clear_pending(&mut self) -> u64 {
+        let count = self.pending.len();
+        self.pending.clear();
+        self.pending_bytes = 0;
+        count as u64
     }
 
     /// Notes that a sample arrived this long after its admission.
@@ -210,7 +295,7 @@ impl SendStream {
             if first.accepted + lifespan > now + transfer_time {
                 return;
             }
-            self.pending.pop_front();
+            self.pop_pending();
             self.counters.expired += 1;
         }
     }
@@ -229,6 +314,7 @@ impl SendStream {
 
     /// Adds a pending sample.
     pub(super) fn push(&mut self, now: Instant, payload: Bytes) {
+        self.pending_bytes += Self::charge(payload.len());
         self.pending.push_back(PendingSample {
             sequence: self.next_sequence,
             payload,
@@ -274,6 +360,9 @@ impl SendStream {
             self.credit = 0;
             self.wanted = 0;
             self.wants_in_flight = 1;
+            self.most = u64::MAX;
+            self.ask_at = None;
+            self.peaks = [0; 2];
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The streams of a sender, their events and counters.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use thiserror::Error;
@@ -10,7 +10,6 @@ use super::{
     stream::{CONTROL_STREAM, SendStream},
 };
 use crate::{
-    coding::geometry::SAMPLE_BYTES_MAX,
     qos::Qos,
     streams::Streams,
     wire::control::{Control, NAME_BYTES_MAX},
@@ -32,13 +31,15 @@ pub enum SendError {
         /// The sample, unsent.
         payload: Bytes,
     },
-    /// The sample is longer than the protocol allows.
-    #[error("a sample of {bytes} bytes is too long, expected at most {SAMPLE_BYTES_MAX}")]
+    /// The sample is longer than the protocol or the memory of the peer allows.
+    #[error("a sample of {bytes} bytes is too long, expected at most {most}")]
     TooLong {
         /// Its length.
         bytes: usize,
+        /// The greatest length.
+        most: usize,
     },
-    /// The receiver does not accept the stream, or has no memory for a sample of this length.
+    /// The receiver does not accept the stream.
     #[error("the peer refuses stream {0}: it has no memory for it")]
     Refused(u32),
 }
@@ -151,6 +152,29 @@ impl SendStreams {
         self.awaits_grant = true;
     }
 
+    /// Reviews the streams with large credit: returns what each keeps of it that has not used much
+    /// of it, or, if others lack credit, does not need it now. Leaves those in the set that have
+    /// large credit still.
+    pub(super) fn credit_to_return(
+        &mut self,
+        large: &mut BTreeSet<u32>,
+        others_lack_it: bool,
+    ) -> Vec<(u32, u64)> {
+        let mut returned = Vec::new();
+        large.retain(|stream| {
+            let Some(state) = self.by_id.get_mut(stream) else {
+                return false;
+            };
+            let keep = match others_lack_it {
+                true => state.credit_to_yield(),
+                false => state.credit_to_return(),
+            };
+            returned.extend(keep.map(|bytes| (*stream, bytes)));
+            state.has_large_credit()
+        });
+        returned
+    }
+
     pub(super) fn add(&mut self, name: String, qos: Qos) -> u32 {
         let stream = self.next_stream;
         self.next_stream += 1;
@@ -212,7 +236,7 @@ impl SendStreams {
             state.reset_session();
         }
         let control = self.control();
-        control.pending.clear();
+        control.clear_pending();
         control.next_sequence = 0;
         let opens = self
             .application_streams()

@@ -9,7 +9,7 @@ use nervure_linkemu::network::Draw;
 use crate::{
     coding::geometry::Geometry,
     qos::{Delivery, Qos, TrafficClass},
-    receiver::{ReceiverConfig, ReceiverEvent},
+    receiver::{ReceiverConfig, ReceiverEvent, check_charges},
     sender::NameTooLong,
     session::{Session, SessionConfig, SessionEvent},
     wire::{
@@ -20,11 +20,12 @@ use crate::{
 };
 use nervure_linkemu::network::for_each_seed;
 
-const BUDGET_BYTES: u64 = 1 << 20;
+const BUDGET_BYTES: u64 = 4 << 20;
 
 fn victim(seed: u64, now: Instant) -> Session {
     let receiver = ReceiverConfig {
         budget_bytes: BUDGET_BYTES,
+        shares: 1,
         max_streams: 8,
         initial_credit: 16 << 10,
     };
@@ -105,7 +106,7 @@ fn garbage_and_altered_packets() {
         }
         for session in [&a, &b] {
             assert!(session.status().link.budget_used_bytes <= BUDGET_BYTES);
-            assert!(session.receiver().memory_bytes() <= BUDGET_BYTES + (64 << 10));
+            check_charges(session.receiver()).unwrap();
         }
     });
 }
@@ -156,7 +157,7 @@ fn a_sender_that_takes_all_it_can() {
                 }
             }
             assert!(session.status().link.budget_used_bytes <= BUDGET_BYTES);
-            assert!(session.receiver().memory_bytes() <= BUDGET_BYTES + (64 << 10));
+            check_charges(session.receiver()).unwrap();
             if step % 50 == 0 {
                 drain(&mut session, now);
             }
@@ -197,6 +198,7 @@ fn feedback_that_lies() {
                     stream,
                     ends,
                     bytes: 1 << 20,
+                    most: 1 << 20,
                 },
             );
             session.on_datagram(now, None, &out);
@@ -343,6 +345,7 @@ fn some_control(draw: &mut Draw, session: u32) -> Control {
             stream,
             ends,
             bytes: draw.below(1 << 60),
+            most: draw.below(1 << 60),
         },
         3 => Control::Refuse { stream, ends },
         _ => {

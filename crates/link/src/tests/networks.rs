@@ -130,7 +130,7 @@ fn run(
         assert_eq!((link.invalid_packets, link.invalid_messages), (0, 0));
         let open: Vec<_> = receiver.session.receiver().streams().collect();
         assert_eq!(
-            link.budget_used_bytes,
+            receiver.session.receiver().sample_bytes(),
             0,
             "all memory is given back: {open:?} {:?}",
             receiver.session.receiver()

@@ -5,11 +5,12 @@
 //!               | first sequence varint | name: length varint, UTF-8
 //! close:   0x02 | stream varint
 //! want:    0x03 | stream varint | bytes varint
-//! grant:   0x04 | stream varint | session u32 | incarnation u32 | bytes varint
+//! grant:   0x04 | stream varint | session u32 | incarnation u32 | bytes varint | most varint
 //! refuse:  0x05 | stream varint | session u32 | incarnation u32
+//! return:  0x06 | stream varint | bytes varint
 //! ```
 //!
-//! The sender of a stream opens and closes it, and requests credit. Its receiver grants credit or
+//! The sender of a stream opens and closes it, and requests and returns credit. Its receiver grants credit or
 //! refuses the stream, and names the session of the sender and the incarnation of the receiver in
 //! which the answer holds. Durations are in microseconds, 0: none.
 
@@ -20,6 +21,11 @@ use crate::qos::{Delivery, Qos, TrafficClass};
 
 /// The longest name of a stream, in bytes.
 pub const NAME_BYTES_MAX: usize = 512;
+/// What a sample counts against the credit of its stream beside its bytes: about what an end keeps
+/// for it.
+pub const SAMPLE_CREDIT: u64 = 256;
+/// The credit of the control messages, in bytes.
+pub const CONTROL_CREDIT: u64 = 128 << 10;
 /// The longest control message.
 pub const CONTROL_BYTES_MAX: usize = NAME_BYTES_MAX + 64;
 
@@ -51,6 +57,13 @@ pub enum Control {
         /// Bytes of samples in flight at once.
         bytes: u64,
     },
+    /// A stream returns the credit that it has beyond this.
+    Return {
+        /// Its number.
+        stream: u32,
+        /// Bytes of samples that may still be in flight at once.
+        bytes: u64,
+    },
     /// A stream has this much credit from now on.
     Grant {
         /// Its number.
@@ -59,6 +72,8 @@ pub enum Control {
         ends: StreamEnds,
         /// Bytes of samples that may be in flight at once.
         bytes: u64,
+        /// The most that the stream can ever have.
+        most: u64,
     },
     /// A stream is not accepted.
     Refuse {
@@ -88,6 +103,7 @@ impl Control {
             Self::Want { stream, .. } => (3, stream),
             Self::Grant { stream, .. } => (4, stream),
             Self::Refuse { stream, .. } => (5, stream),
+            Self::Return { stream, .. } => (6, stream),
         };
         out.push(kind);
         put_varint(&mut out, u64::from(*stream));
@@ -120,10 +136,13 @@ impl Control {
                 put_varint(&mut out, name.len() as u64);
                 out.extend_from_slice(name.as_bytes());
             }
-            Self::Want { bytes, .. } => put_varint(&mut out, *bytes),
-            Self::Grant { ends, bytes, .. } => {
+            Self::Want { bytes, .. } | Self::Return { bytes, .. } => put_varint(&mut out, *bytes),
+            Self::Grant {
+                ends, bytes, most, ..
+            } => {
                 ends.write(&mut out);
                 put_varint(&mut out, *bytes);
+                put_varint(&mut out, *most);
             }
             Self::Refuse { ends, .. } => ends.write(&mut out),
             Self::Close { .. } => {}
@@ -158,10 +177,15 @@ impl Control {
                 stream,
                 ends: StreamEnds::read(&mut reader)?,
                 bytes: reader.varint("granted bytes")?,
+                most: reader.varint("the most that can be granted")?,
             },
             5 => Self::Refuse {
                 stream,
                 ends: StreamEnds::read(&mut reader)?,
+            },
+            6 => Self::Return {
+                stream,
+                bytes: reader.varint("kept bytes")?,
             },
             other => return Err(WireError::Kind(other)),
         };
@@ -255,7 +279,7 @@ mod tests {
                 lifespan,
             },
         );
-        (0..5, 1..u32::MAX, qos, ".{0,40}", 0u64..1 << 60).prop_map(
+        (0..6, 1..u32::MAX, qos, ".{0,40}", 0u64..1 << 60).prop_map(
             |(kind, stream, qos, name, bytes)| {
                 let ends = StreamEnds {
                     session: bytes as u32,
@@ -270,10 +294,12 @@ mod tests {
                     },
                     1 => Control::Close { stream },
                     2 => Control::Want { stream, bytes },
+                    4 => Control::Return { stream, bytes },
                     3 => Control::Grant {
                         stream,
                         ends,
                         bytes,
+                        most: bytes / 2,
                     },
                     _ => Control::Refuse { stream, ends },
                 }

@@ -138,10 +138,10 @@ impl Ends {
         delivered
     }
 
-    /// Runs for a second, after which everything is granted and confirmed.
+    /// Runs for five seconds, after which everything is confirmed, and unused credit returned.
     fn settle(&mut self) -> u64 {
         let mut delivered = 0;
-        for _ in 0..1000 {
+        for _ in 0..5000 {
             self.now += STEP;
             delivered += self.exchange();
         }

@@ -170,7 +170,8 @@ fn every_sample_is_accounted_for_at_both_ends() {
                 .sum();
             assert_eq!(taken as u64, received.received.taken);
             assert_eq!(
-                received.link.budget_used_bytes, 0,
+                receiver.session(from, 0).receiver().sample_bytes(),
+                0,
                 "all memory is given back"
             );
             assert_eq!((sender.disconnected, sender.lost_with_state), (0, 0));
