@@ -151,6 +151,10 @@ impl<C: Carrier> Endpoint<C> {
 
     /// Ends the connection to a peer, and drops its state.
     pub fn close(&mut self, now: Instant, key: PublicKey) {
+        self.close_for(now, key, &DisconnectReason::ClosedHere);
+    }
+
+    fn close_for(&mut self, now: Instant, key: PublicKey, why: &DisconnectReason) {
         let sessions: Vec<_> = self
             .by_session
             .iter()
@@ -159,7 +163,7 @@ impl<C: Carrier> Endpoint<C> {
             .collect();
         sessions
             .into_iter()
-            .for_each(|session| self.carrier.close(now, session));
+            .for_each(|session| self.carrier.close(now, session, why.clone()));
         self.forget(key);
         self.on_carrier_events(now);
     }
@@ -231,8 +235,26 @@ impl<C: Carrier> Endpoint<C> {
             && let Some(peer) = self.peers.get_mut(key)
         {
             peer.session.on_datagram(now, ecn, datagram);
+            let key = *key;
+            self.end_violator(now, key);
         }
         self.on_carrier_events(now);
+    }
+
+    /// Ends the session with a peer that broke the protocol.
+    fn end_violator(&mut self, now: Instant, key: PublicKey) {
+        let violation = self
+            .peers
+            .get(&key)
+            .and_then(|peer| peer.session.violation());
+        if let Some(violation) = violation {
+            let why = DisconnectReason::Protocol(violation.into());
+            self.events.push_back(EndpointEvent::Disconnected {
+                peer: key,
+                why: why.clone(),
+            });
+            self.close_for(now, key, &why);
+        }
     }
 
     /// Processes everything that is due.
@@ -373,6 +395,8 @@ impl<C: Carrier> Endpoint<C> {
                         && let Some(peer) = self.peers.get_mut(key)
                     {
                         peer.session.on_datagram(now, ecn, &datagram);
+                        let key = *key;
+                        self.end_violator(now, key);
                     }
                 }
                 CarrierEvent::MaxDatagramChanged { .. } => {}
@@ -463,6 +487,7 @@ mod tests {
         carrier::plain::PlainCarrier,
         qos::{Delivery, Qos},
         receiver::ReceiverEvent,
+        wire::feedback::Feedback,
     };
 
     const ONE_WAY: Duration = Duration::from_millis(10);
@@ -563,6 +588,54 @@ mod tests {
         // The robot tries again, in vain.
         (0..3000).for_each(|_| pair.step());
         assert!(pair.ends[1].1.session(&keys[0]).is_none());
+    }
+
+    #[test]
+    fn a_peer_that_reports_packets_that_were_not_sent_is_disconnected() {
+        let now = Instant::now();
+        let keys = [PublicKey([1; 32]), PublicKey([2; 32])];
+        let end = |number: usize| {
+            let carrier = PlainCarrier::new(keys[number]);
+            (
+                address(number as u8),
+                Endpoint::new(carrier, SessionConfig::default(), number as u64),
+            )
+        };
+        let mut pair = Pair {
+            now,
+            ends: [end(0), end(1)],
+            under_way: VecDeque::new(),
+            received: 0,
+        };
+        pair.ends[0]
+            .1
+            .connect(now, address(1), keys[1])
+            .expect("the address is good");
+        const CARRIER_BYTES: usize = 9;
+        for _ in 0..200 {
+            pair.step();
+            for (_, from, _, packet) in &mut pair.under_way {
+                if let Some(content) = packet.get(CARRIER_BYTES..)
+                    && *from == address(1)
+                    && let Ok(mut feedback) = Feedback::read(content)
+                {
+                    feedback.highest_packet += 1000;
+                    packet.truncate(CARRIER_BYTES);
+                    feedback.write(1400, packet);
+                }
+            }
+        }
+        assert!(pair.ends[0].1.session(&keys[1]).is_none());
+        let events: Vec<_> = std::iter::from_fn(|| pair.ends[0].1.poll_event()).collect();
+        let disconnected = events.iter().find_map(|event| match event {
+            EndpointEvent::Disconnected { why, .. } => Some(why.to_string()),
+            _ => None,
+        });
+        let why = disconnected.expect("the application is notified");
+        assert!(
+            why.starts_with("protocol violated: feedback names packet"),
+            "{why}"
+        );
     }
 
     #[test]

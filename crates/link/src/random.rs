@@ -26,6 +26,16 @@ impl Random {
     }
 }
 
+/// A seed for one purpose. Numbers drawn from it reveal neither `seed` nor the seeds of other
+/// purposes.
+pub(crate) fn derive(seed: u64, purpose: &str) -> u64 {
+    let mut context = ring::digest::Context::new(&ring::digest::SHA256);
+    context.update(&seed.to_le_bytes());
+    context.update(purpose.as_bytes());
+    let digest = context.finish();
+    u64::from_le_bytes(*digest.as_ref().first_chunk().expect("32 bytes"))
+}
+
 /// Random bytes, from the system unless a simulation is to repeat.
 #[derive(Debug)]
 pub(crate) enum RandomBytes {

@@ -15,8 +15,8 @@ use crate::{
     carrier::Ecn,
     memory::Memory,
     qos::Qos,
-    random::Random,
-    rate::{self, Observed, Permission, Rate},
+    random::{Random, derive},
+    rate::{self, FalseReport, Observed, Permission, Rate},
     receiver::{
         LinkReceiveCounters, LinkSample, ReceiveCounters, Receiver, ReceiverConfig, ReceiverEvent,
     },
@@ -128,6 +128,7 @@ pub struct Session {
     datagram_bytes_sent: u64,
     datagram_bytes_received: u64,
     invalid_feedback: u64,
+    violation: Option<String>,
 }
 
 impl Session {
@@ -140,12 +141,13 @@ impl Session {
 
     /// A session that shares a budget with others.
     pub fn with_budget(config: SessionConfig, budget: &Budget, seed: u64, now: Instant) -> Self {
-        let mut random = Random::new(seed);
+        // The peer sees numbers drawn from this.
+        let mut random = Random::new(derive(seed, "session numbers"));
         let (session, incarnation) = (random.next_u32(), random.next_u32());
         Self {
             config,
             random,
-            sender: Sender::new(session),
+            sender: Sender::new(session, derive(seed, "packet numbers")),
             receiver: Receiver::new(config.receiver, budget, incarnation, now),
             rate: Rate::new(config.rate, now),
             peer_incarnation: None,
@@ -164,6 +166,7 @@ impl Session {
             datagram_bytes_sent: 0,
             datagram_bytes_received: 0,
             invalid_feedback: 0,
+            violation: None,
         }
     }
 
@@ -287,6 +290,11 @@ impl Session {
         let lost = self.peer_lost.take();
         lost.map(|unconfirmed| SessionEvent::PeerLost { unconfirmed })
             .or_else(|| self.sender.poll_event().map(SessionEvent::Sender))
+    }
+
+    /// What the peer has done that no honest one does; the session must end.
+    pub fn violation(&self) -> Option<&str> {
+        self.violation.as_deref()
     }
 
     /// The sending end.
@@ -461,6 +469,9 @@ impl Session {
         if !self.is_known(now, feedback.incarnation) {
             return;
         }
+        if let Err(error) = self.sender.check_feedback(&feedback) {
+            return self.on_violation(error.to_string());
+        }
         let observed = Observed {
             highest_packet_number: feedback.highest_packet,
             packets_received: feedback.packets,
@@ -474,16 +485,28 @@ impl Session {
         if !overtaken {
             self.last_feedback = now;
         }
-        let believed = overtaken
-            || feedback.congestion_marks >= self.congestion_marks
-                && self.rate.on_feedback(now, &observed).is_ok();
-        if believed && !overtaken {
-            self.congestion_marks = feedback.congestion_marks;
+        let mut believed = true;
+        if !overtaken {
+            match self.rate.on_feedback(now, &observed) {
+                Err(error @ FalseReport::Miscounted { .. }) => {
+                    return self.on_violation(error.to_string());
+                }
+                // It names a packet so old that it is forgotten.
+                Err(FalseReport::NeverSent { .. }) => believed = false,
+                Ok(()) => {
+                    self.congestion_marks = self.congestion_marks.max(feedback.congestion_marks);
+                }
+            }
         }
         self.update_path(now);
         if !believed || self.sender.on_feedback(now, &feedback).is_err() {
             self.invalid_feedback += 1;
         }
+    }
+
+    fn on_violation(&mut self, why: String) {
+        self.invalid_feedback += 1;
+        self.violation.get_or_insert(why);
     }
 
     /// Whether this incarnation, in the running session, is the receiver that had all of the

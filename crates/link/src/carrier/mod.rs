@@ -120,7 +120,7 @@ pub enum DisconnectReason {
     /// [`Carrier::forbid`] was called.
     #[error("its key was forbidden here")]
     Forbidden,
-    /// [`Carrier::close`] was called.
+    /// The application closed it.
     #[error("closed here")]
     ClosedHere,
     /// The peer lost its state of the session: it restarted.
@@ -204,8 +204,8 @@ pub trait Carrier {
     /// Continues the sessions begun here from a new local address.
     fn local_address_changed(&mut self, now: Instant);
 
-    /// Ends a session. [`CarrierEvent::Lost`] follows.
-    fn close(&mut self, now: Instant, session: SessionId);
+    /// Ends a session for this reason. [`CarrierEvent::Lost`] follows.
+    fn close(&mut self, now: Instant, session: SessionId, why: DisconnectReason);
 
     /// Ends all sessions with a peer at once, and lets it begin no other.
     /// [`CarrierEvent::Lost`] follows.

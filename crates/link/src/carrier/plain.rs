@@ -154,8 +154,8 @@ impl Carrier for PlainCarrier {
 
     fn local_address_changed(&mut self, _now: Instant) {}
 
-    fn close(&mut self, _now: Instant, session: SessionId) {
-        self.end(session, DisconnectReason::ClosedHere);
+    fn close(&mut self, _now: Instant, session: SessionId, why: DisconnectReason) {
+        self.end(session, why);
     }
 
     fn forbid(&mut self, _now: Instant, peer: PublicKey) {

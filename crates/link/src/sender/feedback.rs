@@ -15,13 +15,11 @@ use crate::wire::feedback::{ClosedRange, Feedback, Outcome};
 /// Feedback that no honest receiver sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum FeedbackError {
-    /// It names packets that were not sent.
-    #[error("feedback names packet {named}, but {sent} were sent")]
+    /// It names a packet that was not sent: a later one, or one whose number was skipped.
+    #[error("feedback names packet {named}, which was not sent")]
     PacketNotSent {
         /// The highest packet that it names.
         named: u64,
-        /// Packets sent.
-        sent: u64,
     },
     /// It closes transmissions that do not exist.
     #[error("feedback closes transmissions up to {named}, but {begun} were begun")]
@@ -34,15 +32,14 @@ pub enum FeedbackError {
 }
 
 impl Sender {
-    /// Processes a feedback of this session.
+    /// Checks that a feedback of this session can be true.
     ///
     /// # Errors
-    /// When the feedback cannot be true. Then none of it is used.
-    pub fn on_feedback(&mut self, now: Instant, feedback: &Feedback) -> Result<(), FeedbackError> {
-        if feedback.highest_packet >= self.in_flight.next_packet() {
+    /// When it cannot.
+    pub fn check_feedback(&self, feedback: &Feedback) -> Result<(), FeedbackError> {
+        if self.in_flight.was_not_sent(feedback.highest_packet) {
             return Err(FeedbackError::PacketNotSent {
                 named: feedback.highest_packet,
-                sent: self.in_flight.packets_sent(),
             });
         }
         let next_id = self.transmissions.next_id();
@@ -57,6 +54,15 @@ impl Sender {
                 begun: next_id - 1,
             });
         }
+        Ok(())
+    }
+
+    /// Processes a feedback of this session.
+    ///
+    /// # Errors
+    /// When the feedback cannot be true. Then none of it is used.
+    pub fn on_feedback(&mut self, now: Instant, feedback: &Feedback) -> Result<(), FeedbackError> {
+        self.check_feedback(feedback)?;
         self.feedback_seen = self.feedback_seen.max(feedback.number);
         if !feedback.closed.is_empty() {
             self.given_up.note_news();

@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn the_transit_time_counts_towards_the_age_of_a_sample() {
         let now = Instant::now();
-        let mut sender = Sender::new(1);
+        let mut sender = Sender::new(1, 1);
         let lifespan = Some(Duration::from_millis(100));
         let stream = sender.open(
             now,

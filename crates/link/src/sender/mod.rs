@@ -67,15 +67,16 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// A sender without streams. `session` is a random number.
-    pub fn new(session: u32) -> Self {
+    /// A sender without streams. `session` is a random number, and `seed` one that the peer cannot
+    /// derive from it.
+    pub fn new(session: u32, seed: u64) -> Self {
         Self {
             session,
             streams: SendStreams::new(),
             transmissions: Transmissions::default(),
             given_up: GivenUpList::default(),
             schedule: Schedule::default(),
-            in_flight: InFlight::default(),
+            in_flight: InFlight::new(seed),
             coder: Coder::default(),
             path: PathEstimate::default(),
             feedback_seen: 0,
@@ -267,7 +268,7 @@ impl Sender {
         self.feedback_seen = 0;
         self.transmissions = Transmissions::default();
         self.given_up = GivenUpList::default();
-        self.in_flight = InFlight::default();
+        self.in_flight.restart();
         self.schedule = Schedule::default();
         (self.asking, self.large, self.review_at) = Default::default();
         let (unconfirmed, opens) = self.streams.begin_session();

@@ -260,6 +260,70 @@ fn feedback_that_lies() {
     });
 }
 
+/// The number of feedbacks until the sender finds that its peer lies. `alter` changes the peer's
+/// honest feedback; every fifth data packet is lost.
+fn feedbacks_until_found(
+    seed: u64,
+    mut alter: impl FnMut(&mut Draw, &mut Feedback),
+) -> Option<u64> {
+    let mut draw = Draw::new(seed);
+    let mut now = Instant::now();
+    let [mut sender, mut receiver] =
+        [seed, seed + 1000].map(|seed| Session::new(SessionConfig::default(), seed, now));
+    let stream = sender
+        .open(now, "stream", Qos::new(Delivery::keep_last(1)))
+        .expect("a short name");
+    let mut feedbacks = 0;
+    for _ in 0..2500 {
+        now += Duration::from_millis(1);
+        let _ = sender.send(now, stream, vec![7; 20_000].into());
+        sender.handle_timeout(now);
+        receiver.handle_timeout(now);
+        for packet in drain(&mut sender, now) {
+            if !draw.chance(20) {
+                receiver.on_datagram(now, None, &packet);
+            }
+        }
+        for mut packet in drain(&mut receiver, now) {
+            if let Ok(mut feedback) = Feedback::read(&packet) {
+                feedbacks += 1;
+                alter(&mut draw, &mut feedback);
+                packet.clear();
+                feedback.write(1400, &mut packet);
+            }
+            sender.on_datagram(now, None, &packet);
+            if sender.violation().is_some() {
+                return Some(feedbacks);
+            }
+        }
+        while sender.poll_event().is_some() || receiver.poll_event().is_some() {}
+    }
+    None
+}
+
+/// A report of packets that are in flight or were lost would let a peer draw more than its share of
+/// a path. (RFC 9000, section 21.4.)
+#[test]
+fn a_peer_that_reports_what_it_does_not_have_is_found() {
+    for_each_seed(0..5, |seed| {
+        assert_eq!(
+            feedbacks_until_found(seed, |_, _| {}),
+            None,
+            "an honest peer"
+        );
+        // Lost packets are reported as received.
+        let lost = feedbacks_until_found(seed, |_, feedback| {
+            feedback.packets = feedback.highest_packet;
+        });
+        assert!(lost.is_some_and(|count| count < 500), "{lost:?}");
+        // The highest packet is one that may be in flight.
+        let early = feedbacks_until_found(seed, |draw, feedback| {
+            feedback.highest_packet += draw.below(3);
+        });
+        assert!(early.is_some_and(|count| count < 2000), "{early:?}");
+    });
+}
+
 /// Writes packets by hand.
 struct Flood {
     packet: u32,

@@ -441,8 +441,8 @@ impl Carrier for QuicCarrier {
         }
     }
 
-    fn close(&mut self, now: Instant, session: SessionId) {
-        self.end_session(now, session, DisconnectReason::ClosedHere);
+    fn close(&mut self, now: Instant, session: SessionId, why: DisconnectReason) {
+        self.end_session(now, session, why);
     }
 
     fn forbid(&mut self, now: Instant, peer: PublicKey) {

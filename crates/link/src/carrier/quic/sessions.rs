@@ -17,8 +17,10 @@ const MAX_ATTEMPTS: usize = 3;
 /// The most connections of a session at the accepting end: the one in use, one that retires, and
 /// attempts.
 const MAX_CONNECTIONS: usize = 2 + MAX_ATTEMPTS;
-/// The code of QUIC with which a connection ends when the peer's key is forbidden; otherwise 0.
+/// The codes of QUIC with which a connection ends when the peer's key is forbidden, or the peer
+/// broke the protocol; otherwise 0.
 const FORBIDDEN: u32 = 1;
+const VIOLATION: u32 = 2;
 /// After a change to a new connection, packets in flight on the old one arrive within this time.
 const RETIREMENT: Duration = Duration::from_secs(2);
 
@@ -441,6 +443,7 @@ impl QuicCarrier {
         {
             match why {
                 DisconnectReason::Forbidden => connection.close_with(now, FORBIDDEN),
+                DisconnectReason::Protocol(_) => connection.close_with(now, VIOLATION),
                 _ => connection.close(now),
             }
         }
@@ -468,6 +471,11 @@ fn why_lost(reason: &ConnectionError) -> DisconnectReason {
             if close.error_code == VarInt::from_u32(FORBIDDEN) =>
         {
             DisconnectReason::Refused("the peer does not accept our key any more".into())
+        }
+        ConnectionError::ApplicationClosed(close)
+            if close.error_code == VarInt::from_u32(VIOLATION) =>
+        {
+            DisconnectReason::Protocol("the peer reports a violation by this end".into())
         }
         ConnectionError::ApplicationClosed(_) => DisconnectReason::ClosedByPeer,
         ConnectionError::LocallyClosed => DisconnectReason::ClosedHere,

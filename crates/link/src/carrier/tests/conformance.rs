@@ -87,7 +87,9 @@ fn conforms<C: Carrier>(mut world: World<C>) {
 
     // Both ends report the end of the session.
     let now = world.instant();
-    world.hosts[0].carrier.close(now, session);
+    world.hosts[0]
+        .carrier
+        .close(now, session, DisconnectReason::ClosedHere);
     world.run_until(world.now + SECOND, |world| {
         world
             .first(1, |e| matches!(e, CarrierEvent::Lost { .. }))
