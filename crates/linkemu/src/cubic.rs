@@ -7,7 +7,8 @@ use std::time::Duration;
 
 const C: f64 = 0.4;
 const BETA: f64 = 0.7;
-const TIMEOUT: Duration = Duration::from_secs(1);
+/// RFC 6298: the first timeout, and the least; it doubles with each that passes in vain.
+const FIRST_TIMEOUT: Duration = Duration::from_secs(1);
 /// RFC 6675: a packet is lost when a packet this much later was acknowledged.
 const REORDERING: u64 = 3;
 
@@ -25,6 +26,7 @@ pub struct CubicSender {
     recovered: u64,
     rtt: Option<f64>,
     last_ack: Duration,
+    backoff: u32,
     stopped: bool,
 }
 
@@ -41,6 +43,7 @@ impl Default for CubicSender {
             recovered: 0,
             rtt: None,
             last_ack: Duration::ZERO,
+            backoff: 0,
             stopped: false,
         }
     }
@@ -58,10 +61,11 @@ impl CubicSender {
         if self.stopped {
             return None;
         }
-        if !self.in_flight.is_empty() && now >= self.last_ack + TIMEOUT {
+        if !self.in_flight.is_empty() && now >= self.expires_at() {
             self.in_flight.clear();
             (self.window, self.slow_start, self.epoch) = (1.0, true, None);
             self.last_ack = now;
+            self.backoff += 1;
         }
         if self.in_flight.len() as f64 >= self.window {
             return None;
@@ -76,7 +80,7 @@ impl CubicSender {
 
     /// The latest time at which to call [`CubicSender::next`].
     pub fn timeout(&self) -> Option<Duration> {
-        (!self.in_flight.is_empty()).then_some(self.last_ack + TIMEOUT)
+        (!self.in_flight.is_empty()).then(|| self.expires_at())
     }
 
     /// Processes the acknowledgement of a packet.
@@ -84,7 +88,7 @@ impl CubicSender {
         let Some(sent) = self.in_flight.remove(&number) else {
             return;
         };
-        self.last_ack = now;
+        (self.last_ack, self.backoff) = (now, 0);
         let sample = (now - sent).as_secs_f64();
         let rtt = self.rtt.map_or(sample, |rtt| rtt + (sample - rtt) / 8.0);
         self.rtt = Some(rtt);
@@ -103,6 +107,11 @@ impl CubicSender {
         } else {
             self.grow(now, rtt);
         }
+    }
+
+    fn expires_at(&self) -> Duration {
+        let rtt = Duration::from_secs_f64(2.0 * self.rtt.unwrap_or(0.0));
+        self.last_ack + FIRST_TIMEOUT.max(rtt) * 2_u32.pow(self.backoff.min(6))
     }
 
     fn reduce(&mut self) {

@@ -24,6 +24,7 @@
 //! ```
 
 mod air;
+pub mod bbr;
 mod bursts;
 mod codel;
 mod counters;
@@ -39,6 +40,7 @@ mod scenario_arguments;
 mod schedule;
 mod serialiser;
 mod settings;
+pub mod tcp;
 mod trace;
 mod units;
 
