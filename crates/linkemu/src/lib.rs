@@ -26,6 +26,7 @@
 mod air;
 pub mod bbr;
 mod bursts;
+pub mod capacity;
 mod codel;
 mod counters;
 pub mod cubic;
@@ -33,6 +34,7 @@ mod header;
 mod link_options;
 pub mod network;
 mod policer;
+pub mod population;
 mod queue;
 mod random;
 mod scenario;
