@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use nervure_link::carrier::{self, KeyPair};
 use nervure_linkemu::Ecn;
-use nervure_linkemu::cubic::CubicSender;
 use nervure_linkemu::network::{self, Draw, IPV4_AND_UDP_HEADER_BYTES, Packet};
+use nervure_linkemu::tcp::TcpSender;
 
 use crate::peer::Peer;
 
@@ -49,13 +49,30 @@ pub enum Socket {
     /// A link.
     Link(Box<Peer>),
     /// A TCP flow that always has data to send, to the same socket of another host, from a time on.
-    Cubic {
+    Tcp {
         to: usize,
         from: Duration,
-        sender: Box<CubicSender>,
+        sender: TcpSender,
     },
     /// The receiving end of one.
-    CubicSink,
+    TcpSink(Delays),
+}
+
+/// The one-way delays of the segments of a flow.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Delays {
+    pub sum: Duration,
+    pub segments: u32,
+}
+
+/// The link at a socket of host 0, which connects, or of host 1, which is connected to.
+pub fn link(seed: u64, host: usize, socket: usize, acceptor: usize) -> Socket {
+    let allowed = if host == acceptor {
+        vec![key(0, socket).public()]
+    } else {
+        Vec::new()
+    };
+    Socket::Link(Box::new(Peer::new(seed, host, socket, &allowed)))
 }
 
 /// A host with its sockets.
@@ -64,6 +81,8 @@ pub struct Machine {
     pub sockets: Vec<Socket>,
     /// Bytes that arrived at each socket, whole IP packets.
     pub received_bytes: Vec<u64>,
+    /// Bytes that each socket sent, whole IP packets.
+    pub sent_bytes: Vec<u64>,
     stalls: Option<Stalls>,
     /// Packets that arrived while the processor had other work.
     inbox: VecDeque<Packet>,
@@ -75,12 +94,13 @@ pub struct Machine {
 
 impl Machine {
     pub fn new(number: usize, sockets: Vec<Socket>) -> Self {
-        let received_bytes = vec![0; sockets.len()];
+        let (received_bytes, sent_bytes) = (vec![0; sockets.len()], vec![0; sockets.len()]);
         let (inbox, outbox) = (VecDeque::new(), VecDeque::new());
         Self {
             number,
             sockets,
             received_bytes,
+            sent_bytes,
             stalls: None,
             inbox,
             outbox,
@@ -132,11 +152,13 @@ impl Machine {
                 let from = address(packet.from, usize::from(from_port));
                 peer.handle_packet(now, from, mark(packet.ecn), payload);
             }
-            Socket::Cubic { sender, .. } => sender.on_ack(now, number_of(payload)),
-            Socket::CubicSink => {
+            Socket::Tcp { sender, .. } => sender.on_ack(now, word(payload, 0)),
+            Socket::TcpSink(delays) => {
+                delays.sum += now.saturating_sub(Duration::from_nanos(word(payload, 1)));
+                delays.segments += 1;
                 let mut answer = packet.bytes[2..4].to_vec();
                 answer.extend_from_slice(&packet.bytes[..2]);
-                answer.extend_from_slice(&number_of(payload).to_le_bytes());
+                answer.extend_from_slice(&word(payload, 0).to_le_bytes());
                 answer.resize(ACKNOWLEDGEMENT_BYTES, 0);
                 self.outbox.push_back(Packet {
                     from: self.number,
@@ -151,10 +173,14 @@ impl Machine {
     fn settle_timeout(&mut self, now: Duration) {
         let timeouts = self.sockets.iter_mut().filter_map(|socket| match socket {
             Socket::Link(peer) => peer.next_timeout(now),
-            Socket::Cubic { from, sender, .. } => {
-                sender.timeout().or((now < *from).then_some(*from))
+            Socket::Tcp { from, sender, .. } => {
+                if now < *from {
+                    Some(*from)
+                } else {
+                    sender.timeout()
+                }
             }
-            Socket::CubicSink => None,
+            Socket::TcpSink(_) => None,
         });
         self.timeout = timeouts.min();
     }
@@ -205,19 +231,21 @@ impl network::Endpoint for Machine {
                     let ecn = transmit.ecn.map_or(Ecn::NotCapable, |_| Ecn::Capable);
                     (transmit.destination, ecn, payload)
                 }),
-                Socket::Cubic { to, from, sender } if *from <= now => {
+                Socket::Tcp { to, from, sender } if *from <= now => {
                     sender.next(now).map(|sequence| {
                         let mut segment = sequence.to_le_bytes().to_vec();
+                        segment.extend_from_slice(&(now.as_nanos() as u64).to_le_bytes());
                         segment.resize(SEGMENT_BYTES - PORT_BYTES, 0);
                         (address(*to, number), Ecn::NotCapable, segment)
                     })
                 }
-                Socket::Cubic { .. } | Socket::CubicSink => None,
+                Socket::Tcp { .. } | Socket::TcpSink(_) => None,
             };
             if let Some((destination, ecn, payload)) = sent {
                 let mut bytes = (FIRST_PORT + number as u16).to_be_bytes().to_vec();
                 bytes.extend_from_slice(&destination.port().to_be_bytes());
                 bytes.extend_from_slice(&payload);
+                self.sent_bytes[number] += u64::from(HEADER_BYTES) + bytes.len() as u64;
                 return Some(Packet {
                     from: self.number,
                     to: host_of(destination),
@@ -249,12 +277,11 @@ fn host_of(address: SocketAddr) -> usize {
     usize::from(high) * 250 + usize::from(low) - 1
 }
 
-fn number_of(payload: &[u8]) -> u64 {
-    u64::from_le_bytes(
-        payload[..8]
-            .try_into()
-            .expect("segments and acknowledgements have numbers"),
-    )
+/// A number in a segment or an acknowledgement: the first is the sequence number, the second the time
+/// of sending in nanoseconds.
+fn word(payload: &[u8], index: usize) -> u64 {
+    let bytes = payload[8 * index..][..8].try_into();
+    u64::from_le_bytes(bytes.expect("a slice of eight bytes"))
 }
 
 /// The pauses of a machine whose processor others use, too. The times between are exponential with

@@ -1,23 +1,29 @@
 //! The whole link on a simulated network: endpoints with their QUIC carrier, on a virtual clock. A
-//! failure names its seed, and `NERVURE_SEED=<seed>` runs that one alone. `grid.rs` beside this
-//! file measures with the same machines.
+//! failure names its seed, and `NERVURE_SEED=<seed>` runs that one alone. `grid.rs` and
+//! `population.rs` beside this file measure with the same machines.
 
 mod cells;
+mod ideal;
 mod machine;
 mod peer;
 mod runs;
+#[expect(dead_code, reason = "the population prints more")]
+mod score;
 mod table;
+#[expect(dead_code, reason = "the population prints more")]
+mod trial;
 
 use std::{collections::BTreeSet, time::Duration};
 
 use nervure_link::qos::{Delivery, Qos, TrafficClass};
 use nervure_linkemu::network::{Draw, Network, for_each_seed};
+use nervure_linkemu::population::{self, Channel};
 use nervure_linkemu::{Air, Aqm, Bursts, Duplex, Outage, Queue, Schedule, Settings};
 
 use cells::{Metric, cells};
-use machine::{HEADER_BYTES, Machine, Stalls, key};
+use machine::{HEADER_BYTES, Machine, Stalls, key, link};
 use peer::Load;
-use runs::{Run, link};
+use runs::Run;
 
 fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -530,5 +536,26 @@ fn every_cell_of_the_grid_has_a_name_and_a_target() {
             cell.group,
             cell.name
         );
+    }
+}
+
+/// A few channels of the population, for a short time. The runs check that accounts balance.
+#[test]
+fn no_channel_delivers_more_than_is_possible() {
+    for seed in population::development(12) {
+        let mut channel = Channel::draw(seed);
+        channel.length = Duration::from_secs(3);
+        let score = score::score(&channel, channel.length);
+        assert!(
+            score.trial.begin.is_some(),
+            "not connected: seed {seed}, {channel}"
+        );
+        assert!(
+            score.of_capacity > 0.0 && score.of_capacity <= 1.02,
+            "{} of the possible, seed {seed}, {channel}",
+            score.of_capacity
+        );
+        let value = score.value();
+        assert!(value > 0.0 && value <= 1.0, "score {value}, seed {seed}");
     }
 }

@@ -41,6 +41,8 @@ struct Source {
     load: Load,
     begin: Option<Duration>,
     offered: u64,
+    /// When each sample was accepted.
+    accepted: Vec<Duration>,
     blocked: bool,
 }
 
@@ -123,6 +125,7 @@ impl Peer {
                 load: *load,
                 begin,
                 offered: 0,
+                accepted: Vec::new(),
                 blocked: false,
             });
         }
@@ -164,9 +167,9 @@ impl Peer {
             .all(|source| source.offered == source.load.count)
     }
 
-    /// The number of samples of a source that the link accepted.
-    pub fn offered(&self, source: usize) -> u64 {
-        self.sources[source].offered
+    /// When the link accepted each sample of a source.
+    pub fn accepted(&self, source: usize) -> &[Duration] {
+        &self.sources[source].accepted
     }
 
     pub fn handle_packet(
@@ -210,7 +213,10 @@ impl Peer {
                 };
                 let payload = payload(source.offered, source.load.sample_bytes);
                 match session.send(epoch() + now, source.stream, payload) {
-                    Ok(()) => source.offered += 1,
+                    Ok(()) => {
+                        source.offered += 1;
+                        source.accepted.push(now);
+                    }
                     Err(SendError::Full { .. }) => source.blocked = true,
                     Err(other) => panic!("{other}"),
                 }

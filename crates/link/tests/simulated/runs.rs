@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use nervure_link::qos::Qos;
 use nervure_linkemu::network::Network;
+use nervure_linkemu::tcp::TcpSender;
 use nervure_linkemu::{Air, Duplex, Scenario, Schedule, Settings};
 
 use crate::cells::Metric;
-use crate::machine::{HEADER_BYTES, Machine, Socket, Stalls, key};
+use crate::machine::{Delays, HEADER_BYTES, Machine, Socket, Stalls, key, link};
 use crate::peer::{Load, Peer};
 
 /// The share of a packet of 1500 bytes that the headers of IP, UDP, QUIC and the link leave for a
@@ -129,7 +130,7 @@ impl Run {
             .iter()
             .map(|(_, latency)| latency.as_secs_f64() * 1e3)
             .fold(0.0, f64::max);
-        let accepted = network.endpoint(0).peer(0).offered(0);
+        let accepted = network.endpoint(0).peer(0).accepted(0).len() as u64;
         vec![
             (Metric::FirstAfterOutage, first),
             (Metric::OldestAfterOutage, oldest),
@@ -149,12 +150,12 @@ impl Run {
         );
         let mut network = network(air, seed, self.stalls, |host| {
             let cubic = match host {
-                0 => Socket::Cubic {
+                0 => Socket::Tcp {
                     to: 1,
                     from: cubic_from,
-                    sender: Box::default(),
+                    sender: TcpSender::cubic(),
                 },
-                _ => Socket::CubicSink,
+                _ => Socket::TcpSink(Delays::default()),
             };
             vec![link(seed, host, 0, 1), cubic]
         });
@@ -442,16 +443,6 @@ fn network(
         })
         .collect();
     Network::new(air, machines).with_header_bytes(HEADER_BYTES)
-}
-
-/// The link at a socket of host 0, which connects, or of host 1, which is connected to.
-pub fn link(seed: u64, host: usize, socket: usize, acceptor: usize) -> Socket {
-    let allowed = if host == acceptor {
-        vec![key(0, socket).public()]
-    } else {
-        Vec::new()
-    };
-    Socket::Link(Box::new(Peer::new(seed, host, socket, &allowed)))
 }
 
 /// (arrival, latency) of each sample of the first stream between two hosts. A sample is as old as
