@@ -310,7 +310,7 @@ impl Session {
     /// Whether a sample of more than one shard was sent or is arriving: its repair needs
     /// [the tables](crate::coding::make_tables) of the erasure code.
     pub fn uses_coding(&self) -> bool {
-        self.sender.uses_coding() || self.receiver.uses_coding()
+        self.sender.uses_coding || self.receiver.uses_coding()
     }
 
     /// The state and counters of the session.

@@ -62,7 +62,9 @@ pub struct Sender {
     large: BTreeSet<u32>,
     /// When to look for unused credit.
     review_at: Option<Instant>,
-    uses_coding: bool,
+    /// Whether a sample of more than one shard was admitted: its repair needs the tables of the
+    /// erasure code.
+    pub(crate) uses_coding: bool,
     bytes_copied: u64,
 }
 
@@ -335,12 +337,6 @@ impl Sender {
     /// Bytes of samples and repair shards copied.
     pub fn bytes_copied(&self) -> u64 {
         self.bytes_copied
-    }
-
-    /// Whether a sample of more than one shard was admitted: its repair needs the tables of the
-    /// erasure code.
-    pub(crate) fn uses_coding(&self) -> bool {
-        self.uses_coding
     }
 
     /// The number of the newest feedback, 0: none.
