@@ -272,9 +272,12 @@ impl BbrSender {
         (self.pacing_gain, self.window_gain) = (CYCLE_GAINS[self.cycle], WINDOW_GAIN);
     }
 
-    /// Three rounds in which the rate grew by less than a quarter: the pipe is full.
+    /// Three rounds in which the rate grew by less than a quarter: the pipe is full. The draft counts
+    /// rounds that conserve packets, too; then a few losses from the first windows end the startup
+    /// at a hundredth of a long fat path, and a competitor is none.
     fn check_full_pipe(&mut self) {
-        if self.is_pipe_full() {
+        let conserves = self.recovery.is_some_and(|recovery| recovery.conserves);
+        if self.is_pipe_full() || conserves {
             return;
         }
         if self.bandwidth() >= 1.25 * self.full_bandwidth {
