@@ -61,12 +61,7 @@ impl CubicSender {
         if self.stopped {
             return None;
         }
-        if !self.in_flight.is_empty() && now >= self.expires_at() {
-            self.in_flight.clear();
-            (self.window, self.slow_start, self.epoch) = (1.0, true, None);
-            self.last_ack = now;
-            self.backoff += 1;
-        }
+        self.expire(now);
         if self.in_flight.len() as f64 >= self.window {
             return None;
         }
@@ -76,6 +71,26 @@ impl CubicSender {
         self.in_flight.insert(self.next, now);
         self.next += 1;
         Some(self.next - 1)
+    }
+
+    /// Gives up all packets in flight if the timeout has passed.
+    pub(crate) fn expire(&mut self, now: Duration) {
+        if !self.in_flight.is_empty() && now >= self.expires_at() {
+            self.in_flight.clear();
+            (self.window, self.slow_start, self.epoch) = (1.0, true, None);
+            self.last_ack = now;
+            self.backoff += 1;
+        }
+    }
+
+    /// Packets in flight.
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.in_flight.len() as u64
+    }
+
+    /// Packets sent.
+    pub(crate) fn sent(&self) -> u64 {
+        self.next
     }
 
     /// The latest time at which to call [`CubicSender::next`].

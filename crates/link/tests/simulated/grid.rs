@@ -3,6 +3,10 @@
 //! `cargo run --release -p nervure-link --example grid -- --help` lists the options.
 
 mod cells;
+#[expect(
+    dead_code,
+    reason = "only flows of the population have delays of their own"
+)]
 mod machine;
 mod peer;
 mod runs;

@@ -1,7 +1,7 @@
 //! A host of the simulated network: sockets with links or TCP flows behind them, and applications
 //! that send and check.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -65,10 +65,10 @@ pub struct Delays {
     pub segments: u32,
 }
 
-/// The link at a socket of host 0, which connects, or of host 1, which is connected to.
+/// The link at a socket. That of host `acceptor` is connected to by that of the other host.
 pub fn link(seed: u64, host: usize, socket: usize, acceptor: usize) -> Socket {
     let allowed = if host == acceptor {
-        vec![key(0, socket).public()]
+        vec![key(1 - acceptor, socket).public()]
     } else {
         Vec::new()
     };
@@ -84,6 +84,11 @@ pub struct Machine {
     /// Bytes that each socket sent, whole IP packets.
     pub sent_bytes: Vec<u64>,
     stalls: Option<Stalls>,
+    /// The delay of each socket beyond that of the network, when it receives.
+    extra_delays: Vec<Duration>,
+    /// Packets that are still so delayed, by the time of their arrival and their number.
+    delayed: BTreeMap<(Duration, u64), Packet>,
+    delayed_count: u64,
     /// Packets that arrived while the processor had other work.
     inbox: VecDeque<Packet>,
     outbox: VecDeque<Packet>,
@@ -95,6 +100,7 @@ pub struct Machine {
 impl Machine {
     pub fn new(number: usize, sockets: Vec<Socket>) -> Self {
         let (received_bytes, sent_bytes) = (vec![0; sockets.len()], vec![0; sockets.len()]);
+        let extra_delays = vec![Duration::ZERO; sockets.len()];
         let (inbox, outbox) = (VecDeque::new(), VecDeque::new());
         Self {
             number,
@@ -102,6 +108,9 @@ impl Machine {
             received_bytes,
             sent_bytes,
             stalls: None,
+            extra_delays,
+            delayed: BTreeMap::new(),
+            delayed_count: 0,
             inbox,
             outbox,
             timeout: None,
@@ -112,6 +121,12 @@ impl Machine {
     /// Lets the machine pause now and then, as if its scheduler had other work.
     pub fn with_stalls(mut self, stalls: Option<Stalls>) -> Self {
         self.stalls = stalls;
+        self
+    }
+
+    /// Delays what the sockets receive.
+    pub fn with_delays(mut self, extra_delays: Vec<Duration>) -> Self {
+        self.extra_delays = extra_delays;
         self
     }
 
@@ -133,6 +148,18 @@ impl Machine {
 
     fn asleep_until(&mut self, now: Duration) -> Option<Duration> {
         self.stalls.as_mut()?.asleep_until(now)
+    }
+
+    fn delay(&mut self, now: Duration, packet: Packet) {
+        let port = u16::from_be_bytes([packet.bytes[2], packet.bytes[3]]) - FIRST_PORT;
+        match self.extra_delays.get(usize::from(port)) {
+            Some(delay) if !delay.is_zero() => {
+                self.delayed_count += 1;
+                let key = (now + *delay, self.delayed_count);
+                self.delayed.insert(key, packet);
+            }
+            _ => self.take(now, packet),
+        }
     }
 
     fn take(&mut self, now: Duration, packet: Packet) {
@@ -182,7 +209,8 @@ impl Machine {
             }
             Socket::TcpSink(_) => None,
         });
-        self.timeout = timeouts.min();
+        let delayed = self.delayed.keys().next().map(|(at, _)| *at);
+        self.timeout = timeouts.chain(delayed).min();
     }
 }
 
@@ -191,7 +219,7 @@ impl network::Endpoint for Machine {
         self.woken = true;
         match self.asleep_until(now) {
             Some(_) => self.inbox.push_back(packet),
-            None => self.take(now, packet),
+            None => self.delay(now, packet),
         }
     }
 
@@ -201,6 +229,12 @@ impl network::Endpoint for Machine {
             return;
         }
         while let Some(packet) = self.inbox.pop_front() {
+            self.delay(now, packet);
+        }
+        while let Some(entry) = self.delayed.first_entry()
+            && entry.key().0 <= now
+        {
+            let packet = entry.remove();
             self.take(now, packet);
         }
         for socket in &mut self.sockets {

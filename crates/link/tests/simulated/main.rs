@@ -78,6 +78,7 @@ fn loads(draw: &mut Draw) -> Vec<Load> {
             period: millis(1 + draw.below(40)),
             count: (300_000 / (sample_bytes as u64 + 1000)).clamp(3, 40),
             start: (draw.below(2) == 0).then(|| millis(draw.below(500))),
+            pause: None,
         }
     };
     (0..1 + draw.below(3)).map(|_| load(draw)).collect()
@@ -210,6 +211,7 @@ fn restarted_processes_are_found_and_get_the_rest() {
             period: millis(1 + draw.below(10)),
             count: 60,
             start: (draw.below(2) == 0).then_some(Duration::ZERO),
+            pause: None,
         };
         let machine = |seed: u64, host: usize| Machine::new(host, vec![link(seed, host, 0, 1)]);
         let mut network = Network::new(

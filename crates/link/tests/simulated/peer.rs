@@ -33,6 +33,8 @@ pub struct Load {
     /// The schedule begins at this time, or later, if no peer is connected by then. `None`: with
     /// the first attempt to connect.
     pub start: Option<Duration>,
+    /// From when to when no sample is due.
+    pub pause: Option<(Duration, Duration)>,
 }
 
 struct Source {
@@ -311,7 +313,9 @@ impl Source {
         let begin = self
             .begin
             .filter(|_| !self.blocked && self.offered < self.load.count)?;
-        Some(begin + self.load.period.mul_f64(self.offered as f64))
+        let due = begin + self.load.period.mul_f64(self.offered as f64);
+        let paused = self.load.pause.filter(|(from, _)| due >= *from);
+        Some(due + paused.map_or(Duration::ZERO, |(from, to)| to - from))
     }
 }
 

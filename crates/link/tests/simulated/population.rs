@@ -7,6 +7,7 @@ mod ideal;
 mod machine;
 #[expect(dead_code, reason = "the tests close streams and replace peers")]
 mod peer;
+mod rfc;
 mod score;
 mod trial;
 
@@ -18,21 +19,21 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use nervure_linkemu::population::{self, Channel};
+use nervure_linkemu::population::{self, Channel, Flow, FlowKind};
 use score::{Factor, Score, percentile, score};
 
 const HELP: &str = "usage: population [--seeds development:200] [--jobs 2] [--worst 15] [--json]
        population --seed N [-v]
+       population --rfc [--only TEXT] [-v]
 
 Runs the channels of these seeds with the whole link, scores each, and prints the mean and low percentiles of each
 factor, then the worst channels. `--seeds` is development:COUNT, report:COUNT (for the report only: nothing is tuned on
 them) or FROM..TO. --json prints one object for each channel in place of the tables. --seed runs one channel;
--v prints what the rate law did in each second. Exit code 1: a run panicked.";
-
-const WHOLE_RUN: Duration = Duration::from_secs(3600);
+-v prints what the rate law did in each second.
+--rfc runs the test cases of RFC 8867 and RFC 8869 instead, and prints the rates of the flows in the last quarter, too. Exit code 1: a run panicked.";
 
 struct Arguments {
-    seeds: Vec<u64>,
+    channels: Vec<Channel>,
     one: bool,
     verbose: bool,
     json: bool,
@@ -48,49 +49,50 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     }
     let arguments = parse(&words).map_err(|error| format!("{error}\n\n{HELP}"))?;
     let results = measure(&arguments);
-    let panicked: Vec<_> = results.iter().filter(|(_, row)| row.is_none()).collect();
-    let rows: BTreeMap<u64, &Row> = results
-        .iter()
-        .filter_map(|(seed, row)| Some((*seed, row.as_ref()?)))
-        .collect();
+    let rows: Vec<&Row> = results.iter().flatten().collect();
     if arguments.json {
-        rows.values().for_each(|row| println!("{}", row.json()));
+        rows.iter().for_each(|row| println!("{}", row.json()));
     } else if arguments.one {
-        rows.values().for_each(|row| print!("{}", row.text()));
+        rows.iter().for_each(|row| print!("{}", row.text()));
     } else {
         print!("{}", table(&rows, arguments.worst));
     }
-    for (seed, _) in &panicked {
-        eprintln!("seed {seed} panicked: {}", Channel::draw(**seed));
-    }
-    Ok(if panicked.is_empty() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
+    let panicked = arguments.channels.iter().zip(&results);
+    let panicked = panicked.filter(|(_, row)| row.is_none());
+    panicked
+        .clone()
+        .for_each(|(channel, _)| eprintln!("seed {} panicked: {channel}", channel.seed));
+    Ok(match panicked.count() {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
     })
 }
 
 fn parse(words: &[String]) -> Result<Arguments, String> {
     let mut arguments = Arguments {
-        seeds: population::development(200).collect(),
+        channels: Vec::new(),
         one: false,
         verbose: false,
         json: false,
         jobs: 2,
         worst: 15,
     };
+    let mut seeds: Vec<u64> = population::development(200).collect();
+    let (mut rfc, mut only) = (false, String::new());
     let mut words = words.iter();
     while let Some(word) = words.next() {
         match word.as_str() {
             "-v" => arguments.verbose = true,
             "--json" => arguments.json = true,
-            "--seeds" | "--seed" | "--jobs" | "--worst" => {
+            "--rfc" => rfc = true,
+            "--seeds" | "--seed" | "--jobs" | "--worst" | "--only" => {
                 let value = words
                     .next()
                     .ok_or_else(|| format!("{word}: expected a value"))?;
                 match word.as_str() {
-                    "--seeds" => arguments.seeds = seeds(value)?,
-                    "--seed" => (arguments.seeds, arguments.one) = (vec![number(value)?], true),
+                    "--seeds" => seeds = named_seeds(value)?,
+                    "--only" => only.clone_from(value),
+                    "--seed" => (seeds, arguments.one) = (vec![number(value)?], true),
                     "--jobs" => arguments.jobs = number(value)?.max(1) as usize,
                     _ => arguments.worst = number(value)? as usize,
                 }
@@ -98,6 +100,14 @@ fn parse(words: &[String]) -> Result<Arguments, String> {
             _ => return Err(format!("unknown option `{word}`")),
         }
     }
+    arguments.channels = match rfc {
+        true => rfc::cases(),
+        false => seeds.into_iter().map(Channel::draw).collect(),
+    };
+    arguments.one |= rfc;
+    arguments
+        .channels
+        .retain(|channel| channel.to_string().contains(&only));
     Ok(arguments)
 }
 
@@ -106,7 +116,7 @@ fn number(text: &str) -> Result<u64, String> {
         .map_err(|_| format!("expected a number, got `{text}`"))
 }
 
-fn seeds(text: &str) -> Result<Vec<u64>, String> {
+fn named_seeds(text: &str) -> Result<Vec<u64>, String> {
     if let Some((from, to)) = text.split_once("..") {
         return Ok((number(from)?..number(to)?).collect());
     }
@@ -119,27 +129,29 @@ fn seeds(text: &str) -> Result<Vec<u64>, String> {
     }
 }
 
-/// Runs the channels; `None` for one that panicked.
-fn measure(arguments: &Arguments) -> BTreeMap<u64, Option<Row>> {
+/// Runs the channels, in order; `None` for one that panicked.
+fn measure(arguments: &Arguments) -> Vec<Option<Row>> {
     let next = AtomicUsize::new(0);
     let rows = Mutex::new(BTreeMap::new());
-    let interval = if arguments.verbose {
-        Duration::from_secs(1)
-    } else {
-        WHOLE_RUN
+    let interval = |channel: &Channel| match arguments.verbose {
+        true => Duration::from_secs(1),
+        false => channel.length / 4,
     };
     let work = || {
-        while let Some(seed) = arguments.seeds.get(next.fetch_add(1, Ordering::Relaxed)) {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(channel) = arguments.channels.get(number) else {
+                break;
+            };
             let row = catch_unwind(AssertUnwindSafe(|| {
-                let channel = Channel::draw(*seed);
-                let score = score(&channel, interval);
+                let score = score(channel, interval(channel));
                 if arguments.verbose {
-                    print!("{}", trace(&channel, &score));
+                    print!("{}", trace(channel, &score));
                 }
-                Row::new(channel, &score)
+                Row::new(channel.clone(), &score)
             }));
             let mut rows = rows.lock().expect("no thread panics with the lock");
-            rows.insert(*seed, row.ok());
+            rows.insert(number, row.ok());
         }
     };
     std::thread::scope(|scope| {
@@ -147,7 +159,8 @@ fn measure(arguments: &Arguments) -> BTreeMap<u64, Option<Row>> {
             scope.spawn(work);
         }
     });
-    rows.into_inner().expect("all threads have ended")
+    let rows = rows.into_inner().expect("all threads have ended");
+    rows.into_values().collect()
 }
 
 /// What is printed of a channel.
@@ -166,7 +179,7 @@ impl Row {
             "delivered {:.3} of the possible ({:.3} of the capacity), p50 {p50:.1} ms (ideal {ideal_p50:.1}), p95 {p95:.1} ms \
              (ideal {ideal_p95:.1}), {:.2} bytes sent for each delivered",
             score.delivered, score.of_capacity, score.bytes
-        );
+        ) + &shares(&channel, score);
         let finite = |value: f64| {
             if value.is_finite() {
                 format!("{value:.4}")
@@ -226,7 +239,54 @@ impl Row {
     }
 }
 
-fn table(rows: &BTreeMap<u64, &Row>, worst: usize) -> String {
+/// The payload rates of the load and the flows in the last quarter of the run, and how fair they are
+/// among the flows of the link's own kind that send the same way.
+fn shares(channel: &Channel, score: &Score) -> String {
+    let own = |flow: &&Flow| matches!(flow.kind, FlowKind::Own(_)) && !flow.is_reverse;
+    let Some(last) = score
+        .trial
+        .snapshots
+        .last()
+        .filter(|_| !channel.flows.is_empty())
+    else {
+        return String::new();
+    };
+    let from = last.at.saturating_sub(channel.length / 4);
+    let before = score
+        .trial
+        .snapshots
+        .iter()
+        .rfind(|snapshot| snapshot.at <= from);
+    let Some(before) = before else {
+        return String::new();
+    };
+    let seconds = (last.at - before.at).as_secs_f64();
+    let rate = |socket: usize| {
+        8e-6 * (last.payload_bytes[socket] - before.payload_bytes[socket]) as f64 / seconds
+    };
+    let rates: Vec<_> = (0..=channel.flows.len())
+        .map(|n| format!("{:.2}", rate(n)))
+        .collect();
+    let mut text = format!("\n    at the end {} Mbit/s", rates.join(", "));
+    if channel.flows.iter().any(|flow| own(&flow)) {
+        let flows = channel
+            .flows
+            .iter()
+            .enumerate()
+            .filter(|(_, flow)| own(flow));
+        let rates = std::iter::once(0)
+            .chain(flows.map(|(number, _)| number + 1))
+            .map(rate);
+        let (count, sum, squares) = rates.fold((0.0, 0.0, 0.0), |(count, sum, squares), rate| {
+            (count + 1.0, sum + rate, squares + rate * rate)
+        });
+        // Jain, Chiu, Hawe, DEC-TR-301, 1984.
+        text.push_str(&format!(", Jain {:.2}", sum * sum / (count * squares)));
+    }
+    text
+}
+
+fn table(rows: &[&Row], worst: usize) -> String {
     let mut text = "| factor | channels | mean | 5th percentile | 25th percentile |\n".to_owned();
     text.push_str("| :--- | ---: | ---: | ---: | ---: |\n");
     let mut line = |name: &str, mut values: Vec<f64>| {
@@ -240,12 +300,12 @@ fn table(rows: &BTreeMap<u64, &Row>, worst: usize) -> String {
     };
     for factor in Factor::ALL {
         let values = rows
-            .values()
+            .iter()
             .filter_map(|row| row.factors.get(&factor).copied());
         line(factor.name(), values.collect());
     }
-    line("**score**", rows.values().map(|row| row.value).collect());
-    let mut order: Vec<&&Row> = rows.values().collect();
+    line("**score**", rows.iter().map(|row| row.value).collect());
+    let mut order = rows.to_vec();
     order.sort_by(|a, b| a.value.total_cmp(&b.value));
     text.push('\n');
     order

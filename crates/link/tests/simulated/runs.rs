@@ -49,6 +49,7 @@ impl Run {
             period: Duration::from_secs_f64(1.0 / self.rate_hz),
             count: self.samples,
             start: Some(START),
+            pause: None,
         }
     }
 
@@ -401,6 +402,7 @@ pub fn measure_first_sample(seed: u64, settings: Settings, connections: u64) -> 
         period: Duration::from_secs(1),
         count: 1,
         start: None,
+        pause: None,
     };
     let mut times: Vec<f64> = (0..connections)
         .map(|number| {

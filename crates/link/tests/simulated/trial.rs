@@ -27,6 +27,7 @@ pub enum Sender {
 pub enum Tcp {
     Cubic,
     Bbr,
+    Transfers,
 }
 
 impl Tcp {
@@ -34,6 +35,7 @@ impl Tcp {
         match kind {
             FlowKind::Cubic => Some(Self::Cubic),
             FlowKind::Bbr => Some(Self::Bbr),
+            FlowKind::Transfers => Some(Self::Transfers),
             FlowKind::Own(_) => None,
         }
     }
@@ -42,6 +44,7 @@ impl Tcp {
         match self {
             Self::Cubic => TcpSender::cubic(),
             Self::Bbr => TcpSender::bbr(seed),
+            Self::Transfers => TcpSender::transfers(seed),
         }
     }
 }
@@ -87,7 +90,11 @@ pub fn run(channel: &Channel, sender: Sender, interval: Duration) -> Trial {
     let mut own = own_flows(channel);
     let mut now = Duration::ZERO;
     if sender == Sender::Link {
-        connect(&mut network, 0, now, channel.load, channel.length);
+        let load = peer_load(channel.load, now, channel.length);
+        network
+            .endpoint_mut(0)
+            .peer_mut(0)
+            .connect(now, 1, 0, &[load]);
     }
     let mut begin = None;
     while begin.is_none() {
@@ -132,6 +139,8 @@ fn network(channel: &Channel, sender: Sender) -> Network<Machine> {
     let socket = |host: usize, socket: usize| {
         let (tcp, is_reverse, from) = match (socket.checked_sub(1), sender) {
             (None, Sender::Link) => (None, false, Duration::ZERO),
+            // In place of the link a flow always has data to send.
+            (None, Sender::Tcp(Tcp::Transfers)) => (Some(Tcp::Cubic), false, Duration::ZERO),
             (None, Sender::Tcp(tcp)) => (Some(tcp), false, Duration::ZERO),
             (Some(flow), _) => {
                 let flow = &channel.flows[flow];
@@ -139,7 +148,7 @@ fn network(channel: &Channel, sender: Sender) -> Network<Machine> {
             }
         };
         match tcp {
-            None => link(channel.seed, host, socket, 1),
+            None => link(channel.seed, host, socket, usize::from(!is_reverse)),
             Some(tcp) if (host == 0) != is_reverse => Socket::Tcp {
                 to: 1 - host,
                 from,
@@ -149,7 +158,14 @@ fn network(channel: &Channel, sender: Sender) -> Network<Machine> {
         }
     };
     let sockets = channel.flows.len() + 1;
-    let machine = |host| Machine::new(host, (0..sockets).map(|n| socket(host, n)).collect());
+    let extra_delays = channel.flows.iter().map(|flow| flow.extra_delay);
+    let extra_delays: Vec<_> = std::iter::once(Duration::ZERO)
+        .chain(extra_delays)
+        .collect();
+    let machine = |host| {
+        let sockets = (0..sockets).map(|number| socket(host, number)).collect();
+        Machine::new(host, sockets).with_delays(extra_delays.clone())
+    };
     Network::new(air, [0, 1].map(machine))
         .with_header_bytes(HEADER_BYTES)
         .with_flows(flow)
@@ -164,15 +180,13 @@ fn flow(packet: &Packet) -> u64 {
 }
 
 /// The sockets of the flows with the link's own protocol that are to begin, and when.
-fn own_flows(channel: &Channel) -> Vec<(Duration, usize, Load)> {
+fn own_flows(channel: &Channel) -> Vec<(Duration, usize)> {
     let flows = channel.flows.iter().enumerate();
-    let mut own: Vec<_> = flows
-        .filter_map(|(number, flow)| match flow.kind {
-            FlowKind::Own(load) => Some((flow.starts, number + 1, load)),
-            _ => None,
-        })
+    let own = flows.filter(|(_, flow)| matches!(flow.kind, FlowKind::Own(_)));
+    let mut own: Vec<_> = own
+        .map(|(number, flow)| (flow.starts, number + 1))
         .collect();
-    own.sort_by_key(|(starts, socket, _)| (*starts, *socket));
+    own.sort_unstable();
     own
 }
 
@@ -180,52 +194,55 @@ fn own_flows(channel: &Channel) -> Vec<(Duration, usize, Load)> {
 fn run_to(
     network: &mut Network<Machine>,
     to: Duration,
-    own: &mut Vec<(Duration, usize, Load)>,
+    own: &mut Vec<(Duration, usize)>,
     channel: &Channel,
 ) {
-    while let Some((starts, socket, load)) = own.first().copied().filter(|own| own.0 <= to) {
+    while let Some((starts, socket)) = own.first().copied().filter(|own| own.0 <= to) {
         own.remove(0);
         network.run_to(starts);
-        let now = network.now();
-        connect(network, socket, now, load, PATIENCE + channel.length);
+        let flow = &channel.flows[socket - 1];
+        if let FlowKind::Own(load) = flow.kind {
+            let now = network.now();
+            let mut load = peer_load(load, now, PATIENCE + channel.length);
+            load.pause = flow.pause;
+            let (host, to) = if flow.is_reverse { (1, 0) } else { (0, 1) };
+            let peer = network.endpoint_mut(host).peer_mut(socket);
+            peer.connect(now, to, socket, &[load]);
+        }
     }
     network.run_to(to);
 }
 
-fn connect(
-    network: &mut Network<Machine>,
-    socket: usize,
-    now: Duration,
-    load: Load,
-    length: Duration,
-) {
+fn peer_load(load: Load, now: Duration, length: Duration) -> peer::Load {
     let delivery = match load.history {
         History::KeepLast(depth) => Delivery::keep_last(depth),
         History::KeepAll(depth) => Delivery::keep_all(depth),
     };
-    let load = peer::Load {
+    peer::Load {
         qos: Qos::new(delivery),
         sample_bytes: load.sample_bytes,
         period: Duration::from_secs_f64(1.0 / load.rate_hz),
         count: (load.rate_hz * length.as_secs_f64()).ceil() as u64,
         start: Some(START.max(now)),
-    };
-    let peer = network.endpoint_mut(0).peer_mut(socket);
-    peer.connect(now, 1, socket, &[load]);
+        pause: None,
+    }
 }
 
-fn arrived(network: &Network<Machine>, socket: usize) -> Option<&Arrived> {
-    let stream = (key(0, socket).public(), "stream 0".to_owned());
-    network.endpoint(1).peer(socket).arrived.get(&stream)
+fn arrived(network: &Network<Machine>, to: usize, socket: usize) -> Option<&Arrived> {
+    let stream = (key(1 - to, socket).public(), "stream 0".to_owned());
+    network.endpoint(to).peer(socket).arrived.get(&stream)
 }
 
 fn snapshot(network: &Network<Machine>, sender: Sender, channel: &Channel) -> Snapshot {
     let ends = [0, 1].map(|host| network.endpoint(host));
-    let is_reverse = |socket: usize| socket > 0 && channel.flows[socket - 1].is_reverse;
-    let of = |socket: usize| ends[usize::from(!is_reverse(socket))].received_bytes[socket];
+    let to = |socket: usize| match socket.checked_sub(1) {
+        Some(flow) if channel.flows[flow].is_reverse => 0,
+        _ => 1,
+    };
+    let of = |socket: usize| ends[to(socket)].received_bytes[socket];
     let sockets = 0..=channel.flows.len();
     let payload = |socket: usize| match &ends[1].sockets[socket] {
-        Socket::Link(_) => arrived(network, socket).map_or(0, |arrived| arrived.bytes),
+        Socket::Link(_) => arrived(network, to(socket), socket).map_or(0, |arrived| arrived.bytes),
         _ => of(socket),
     };
     let counters = network.air().counters(0);
@@ -262,7 +279,7 @@ fn finish(
         segment_delay: Duration::ZERO,
     };
     if sender == Sender::Link {
-        let arrived = arrived(network, 0).map(|arrived| arrived.samples.clone());
+        let arrived = arrived(network, 1, 0).map(|arrived| arrived.samples.clone());
         trial.arrived = arrived.unwrap_or_default();
         trial.accepted = network.endpoint(0).peer(0).accepted(0).to_vec();
     } else if let Socket::TcpSink(delays) = &network.endpoint(1).sockets[0] {
@@ -298,7 +315,7 @@ fn check(network: &Network<Machine>, sender: Sender) {
     let status = from.session(1, 0).status();
     assert!(status.sent.is_balanced(), "{:?}", status.sent);
     assert_eq!(status.invalid_feedback, 0, "{status:?}");
-    let taken = arrived(network, 0).map_or(0, |arrived| arrived.samples.len() as u64);
+    let taken = arrived(network, 1, 0).map_or(0, |arrived| arrived.samples.len() as u64);
     assert!(
         taken <= from.accepted(0).len() as u64,
         "{taken} samples arrived"

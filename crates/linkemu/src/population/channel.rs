@@ -42,6 +42,23 @@ pub struct Flow {
     pub is_reverse: bool,
     /// When it begins.
     pub starts: Duration,
+    /// Its delay beyond that of the channel, in each direction.
+    pub extra_delay: Duration,
+    /// From when to when it has nothing to send, if it is of the protocol under test.
+    pub pause: Option<(Duration, Duration)>,
+}
+
+impl Flow {
+    /// A flow from host 0 to host 1 from the beginning on.
+    pub fn new(kind: FlowKind) -> Self {
+        Self {
+            kind,
+            is_reverse: false,
+            starts: Duration::ZERO,
+            extra_delay: Duration::ZERO,
+            pause: None,
+        }
+    }
 }
 
 /// The protocol of a flow.
@@ -51,6 +68,8 @@ pub enum FlowKind {
     Cubic,
     /// TCP with BBR, which always has data to send.
     Bbr,
+    /// Transfers by TCP with Cubic, with pauses between them.
+    Transfers,
     /// The protocol under test, with this load.
     Own(Load),
 }

@@ -381,9 +381,8 @@ impl Draws {
                 let later = START + length.mul_f64(0.1 + 0.4 * of.share());
                 let starts = if of.chance(50) { Duration::ZERO } else { later };
                 flows.push(Flow {
-                    kind,
-                    is_reverse: false,
                     starts,
+                    ..Flow::new(kind)
                 });
             }
         }
@@ -395,9 +394,8 @@ impl Draws {
                     FlowKind::Bbr
                 };
                 flows.push(Flow {
-                    kind,
                     is_reverse: true,
-                    starts: Duration::ZERO,
+                    ..Flow::new(kind)
                 });
             }
         }
@@ -406,6 +404,7 @@ impl Draws {
             let _ = match flow.kind {
                 FlowKind::Cubic => write!(self.text, ", Cubic{back}"),
                 FlowKind::Bbr => write!(self.text, ", BBR{back}"),
+                FlowKind::Transfers => write!(self.text, ", transfers{back}"),
                 FlowKind::Own(load) => {
                     let share = load.bits_per_second() / capacity;
                     write!(self.text, ", own flow of {share:.1}x")
