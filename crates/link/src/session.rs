@@ -499,7 +499,9 @@ impl Session {
             }
         }
         self.update_path(now);
-        if !believed || self.sender.on_feedback(now, &feedback).is_err() {
+        if believed {
+            self.sender.on_feedback(now, &feedback);
+        } else {
             self.invalid_feedback += 1;
         }
     }

@@ -57,12 +57,8 @@ impl Sender {
         Ok(())
     }
 
-    /// Processes a feedback of this session.
-    ///
-    /// # Errors
-    /// When the feedback cannot be true. Then none of it is used.
-    pub fn on_feedback(&mut self, now: Instant, feedback: &Feedback) -> Result<(), FeedbackError> {
-        self.check_feedback(feedback)?;
+    /// Processes a feedback of this session that [can be true](Self::check_feedback).
+    pub fn on_feedback(&mut self, now: Instant, feedback: &Feedback) {
         self.feedback_seen = self.feedback_seen.max(feedback.number);
         if !feedback.closed.is_empty() {
             self.given_up.note_news();
@@ -84,7 +80,6 @@ impl Sender {
             self.on_closed(now, range);
         }
         self.resolve(now, reported);
-        Ok(())
     }
 
     /// Takes symbols out of flight: they have arrived, as progress reports show, or are lost.
