@@ -505,6 +505,31 @@ mod tests {
     }
 
     impl Pair {
+        const KEYS: [PublicKey; 2] = [PublicKey([1; 32]), PublicKey([2; 32])];
+
+        /// The first connects to the second.
+        fn connecting() -> Self {
+            let now = Instant::now();
+            let end = |number: usize| {
+                let carrier = PlainCarrier::new(Self::KEYS[number]);
+                (
+                    address(number as u8),
+                    Endpoint::new(carrier, SessionConfig::default(), number as u64),
+                )
+            };
+            let mut ends = [end(0), end(1)];
+            ends[0]
+                .1
+                .connect(now, address(1), Self::KEYS[1])
+                .expect("the address is good");
+            Self {
+                now,
+                ends,
+                under_way: VecDeque::new(),
+                received: 0,
+            }
+        }
+
         fn step(&mut self) {
             self.now += Duration::from_millis(1);
             while self
@@ -550,26 +575,8 @@ mod tests {
 
     #[test]
     fn a_forbidden_peer_is_gone_at_once_and_stays_away() {
-        let now = Instant::now();
-        let keys = [PublicKey([1; 32]), PublicKey([2; 32])];
-        let end = |number: usize| {
-            let carrier = PlainCarrier::new(keys[number]);
-            (
-                address(number as u8),
-                Endpoint::new(carrier, SessionConfig::default(), number as u64),
-            )
-        };
-        let mut pair = Pair {
-            now,
-            ends: [end(0), end(1)],
-            under_way: VecDeque::new(),
-            received: 0,
-        };
-        let to = address(1);
-        pair.ends[0]
-            .1
-            .connect(now, to, keys[1])
-            .expect("the address is good");
+        let mut pair = Pair::connecting();
+        let keys = Pair::KEYS;
         (0..100).for_each(|_| pair.step());
         assert!(pair.ends[1].1.session(&keys[0]).is_some());
 
@@ -592,25 +599,8 @@ mod tests {
 
     #[test]
     fn a_peer_that_reports_packets_that_were_not_sent_is_disconnected() {
-        let now = Instant::now();
-        let keys = [PublicKey([1; 32]), PublicKey([2; 32])];
-        let end = |number: usize| {
-            let carrier = PlainCarrier::new(keys[number]);
-            (
-                address(number as u8),
-                Endpoint::new(carrier, SessionConfig::default(), number as u64),
-            )
-        };
-        let mut pair = Pair {
-            now,
-            ends: [end(0), end(1)],
-            under_way: VecDeque::new(),
-            received: 0,
-        };
-        pair.ends[0]
-            .1
-            .connect(now, address(1), keys[1])
-            .expect("the address is good");
+        let mut pair = Pair::connecting();
+        let keys = Pair::KEYS;
         const CARRIER_BYTES: usize = 9;
         for _ in 0..200 {
             pair.step();
@@ -640,25 +630,8 @@ mod tests {
 
     #[test]
     fn a_peer_that_moved_goes_on_where_it_is() {
-        let now = Instant::now();
-        let keys = [PublicKey([1; 32]), PublicKey([2; 32])];
-        let end = |number: usize| {
-            let carrier = PlainCarrier::new(keys[number]);
-            (
-                address(number as u8),
-                Endpoint::new(carrier, SessionConfig::default(), number as u64),
-            )
-        };
-        let mut pair = Pair {
-            now,
-            ends: [end(0), end(1)],
-            under_way: VecDeque::new(),
-            received: 0,
-        };
-        pair.ends[0]
-            .1
-            .connect(now, address(1), keys[1])
-            .expect("the address is good");
+        let mut pair = Pair::connecting();
+        let keys = Pair::KEYS;
         let send = |pair: &mut Pair, stream| {
             let now = pair.now;
             let session = pair.ends[0]
@@ -674,7 +647,7 @@ mod tests {
             .session_mut(&keys[1])
             .expect("it was connected to");
         let stream = session
-            .open(now, "stream", Qos::new(Delivery::keep_all(4)))
+            .open(pair.now, "stream", Qos::new(Delivery::keep_all(4)))
             .expect("the name is short");
         send(&mut pair, stream);
         (0..500).for_each(|_| pair.step());

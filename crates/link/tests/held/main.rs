@@ -2,7 +2,10 @@
 //! counts, and an honest peer beside them gets its samples. One test: the heap that is counted is
 //! that of the process.
 
-use std::time::{Duration, Instant};
+use std::{
+    ops::Range,
+    time::{Duration, Instant},
+};
 
 use nervure_link::{
     budget::Budget,
@@ -59,6 +62,20 @@ impl Hostile {
         to.on_datagram(now, None, &out);
     }
 
+    /// Sends the first symbol of samples of a stream, each of `bytes` in shards of `limit` bytes.
+    fn send_samples(
+        &mut self,
+        now: Instant,
+        to: &mut Session,
+        sequences: Range<u64>,
+        (bytes, limit): (usize, usize),
+    ) {
+        for sequence in sequences {
+            let symbol = self.symbol(1, sequence, bytes, limit);
+            self.send(now, to, symbol);
+        }
+    }
+
     fn symbol(&mut self, stream: u32, sequence: u64, bytes: usize, limit: usize) -> Symbol {
         self.id += 1;
         Symbol {
@@ -111,17 +128,11 @@ type Attack = fn(&mut Hostile, Instant, &mut Session);
 const ATTACKS: [(&str, Attack); 6] = [
     ("empty samples in a queue", |peer, now, victim| {
         peer.open(now, victim, 1, Delivery::keep_last(u32::MAX));
-        for sequence in 0..400_000 {
-            let symbol = peer.symbol(1, sequence, 0, 1000);
-            peer.send(now, victim, symbol);
-        }
+        peer.send_samples(now, victim, 0..400_000, (0, 1000));
     }),
     ("samples of one byte behind a gap", |peer, now, victim| {
         peer.open(now, victim, 1, Delivery::keep_all(u32::MAX));
-        for sequence in 1..200_000 {
-            let symbol = peer.symbol(1, sequence, 1, 1000);
-            peer.send(now, victim, symbol);
-        }
+        peer.send_samples(now, victim, 1..200_000, (1, 1000));
     }),
     (
         "repair of a held sample in another cut",
@@ -143,10 +154,7 @@ const ATTACKS: [(&str, Attack); 6] = [
     ),
     ("samples of two shards", |peer, now, victim| {
         peer.open(now, victim, 1, Delivery::keep_all(u32::MAX));
-        for sequence in 0..200_000 {
-            let symbol = peer.symbol(1, sequence, 65, 64);
-            peer.send(now, victim, symbol);
-        }
+        peer.send_samples(now, victim, 0..200_000, (65, 64));
     }),
     ("repair shards", |peer, now, victim| {
         peer.open(now, victim, 1, Delivery::keep_all(u32::MAX));

@@ -422,13 +422,9 @@ fn marks_for_congestion_are_reported_to_the_sender() {
             ..Settings::default()
         };
         let run = Run {
-            duplex: Duplex::Full,
-            schedule: settings.into(),
             qos: Qos::new(Delivery::keep_last(1)),
-            sample_bytes: 100_000,
-            rate_hz: 30.0,
             samples: 90,
-            stalls: false,
+            ..cells::run(settings, 100_000)
         };
         let mut network = run.pair(seed);
         network.run_to(Duration::from_secs(8));
@@ -455,13 +451,10 @@ fn a_limit_on_the_rate_holds_while_it_is_set() {
             ..Settings::default()
         };
         let run = Run {
-            duplex: Duplex::Full,
-            schedule: settings.into(),
             qos: Qos::new(Delivery::keep_last(1)),
-            sample_bytes: 100_000,
             rate_hz: 100.0,
             samples: 800,
-            stalls: false,
+            ..cells::run(settings, 100_000)
         };
         let mut network = run.pair(seed);
         network.run_to(Duration::from_secs(3));
