@@ -45,6 +45,12 @@ FORBIDDEN = [
         ["nervure-keeper", "nervure-dataflow", "tokio"],
         "a recording is of samples, and does not depend on what runs the nodes",
     ),
+    (
+        "nervure-store",
+        ["nervure-shm", "nervure-link", "nervure-dataflow"],
+        "a store holds keys and values, whatever they mean",
+    ),
+    ("nervure-identity", ["nervure-link", "nervure-shm"], "keys know nothing of what they protect"),
     ("nervure-keeper", ["nervure-node"], "the keeper wires nodes, it is none"),
 ]
 # Where `unsafe` may stand: these crates, and these files of others (starting, reaping, namespaces).

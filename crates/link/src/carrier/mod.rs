@@ -15,7 +15,6 @@
 //! datagram is decrypted in place. [`CarrierCounters`] counts the bytes copied beyond that: the few
 //! datagrams that travel in packets of QUIC, see [`quic`].
 
-mod identity;
 #[cfg(test)]
 pub mod plain;
 pub mod quic;
@@ -27,7 +26,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-pub use identity::{IdentityError, KeyPair, ParsePublicKeyError, PublicKey};
+pub use nervure_identity::{IdentityError, KeyPair, ParsePublicKeyError, PublicKey};
 
 /// A connection to a peer, from the first attempt to its end, across changes of address and packet
 /// size. A carrier never uses a number twice.

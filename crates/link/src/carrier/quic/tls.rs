@@ -1,36 +1,16 @@
-//! TLS 1.3 with raw public keys: each end proves its key and accepts only configured keys.
+//! TLS for QUIC: each end accepts only configured keys.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use nervure_identity::tls::{self, Accept};
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
-use rustls::crypto::ring::sign::any_eddsa_type;
-use rustls::crypto::{CryptoProvider, verify_tls13_signature_with_raw_key};
-use rustls::pki_types::{
-    CertificateDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer, UnixTime,
-};
-use rustls::server::AlwaysResolvesServerRawPublicKeys;
-use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::sign::CertifiedKey;
-use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
-
-use zeroize::Zeroizing;
+use rustls::pki_types::CertificateDer;
 
 use crate::carrier::{KeyPair, PublicKey};
 
 /// The protocol that both ends must speak. Every incompatible change takes a new number.
 const ALPN: &[u8] = b"nervure-link/1";
-
-/// DER of an Ed25519 public key, up to the key itself (RFC 8410, section 4).
-const PUBLIC_KEY_DER: [u8; 12] = [
-    0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00,
-];
-/// DER of an Ed25519 private key, up to the seed (RFC 8410, section 7).
-const PRIVATE_KEY_DER: [u8; 16] = [
-    0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
-];
 
 /// The keys that may connect, shared with the verifier, and the last key that was refused.
 #[derive(Debug, Default)]
@@ -62,7 +42,13 @@ impl AllowedPeers {
         self.lock().refused.take()
     }
 
-    fn check(&self, peer: PublicKey) -> bool {
+    fn lock(&self) -> std::sync::MutexGuard<'_, GuestList> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Accept for AllowedPeers {
+    fn accepts(&self, peer: PublicKey) -> bool {
         let mut list = self.lock();
         let allowed = list.allowed.contains(&peer);
         if !allowed {
@@ -70,30 +56,11 @@ impl AllowedPeers {
         }
         allowed
     }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, GuestList> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// TLS of the connecting end, which accepts one peer.
 pub fn client(own: &KeyPair, peer: PublicKey) -> Arc<QuicClientConfig> {
-    let provider = provider();
-    let resolver = AlwaysResolvesClientRawPublicKeys::new(certified(own));
-    let allowed_peers = Arc::new(AllowedPeers::default());
-    allowed_peers.allow(peer);
-    let mut config = rustls::ClientConfig::builder_with_provider(Arc::clone(&provider))
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .expect("ring has TLS 1.3")
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Verifier {
-            allowed_peers,
-            provider,
-        }))
-        .with_client_cert_resolver(Arc::new(resolver));
-    config.alpn_protocols = vec![ALPN.to_vec()];
-    config.resumption = Resumption::disabled();
-    config.enable_sni = false;
+    let config = tls::client(own, Arc::new(peer), ALPN);
     Arc::new(
         QuicClientConfig::try_from(config).expect("ring has the suite of QUIC's first packets"),
     )
@@ -101,19 +68,7 @@ pub fn client(own: &KeyPair, peer: PublicKey) -> Arc<QuicClientConfig> {
 
 /// TLS of the accepting end, which accepts the allowed peers.
 pub fn server(own: &KeyPair, allowed_peers: Arc<AllowedPeers>) -> Arc<QuicServerConfig> {
-    let provider = provider();
-    let resolver = AlwaysResolvesServerRawPublicKeys::new(certified(own));
-    let mut config = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .expect("ring has TLS 1.3")
-        .with_client_cert_verifier(Arc::new(Verifier {
-            allowed_peers,
-            provider,
-        }))
-        .with_cert_resolver(Arc::new(resolver));
-    config.alpn_protocols = vec![ALPN.to_vec()];
-    // Sessions are not resumed: a full handshake takes no more round trips.
-    config.send_tls13_tickets = 0;
+    let config = tls::server(own, allowed_peers, ALPN);
     Arc::new(
         QuicServerConfig::try_from(config).expect("ring has the suite of QUIC's first packets"),
     )
@@ -123,144 +78,5 @@ pub fn server(own: &KeyPair, allowed_peers: Arc<AllowedPeers>) -> Arc<QuicServer
 pub fn peer_key(session: &dyn quinn_proto::crypto::Session) -> Option<PublicKey> {
     let identity = session.peer_identity()?;
     let keys = identity.downcast_ref::<Vec<CertificateDer<'static>>>()?;
-    public_key(keys.first()?)
-}
-
-fn provider() -> Arc<CryptoProvider> {
-    Arc::new(rustls::crypto::ring::default_provider())
-}
-
-fn certified(own: &KeyPair) -> Arc<CertifiedKey> {
-    let mut private = Zeroizing::new([0; PRIVATE_KEY_DER.len() + 32]);
-    private[..PRIVATE_KEY_DER.len()].copy_from_slice(&PRIVATE_KEY_DER);
-    private[PRIVATE_KEY_DER.len()..].copy_from_slice(own.seed());
-    let key = any_eddsa_type(&PrivatePkcs8KeyDer::from(&private[..]));
-    let public: Vec<u8> = PUBLIC_KEY_DER
-        .iter()
-        .chain(&own.public().0)
-        .copied()
-        .collect();
-    Arc::new(CertifiedKey::new(
-        vec![CertificateDer::from(public)],
-        key.expect("a seed makes a key"),
-    ))
-}
-
-fn public_key(der: &CertificateDer<'_>) -> Option<PublicKey> {
-    let key = der.strip_prefix(&PUBLIC_KEY_DER)?;
-    Some(PublicKey(key.try_into().ok()?))
-}
-
-#[derive(Debug)]
-struct Verifier {
-    allowed_peers: Arc<AllowedPeers>,
-    provider: Arc<CryptoProvider>,
-}
-
-impl Verifier {
-    fn check(&self, certificate: &CertificateDer<'_>) -> Result<(), Error> {
-        let peer = public_key(certificate).ok_or(CertificateError::BadEncoding)?;
-        match self.allowed_peers.check(peer) {
-            true => Ok(()),
-            false => Err(CertificateError::ApplicationVerificationFailure.into()),
-        }
-    }
-
-    fn check_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let key = SubjectPublicKeyInfoDer::from(certificate.as_ref());
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature_with_raw_key(message, &key, signature, algorithms)
-    }
-}
-
-/// The answer to TLS 1.2 signatures; TLS 1.2 is not offered, so it is never used.
-fn no_tls12() -> Result<HandshakeSignatureValid, Error> {
-    Err(Error::General("TLS 1.2 is not spoken here".into()))
-}
-
-impl ServerCertVerifier for Verifier {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        self.check(end_entity)
-            .map(|()| ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        _dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        no_tls12()
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.check_signature(message, cert, dss)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
-}
-
-impl ClientCertVerifier for Verifier {
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        &[]
-    }
-
-    fn verify_client_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _now: UnixTime,
-    ) -> Result<ClientCertVerified, Error> {
-        self.check(end_entity)
-            .map(|()| ClientCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        _dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        no_tls12()
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.check_signature(message, cert, dss)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
+    tls::peer_key(keys)
 }

@@ -24,13 +24,13 @@ const FILE_BYTES_MAX: usize = 1024;
 /// The text form names the whole key, so it is its own fingerprint:
 ///
 /// ```
-/// use nervure_link::carrier::{KeyPair, PublicKey};
+/// use nervure_identity::{KeyPair, PublicKey};
 ///
 /// let key = KeyPair::generate()?.public();
 /// let text = key.to_string();
 /// assert!(text.starts_with("ed25519:") && text.len() == 72);
 /// assert_eq!(text.parse::<PublicKey>().unwrap(), key);
-/// # Ok::<(), nervure_link::carrier::IdentityError>(())
+/// # Ok::<(), nervure_identity::IdentityError>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PublicKey(pub [u8; 32]);
@@ -261,7 +261,8 @@ impl KeyPair {
         self.public
     }
 
-    pub(super) fn seed(&self) -> &[u8; 32] {
+    /// The private key: for keys that are derived from it.
+    pub fn seed(&self) -> &[u8; 32] {
         &self.seed
     }
 }

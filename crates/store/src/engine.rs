@@ -1,0 +1,229 @@
+//! The state machine of a store: no clock, no I/O. A change is prepared, made durable by the
+//! caller, and then applied.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use crate::{
+    Change, Changes, Entry, Expected, LeaseId, Listing, MAX_HISTORY, MAX_KEY_BYTES,
+    MAX_VALUE_BYTES, Revision, StoreError,
+};
+
+/// What a store holds, apart from its history.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Content {
+    pub revision: Revision,
+    pub entries: BTreeMap<String, Entry>,
+    /// Lifetime of each lease.
+    pub leases: BTreeMap<LeaseId, Duration>,
+    /// The number of leases so far.
+    pub last_lease: u64,
+}
+
+/// A step from one content to the next: as a whole, or not at all.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Step {
+    pub changes: Vec<Change>,
+    pub leases_set: Vec<(LeaseId, Duration)>,
+    pub leases_ended: Vec<LeaseId>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Engine {
+    content: Content,
+    expiries: BTreeMap<LeaseId, Instant>,
+    history: VecDeque<Change>,
+    /// The revision before the oldest change in `history`.
+    oldest: Revision,
+}
+
+impl Engine {
+    /// Leases begin again: how long the store was away is not their fault.
+    pub fn new(content: Content, now: Instant) -> Self {
+        let expiries = content
+            .leases
+            .iter()
+            .map(|(lease, life)| (*lease, now + *life));
+        Self {
+            expiries: expiries.collect(),
+            oldest: content.revision,
+            history: VecDeque::new(),
+            content,
+        }
+    }
+
+    pub fn get(&self, key: &str) -> Option<Entry> {
+        self.content.entries.get(key).cloned()
+    }
+
+    pub fn list(&self, prefix: &str) -> Listing {
+        let entries = self.content.entries.range(prefix.to_owned()..);
+        Listing {
+            revision: self.content.revision,
+            entries: entries
+                .take_while(|(key, _)| key.starts_with(prefix))
+                .map(|(_, entry)| entry.clone())
+                .collect(),
+        }
+    }
+
+    /// The changes after `after`, which may be none.
+    pub fn changes(&self, prefix: &str, after: Revision) -> Result<Changes, StoreError> {
+        // A revision of the future is of another store, whose content is unknown here.
+        if after < self.oldest || after > self.content.revision {
+            let oldest = self.oldest;
+            return Err(StoreError::Compacted { after, oldest });
+        }
+        let is_new = |change: &&Change| change.revision > after && change.key.starts_with(prefix);
+        Ok(Changes {
+            revision: self.content.revision,
+            changes: self.history.iter().filter(is_new).cloned().collect(),
+        })
+    }
+
+    pub fn prepare_set(
+        &self,
+        key: &str,
+        expected: Expected,
+        value: Option<&[u8]>,
+        lease: Option<LeaseId>,
+    ) -> Result<Step, StoreError> {
+        check_size("the key", key.len(), 1, MAX_KEY_BYTES)?;
+        check_size(
+            "the value",
+            value.map_or(0, <[u8]>::len),
+            0,
+            MAX_VALUE_BYTES,
+        )?;
+        let found = self.content.entries.get(key).map(|entry| entry.revision);
+        let fits = match expected {
+            Expected::Absent => found.is_none() && value.is_some(),
+            Expected::Revision(revision) => found == Some(revision),
+        };
+        if !fits {
+            let key = key.to_owned();
+            return Err(StoreError::Conflict {
+                key,
+                expected,
+                found,
+            });
+        }
+        if let Some(lease) = lease.filter(|lease| !self.expiries.contains_key(lease)) {
+            return Err(StoreError::NoLease(lease));
+        }
+        let revision = Revision(self.content.revision.0 + 1);
+        let entry = value.map(|value| Entry {
+            key: key.to_owned(),
+            value: value.to_owned(),
+            revision,
+            lease,
+        });
+        Ok(Step {
+            changes: vec![Change {
+                key: key.to_owned(),
+                entry,
+                revision,
+            }],
+            ..Step::default()
+        })
+    }
+
+    /// Begins or renews a lease; a renewal with the same lifetime changes nothing durable.
+    pub fn prepare_lease(
+        &self,
+        lease: Option<LeaseId>,
+        lifetime: Duration,
+    ) -> Result<(LeaseId, Step), StoreError> {
+        let id = lease.unwrap_or(LeaseId(self.content.last_lease + 1));
+        if lease.is_some() && !self.expiries.contains_key(&id) {
+            return Err(StoreError::NoLease(id));
+        }
+        if lifetime.is_zero() {
+            return Ok((id, self.ending(vec![id])));
+        }
+        let leases_set = match self.content.leases.get(&id) {
+            Some(known) if *known == lifetime => Vec::new(),
+            _ => vec![(id, lifetime)],
+        };
+        Ok((
+            id,
+            Step {
+                leases_set,
+                ..Step::default()
+            },
+        ))
+    }
+
+    /// Ends the leases that were not renewed in time.
+    pub fn prepare_expiry(&self, now: Instant) -> Option<Step> {
+        let over = self.expiries.iter().filter(|(_, at)| **at <= now);
+        let over: Vec<LeaseId> = over.map(|(lease, _)| *lease).collect();
+        (!over.is_empty()).then(|| self.ending(over))
+    }
+
+    pub fn next_expiry(&self) -> Option<Instant> {
+        self.expiries.values().min().copied()
+    }
+
+    pub fn renew(&mut self, lease: LeaseId, until: Instant) {
+        self.expiries.insert(lease, until);
+    }
+
+    pub fn apply(&mut self, step: Step) {
+        for change in &step.changes {
+            self.content.revision = change.revision;
+            match &change.entry {
+                Some(entry) => self
+                    .content
+                    .entries
+                    .insert(change.key.clone(), entry.clone()),
+                None => self.content.entries.remove(&change.key),
+            };
+        }
+        for (lease, lifetime) in step.leases_set {
+            self.content.leases.insert(lease, lifetime);
+            self.content.last_lease = self.content.last_lease.max(lease.0);
+        }
+        for lease in step.leases_ended {
+            self.content.leases.remove(&lease);
+            self.expiries.remove(&lease);
+        }
+        self.history.extend(step.changes);
+        while self.history.len() > MAX_HISTORY {
+            self.oldest = self
+                .history
+                .pop_front()
+                .map_or(self.oldest, |change| change.revision);
+        }
+    }
+
+    fn ending(&self, leases: Vec<LeaseId>) -> Step {
+        let mut revision = self.content.revision;
+        let ends = |entry: &&Entry| entry.lease.is_some_and(|lease| leases.contains(&lease));
+        let changes = self.content.entries.values().filter(ends).map(|entry| {
+            revision.0 += 1;
+            Change {
+                key: entry.key.clone(),
+                entry: None,
+                revision,
+            }
+        });
+        Step {
+            changes: changes.collect(),
+            leases_set: Vec::new(),
+            leases_ended: leases.clone(),
+        }
+    }
+}
+
+fn check_size(
+    what: &'static str,
+    bytes: usize,
+    least: usize,
+    most: usize,
+) -> Result<(), StoreError> {
+    match (least..=most).contains(&bytes) {
+        true => Ok(()),
+        false => Err(StoreError::Size { what, bytes, most }),
+    }
+}

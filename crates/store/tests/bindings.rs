@@ -1,0 +1,87 @@
+//! The conformance suite on each binding, and what is left after an end.
+
+use std::os::unix::fs::PermissionsExt;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use nervure_store::{Clock, Expected, Revision, Store, StoreError, conformance};
+
+#[test]
+fn the_store_in_memory_conforms() {
+    conformance::check(nervure_store::memory);
+}
+
+#[test]
+fn the_store_in_a_file_conforms() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut number = 0;
+    conformance::check(|| {
+        number += 1;
+        nervure_store::open(&folder.path().join(number.to_string())).unwrap()
+    });
+}
+
+#[test]
+fn a_file_keeps_entries_revisions_and_leases() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    let (before, lease) = {
+        let store = nervure_store::open(&path).unwrap();
+        let second = nervure_store::open(&path).unwrap_err().to_string();
+        assert!(second.contains("cannot be opened"), "{second}");
+        let lease = store.lease(None, Duration::from_secs(3600)).unwrap();
+        store
+            .compare_and_set("a", Expected::Absent, Some(b"1"), Some(lease))
+            .unwrap();
+        let revision = store
+            .compare_and_set("b", Expected::Absent, Some(b"2"), None)
+            .unwrap();
+        store
+            .compare_and_set("b", Expected::Revision(revision), Some(b"3"), None)
+            .unwrap();
+        (store.list("").unwrap(), lease)
+    };
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let store = nervure_store::open(&path).unwrap();
+    assert_eq!(store.list("").unwrap(), before);
+    let next = store
+        .compare_and_set("c", Expected::Absent, Some(b""), None)
+        .unwrap();
+    assert_eq!(next, Revision(before.revision.0 + 1));
+    // The history ends with the process: a watch from before has to list again.
+    let compacted = store.watch("", Revision(1), Duration::ZERO);
+    assert!(matches!(compacted, Err(StoreError::Compacted { .. })));
+    assert!(store.lease(None, Duration::from_secs(1)).unwrap() > lease);
+    store.lease(Some(lease), Duration::ZERO).unwrap();
+    assert_eq!(store.get("a").unwrap(), None);
+}
+
+#[derive(Clone)]
+struct Virtual(Arc<Mutex<Instant>>);
+
+impl Clock for Virtual {
+    fn now(&self) -> Instant {
+        *self.0.lock().unwrap()
+    }
+}
+
+#[test]
+fn a_lease_ends_exactly_when_it_was_not_renewed_for_its_lifetime() {
+    let clock = Virtual(Arc::new(Mutex::new(Instant::now())));
+    let store = nervure_store::memory_at(clock.clone());
+    let lifetime = Duration::from_secs(10);
+    let lease = store.lease(None, lifetime).unwrap();
+    store
+        .compare_and_set("a", Expected::Absent, Some(b""), Some(lease))
+        .unwrap();
+    let advance = |by| *clock.0.lock().unwrap() += by;
+    for _ in 0..3 {
+        advance(lifetime - Duration::from_nanos(1));
+        store.lease(Some(lease), lifetime).unwrap();
+    }
+    advance(lifetime - Duration::from_nanos(1));
+    assert!(store.get("a").unwrap().is_some());
+    advance(Duration::from_nanos(1));
+    assert!(store.get("a").unwrap().is_none());
+}
