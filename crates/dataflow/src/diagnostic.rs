@@ -140,6 +140,12 @@ codes! {
     DuplicateOutput = "duplicate-output",
     /// A node has two inputs of the same name.
     DuplicateInput = "duplicate-input",
+    /// Two machines have the same role.
+    DuplicateMachine = "duplicate-machine",
+    /// A node is on a machine that does not exist.
+    UnknownMachine = "unknown-machine",
+    /// Something that does not cross machines in this version.
+    MachineBoundary = "machine-boundary",
     /// The source of an input is malformed.
     InvalidSource = "invalid-source",
     /// A timer is malformed, or its rate is out of range.

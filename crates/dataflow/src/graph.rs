@@ -8,7 +8,7 @@ use std::time::Duration;
 use nervure_protocol::graph::{NodeSettings, Program};
 use nervure_protocol::nanos;
 use nervure_protocol::wiring::{self, Policy};
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::json;
 
 use crate::name::TypeName;
@@ -32,6 +32,9 @@ pub struct Dataflow {
     pub nodes: Vec<Node>,
     /// The connections between outputs and inputs; timers are not among them.
     pub edges: Vec<Edge>,
+    /// Roles of the machines that nodes run on; empty for a dataflow of one machine.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub machines: Vec<String>,
 }
 
 /// A node: one process. Indices in other structures refer to its place in [`Dataflow::nodes`].
@@ -39,6 +42,9 @@ pub struct Dataflow {
 pub struct Node {
     /// Name, unique in the dataflow.
     pub id: String,
+    /// Role of the machine that it runs on; `None` if the dataflow has no roles.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
     /// Name to display.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
@@ -155,9 +161,49 @@ pub struct Input {
         skip_serializing_if = "Option::is_none"
     )]
     pub expect_every: Option<Duration>,
+    /// Quality of service, for samples that come over a link.
+    #[serde(skip_serializing_if = "Qos::is_default")]
+    pub qos: Qos,
     /// Line in the file, counted from 1; 0 if it belongs to a service or client.
     #[serde(skip)]
     pub line: usize,
+}
+
+/// Quality of service on a link between machines, in addition to the queue of the input.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Qos {
+    /// Whether losses are left as they are, instead of repaired.
+    pub best_effort: bool,
+    /// Age at which a sample that was not delivered is dropped.
+    #[serde(
+        rename = "lifespan_nanos",
+        with = "nanos::optional",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub lifespan: Option<Duration>,
+    /// Priority among the samples of a link.
+    pub traffic_class: TrafficClass,
+}
+
+/// Priority among the samples of a link: a higher class takes all that it needs.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum TrafficClass {
+    /// Commands and small state.
+    Control,
+    /// The default.
+    #[default]
+    Default,
+    /// Images, clouds, recordings.
+    Bulk,
+}
+
+impl Qos {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// Where an input's samples come from.
@@ -331,6 +377,7 @@ fn program_with_field<S: Serializer>(program: &Program, serializer: S) -> Result
         Program::Executable(file) => json!({"executable": {"file": file}}),
         Program::Command(name) => json!({"command": {"name": name}}),
         Program::Dynamic => json!("dynamic"),
+        Program::Remote { machine } => json!({"remote": {"machine": machine}}),
         Program::LogOutputs(outputs) => json!({"log_outputs": outputs}),
         Program::Operators(operators) => json!({"operators": operators}),
     }

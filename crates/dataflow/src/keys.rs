@@ -86,6 +86,8 @@ pub(crate) enum Shape {
     Operators,
     /// The script of an operator, with or without a conda environment.
     PythonSource,
+    /// Roles of machines by name.
+    Machines,
     Map(&'static Level),
     /// The form of refused keys.
     Anything,
@@ -112,6 +114,8 @@ pub(crate) const RESTART_POLICIES: &[&str] = &["never", "on-failure", "always"];
 pub(crate) const SCHEDULING_POLICIES: &[&str] = &["other", "fifo", "rr"];
 pub(crate) const PARAM_TYPES: &[&str] = &["bool", "int", "float", "str", "list"];
 pub(crate) const LOG_LEVELS: &[&str] = &["error", "warn", "info", "debug", "trace", "stdout"];
+pub(crate) const RELIABILITIES: &[&str] = &["reliable", "best_effort"];
+pub(crate) const TRAFFIC_CLASSES: &[&str] = &["control", "default", "bulk"];
 pub(crate) const READY: &[&str] = &["auto", "manual"];
 
 /// Keys that define the program and the outputs of a node in the place of `path`.
@@ -126,6 +130,7 @@ pub(crate) static LEVELS: &[&Level] = &[
     &DATAFLOW,
     &NODE,
     &INPUT,
+    &QOS,
     &OUTPUT,
     &OPERATOR,
     &PYTHON_SOURCE,
@@ -137,9 +142,9 @@ pub(crate) static LEVELS: &[&Level] = &[
     &ON_FAILURE,
     &PARAM,
     &SCHEDULING,
+    &MACHINE,
 ];
 
-const MACHINES: &str = "this version runs a dataflow on one host";
 const ONE_HOST: &str = "all nodes run on this host";
 
 pub(crate) static DATAFLOW: Level = Level {
@@ -162,10 +167,10 @@ pub(crate) static DATAFLOW: Level = Level {
             "Environment variables of every node; a node's own `env` takes precedence.",
         ),
         required("nodes", Nodes, "The nodes."),
-        later(
+        optional(
             "machines",
-            MACHINES,
-            "Roles of the machines that nodes run on.",
+            Machines,
+            "Roles of the machines that nodes run on, by name, such as `{robot: {}, edge: {}}`. `nervure start` binds each role to a machine. `nervure run` runs all nodes on this host.",
         ),
         later(
             "processes",
@@ -411,10 +416,10 @@ pub(crate) static NODE: Level = Level {
             Params,
             "Parameters by name, which can be changed while the node runs: a value, or a map (see param). Variables in texts are filled in as in `env`; text without quotes then becomes what it looks like: `fps: ${FPS}` and `fps: {value: \"${FPS}\", type: int}` are numbers, `fps: \"${FPS}\"` is text. `nervure run FILE NODE.PARAMETER=VALUE` sets another value.",
         ),
-        later(
+        optional(
             "machine",
-            MACHINES,
-            "Role of the machine that the node runs on.",
+            Name,
+            "Role of the machine that the node runs on, from `machines`. Default: the first role.",
         ),
         later(
             "process",
@@ -566,22 +571,64 @@ pub(crate) static INPUT: Level = Level {
             Duration,
             "Acts as `expect_every`. In dora, the input closes after this time; here it stays open.",
         ),
-        later(
+        optional(
             "qos",
-            "it is for links between hosts, and this version runs on one host",
-            "Quality of service on links between hosts.",
+            Map(&QOS),
+            "Quality of service on the link, if the output is of another machine (see qos).",
         ),
-        later(
+        unsupported(
             "traffic_class",
-            "it is for links between hosts, and this version runs on one host",
-            "Priority on links between hosts.",
+            "write `qos: {traffic_class: bulk}`",
+            "Priority on links between machines.",
         ),
-        later(
+        unsupported(
             "lifespan",
-            "until then, compare `event.age` in the node",
+            "write `qos: {lifespan: 300ms}`",
             "Age at which a sample is dropped.",
         ),
     ],
+};
+
+pub(crate) static QOS: Level = Level {
+    name: "qos",
+    noun: "`qos`",
+    keys: &[
+        optional(
+            "reliability",
+            OneOf(RELIABILITIES),
+            "`reliable` (default): what the link loses of a sample is repaired. `best_effort`: it is not. With `queue_policy: block` every sample is delivered in order, and the producer waits if the link is slower.",
+        ),
+        optional(
+            "lifespan",
+            Interval,
+            "Age at which a sample that was not delivered is dropped. Counts from its acceptance by the link.",
+        ),
+        optional(
+            "traffic_class",
+            OneOf(TRAFFIC_CLASSES),
+            "Priority on the link: `control`, `default` or `bulk`. A higher class takes all that it needs.",
+        ),
+        later(
+            "deadline",
+            "until then, `expect_every` reports samples that do not arrive",
+            "Time within which a sample should be delivered.",
+        ),
+        unsupported(
+            "history",
+            "`queue_size` and `queue_policy` hold on the link too; `history` of an output is for inputs that connect late",
+            "Depth of the queue.",
+        ),
+    ],
+};
+
+pub(crate) static MACHINE: Level = Level {
+    name: "machine",
+    noun: "a machine",
+    keys: &[later(
+        "labels",
+        "until then, bind the role with `nervure start --bind ROLE=MACHINE`",
+        "Labels that the machine must have.",
+    )],
 };
 
 pub(crate) static OUTPUT: Level = Level {
@@ -985,6 +1032,7 @@ impl Shape {
             Operators => "a list of operators".to_owned(),
             PythonSource => "the path of a script, or a map".to_owned(),
             Boolean => "`true` or `false`".to_owned(),
+            Machines => "a map from roles to `{}`".to_owned(),
             Map(_) => "a map".to_owned(),
             Anything => "anything".to_owned(),
         }

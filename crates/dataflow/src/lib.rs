@@ -34,6 +34,7 @@
 //! `check_graph` finds nodes that would wait for each other.
 
 mod check_graph;
+mod check_machines;
 mod decode;
 mod diagnostic;
 mod graph;
@@ -53,6 +54,7 @@ mod resolve;
 mod resolve_services;
 mod schema;
 mod source;
+mod split;
 mod surroundings;
 mod syntax_error;
 mod timer;
@@ -62,8 +64,8 @@ mod unit;
 pub use diagnostic::{Code, Diagnostic, MAX_DIAGNOSTICS, Related, Severity};
 pub use graph::{
     Client, DEFAULT_HELD_BEYOND_QUEUE, DEFAULT_QUEUE_SIZE, Dataflow, Edge, GitReference, GitSource,
-    Input, InputIndex, InputQueue, Node, Output, OutputIndex, QueuePolicy, Service, ServiceClient,
-    Source,
+    Input, InputIndex, InputQueue, Node, Output, OutputIndex, Qos, QueuePolicy, Service,
+    ServiceClient, Source, TrafficClass,
 };
 pub use load::{Host, load, load_for};
 pub use name::{MAX_NAME_BYTES, TypeName, check_name};
@@ -77,5 +79,6 @@ pub use replace::UnansweredClient;
 pub use report::{Report, parse};
 pub use schema::schema;
 pub use source::{Location, MAX_FILE_BYTES, SourceText, Span};
+pub use split::{Delivery, Incoming, Outgoing, Part, Stream};
 pub use surroundings::{Anywhere, Entry, Surroundings};
 pub use unit::{UnitError, parse_duration, parse_size};

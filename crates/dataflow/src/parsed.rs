@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nervure_protocol::graph::{LogForm, NodeSettings, Program};
 
-use crate::graph::{GitSource, InputQueue};
+use crate::graph::{GitSource, InputQueue, Qos};
 use crate::name::TypeName;
 use crate::source::Span;
 use crate::tree::Text;
@@ -15,6 +15,10 @@ pub(crate) struct ParsedDataflow {
     pub name: Option<Text>,
     pub env: BTreeMap<String, String>,
     pub nodes: Vec<ParsedNode>,
+    /// Roles of machines, in the order of the file.
+    pub machines: Vec<Text>,
+    /// Whether all of `machines` could be read.
+    pub machines_complete: bool,
     /// Whether types by dora's keys must be equal.
     pub strict_types: bool,
 }
@@ -25,6 +29,8 @@ pub(crate) struct ParsedNode {
     pub id: Option<Text>,
     /// The whole node.
     pub span: Span,
+    /// Role of its machine.
+    pub machine: Option<Text>,
     pub name: Option<String>,
     pub description: Option<String>,
     pub program: Option<LocatedProgram>,
@@ -64,6 +70,7 @@ pub(crate) struct ParsedInput {
     pub queue: InputQueue,
     pub type_name: Option<DeclaredType>,
     pub expect_every: Option<Duration>,
+    pub qos: Qos,
     /// The span of the policy, or of the source if there is none.
     pub policy_span: Span,
 }

@@ -55,6 +55,7 @@ impl Dataflow {
             env,
             nodes,
             mut edges,
+            machines,
         } = self;
         edges.retain(|edge| !replaced.contains(&edge.to.node));
         for edge in &mut edges {
@@ -73,6 +74,7 @@ impl Dataflow {
             env,
             nodes: all,
             edges,
+            machines,
         })
     }
 
@@ -156,6 +158,7 @@ impl Renumbering {
             services,
             clients,
             id: _,
+            machine: _,
             name: _,
             description: _,
             program: _,
@@ -199,6 +202,7 @@ impl Renumbering {
             queue: _,
             type_name: _,
             expect_every: _,
+            qos: _,
             line: _,
         } = input;
         match source {

@@ -5,6 +5,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::check_graph::check_graph;
+use crate::check_machines::check_machines;
 use crate::decode::decode;
 use crate::diagnostic::{Code, Diagnostic, Finding, Findings, Severity};
 use crate::graph::Dataflow;
@@ -62,6 +63,7 @@ pub fn parse(
         let sources = resolve(&parsed, &mut findings);
         let servers = crate::resolve_services::resolve(&parsed, &mut findings);
         check_graph(&parsed, &sources, &mut findings);
+        check_machines(&parsed, &servers, &mut findings);
         let line_of = |span| source.locate(span).line;
         if findings.errors() == 0 {
             assemble(parsed, sources, servers, directory, name, line_of)

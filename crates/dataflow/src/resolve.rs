@@ -253,8 +253,13 @@ pub(crate) fn assemble(
     line_of: impl Fn(Span) -> usize,
 ) -> Option<Dataflow> {
     let ParsedDataflow {
-        name, env, nodes, ..
+        name,
+        env,
+        nodes,
+        machines,
+        ..
     } = parsed;
+    let machines: Vec<String> = machines.into_iter().map(|role| role.text).collect();
     let mut assembled = Vec::with_capacity(nodes.len());
     let mut clients = Vec::with_capacity(nodes.len());
     let looked_up = sources.into_iter().zip(servers);
@@ -267,7 +272,9 @@ pub(crate) fn assemble(
             })
             .collect();
         clients.push(of_node?);
-        assembled.push(assemble_node(node, sources, &env, &line_of)?);
+        let mut node = assemble_node(node, sources, &env, &line_of)?;
+        node.machine = node.machine.or_else(|| machines.first().cloned());
+        assembled.push(node);
     }
     let mut edges = edges(&assembled);
     resolve_services::connect(&mut assembled, &mut edges, clients);
@@ -277,6 +284,7 @@ pub(crate) fn assemble(
         env,
         nodes: assembled,
         edges,
+        machines,
     })
 }
 
@@ -298,6 +306,7 @@ fn assemble_node(
             queue: input.queue,
             type_name: input.type_name.map(|type_name| type_name.value),
             expect_every: input.expect_every,
+            qos: input.qos,
         })
     });
     let outputs = node.outputs.into_iter().map(|output| Output {
@@ -310,6 +319,7 @@ fn assemble_node(
     let LocatedProgram { program, is_built } = node.program?;
     Some(Node {
         id: node.id?.text,
+        machine: node.machine.map(|role| role.text),
         name: node.name,
         description: node.description,
         program,

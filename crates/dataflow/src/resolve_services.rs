@@ -136,6 +136,7 @@ fn add_input(node: &mut Node, name: String, producer: usize, output: usize) -> u
         queue: InputQueue::new(QueuePolicy::DropNewest, MAX_REQUESTS_IN_FLIGHT),
         type_name: None,
         expect_every: None,
+        qos: Default::default(),
         line: 0,
     });
     node.inputs.len() - 1

@@ -3,8 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use crate::keys::{
-    DATAFLOW, INPUT, Key, LEVELS, Level, NODE, ON_FAILURE, OPERATOR, OUTPUT, PARAM, PYTHON_SOURCE,
-    Shape, Status,
+    DATAFLOW, INPUT, Key, LEVELS, Level, MACHINE, NODE, ON_FAILURE, OPERATOR, OUTPUT, PARAM,
+    PYTHON_SOURCE, Shape, Status,
 };
 use crate::name::{MAX_NAME_BYTES, MAX_PORT_NAME_BYTES};
 
@@ -177,6 +177,12 @@ fn shape_schema(shape: Shape) -> Value {
         Shape::PythonSource => json!({ "oneOf": [text, reference(&PYTHON_SOURCE)] }),
         Shape::Number => json!({ "type": "number" }),
         Shape::Boolean => json!({ "type": "boolean" }),
+        Shape::Machines => json!({
+            "type": "object",
+            "minProperties": 1,
+            "propertyNames": names(),
+            "additionalProperties": { "oneOf": [{ "type": "null" }, reference(&MACHINE)] },
+        }),
         Shape::Map(level) => reference(level),
         Shape::Anything => json!({}),
     }

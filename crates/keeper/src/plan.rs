@@ -88,7 +88,12 @@ pub struct NodePlan {
 impl NodePlan {
     /// Whether the keeper does not start it: a process joins as the node.
     pub fn is_dynamic(&self) -> bool {
-        self.program == Program::Dynamic
+        self.program.is_joined()
+    }
+
+    /// Whether it stands in for what is on another machine.
+    pub fn is_remote(&self) -> bool {
+        matches!(self.program, Program::Remote { .. })
     }
 
     /// Whether the node connects to the keeper. A program without inputs and outputs need not.

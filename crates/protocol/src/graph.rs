@@ -71,6 +71,11 @@ pub enum Program {
     Command(String),
     /// Nothing that the keeper starts: a process that is started by hand joins as the node.
     Dynamic,
+    /// Nothing on this machine: the daemon joins as the node, and carries its samples over the link.
+    Remote {
+        /// The machine on the other end of the link.
+        machine: String,
+    },
     /// Operators of dora, all of the same kind, which one process hosts.
     Operators(Vec<OperatorSpec>),
     /// The node that sends the lines of other nodes' stdout and stderr.
@@ -134,6 +139,12 @@ pub enum OperatorSource {
 }
 
 impl Program {
+    /// Whether the keeper does not start it: a process joins as the node.
+    #[must_use]
+    pub fn is_joined(&self) -> bool {
+        matches!(self, Self::Dynamic | Self::Remote { .. })
+    }
+
     /// The environment variable from which a program that belongs to Nervure reads its task as JSON,
     /// with its value. `None` for other programs.
     ///
@@ -161,6 +172,7 @@ impl fmt::Display for Program {
             Self::Python(path) | Self::Executable(path) => path.display().fmt(f),
             Self::Command(name) => name.fmt(f),
             Self::Dynamic => "dynamic".fmt(f),
+            Self::Remote { machine } => write!(f, "on {machine}"),
             Self::LogOutputs(_) => "log outputs".fmt(f),
             Self::Operators(operators) => {
                 let ids: Vec<&str> = operators.iter().map(|one| one.id.as_str()).collect();

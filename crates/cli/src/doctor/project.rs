@@ -289,7 +289,7 @@ fn python_scripts(node: &Node) -> Vec<PathBuf> {
                 OperatorSource::SharedLibrary(_) => None,
             })
             .collect(),
-        Program::Dynamic | Program::LogOutputs(_) => Vec::new(),
+        Program::Dynamic | Program::Remote { .. } | Program::LogOutputs(_) => Vec::new(),
     };
     scripts
         .into_iter()

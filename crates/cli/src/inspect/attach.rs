@@ -94,7 +94,7 @@ pub fn attach(arguments: &AttachArguments) -> Result<ExitCode, Failure> {
 /// program.
 fn command(attached: &Attached, words: &[String]) -> Result<Command, Failure> {
     let mut own = match &attached.program {
-        Program::Dynamic => vec![attached.program.to_string()],
+        Program::Dynamic | Program::Remote { .. } => vec![attached.program.to_string()],
         program => {
             let words = nervure_keeper::program_words(program, &attached.env);
             let words = words.map_err(Failure::invalid)?;

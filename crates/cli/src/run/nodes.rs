@@ -2,7 +2,7 @@
 
 use std::{fs, time::Duration};
 
-use nervure_keeper::plan::{Plan, Program};
+use nervure_keeper::plan::Plan;
 use nervure_protocol::report::{NodeEnded, Report};
 use serde_json::{Value, json};
 
@@ -32,7 +32,7 @@ impl Nodes {
     pub fn new(plan: &Plan) -> Self {
         let node = |plan: &nervure_keeper::plan::NodePlan| Node {
             id: plan.id.clone(),
-            dynamic: plan.program == Program::Dynamic,
+            dynamic: plan.is_dynamic(),
             pid: None,
             restarts: 0,
             ended: None,

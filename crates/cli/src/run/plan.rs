@@ -10,7 +10,7 @@ use std::{
 };
 
 use nervure_dataflow::{self as dataflow, Dataflow};
-use nervure_keeper::plan::{EdgePlan, NodePlan, Plan, Program, lease_rows};
+use nervure_keeper::plan::{EdgePlan, NodePlan, Plan, lease_rows};
 use nervure_protocol::{
     TOKEN_FILE,
     nanos::nanos,
@@ -81,10 +81,7 @@ pub fn plan_nodes(dataflow: &Dataflow, memory: u64) -> NodePlans {
 
 /// Whether processes can join the dataflow.
 pub fn has_dynamic_nodes(dataflow: &Dataflow) -> bool {
-    dataflow
-        .nodes
-        .iter()
-        .any(|node| node.program == Program::Dynamic)
+    dataflow.nodes.iter().any(|node| node.program.is_joined())
 }
 
 /// A token that admits a process as a node: 128 random bits in hexadecimal.

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::environment::read_environment;
 use super::log_outputs::add_log_outputs;
+use super::machines::read_machines;
 use super::map::read_keys;
 use super::module::{node_list, read_nodes};
 use super::node::Host;
@@ -56,6 +57,12 @@ pub(crate) fn read_dataflow(
         .unwrap_or_default();
     let mut nodes = read_nodes(reader, &host, nodes, 0).nodes;
     add_log_outputs(reader, &mut nodes);
+    let errors_before = reader.errors();
+    let machines = keys
+        .value("machines")
+        .map(|value| read_machines(reader, value))
+        .unwrap_or_default();
+    let machines_complete = reader.errors() == errors_before;
     let strict_types = keys
         .value("strict_types")
         .and_then(|value| reader.boolean(value));
@@ -63,6 +70,8 @@ pub(crate) fn read_dataflow(
         name,
         env,
         nodes,
+        machines,
+        machines_complete,
         strict_types: strict_types.unwrap_or(false),
     })
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use nervure_protocol::wiring::MAX_NODE_INPUTS;
 
+use super::machines::read_qos;
 use super::map::{Keys, read_entries, read_keys};
 use super::reader::{MIN_INTERVAL, Reader, wrong_type};
 use super::sources::read_source;
@@ -76,6 +77,7 @@ fn read_input(reader: &mut Reader<'_>, entry: &Entry) -> Option<ParsedInput> {
             queue,
             type_name: None,
             expect_every: None,
+            qos: Default::default(),
             policy_span: value.span,
         })
     };
@@ -106,6 +108,10 @@ fn read_long_input(reader: &mut Reader<'_>, name: &Text, value: &Value) -> Optio
             .value("type")
             .and_then(|value| read_type(reader, value)),
         expect_every,
+        qos: keys
+            .value("qos")
+            .map(|value| read_qos(reader, value))
+            .unwrap_or_default(),
         policy_span: keys
             .value("queue_policy")
             .map_or(source_span, |policy| policy.span),
@@ -230,6 +236,7 @@ fn read_timer_queue(reader: &mut Reader<'_>, keys: &Keys<'_>) -> InputQueue {
     for (name, reason) in [
         ("max_held", "a tick carries no data"),
         ("type", "a tick carries no data"),
+        ("qos", "ticks are the node's own, and cross no link"),
         (
             "expect_every",
             "ticks are the node's own, and those that it misses are counted",

@@ -125,6 +125,7 @@ impl Sending {
         Some(ParsedNode {
             id: Some(Text { span, text: id }),
             span,
+            machine: None,
             name: None,
             description: Some("Sends what other nodes write to stdout and stderr".to_owned()),
             program: Some(LocatedProgram::built(Program::LogOutputs(self.specs))),

@@ -10,6 +10,7 @@ mod inputs;
 pub(crate) mod json;
 mod last_values;
 mod log_outputs;
+mod machines;
 mod map;
 mod module;
 mod node;

@@ -85,6 +85,9 @@ pub(super) fn read_node(
     let mut node = ParsedNode {
         id,
         span: value.span,
+        machine: keys
+            .value("machine")
+            .and_then(|value| reader.name(value, "machine")),
         name: read_words(reader, &keys, "name"),
         description: read_words(reader, &keys, "description"),
         program: code.program,

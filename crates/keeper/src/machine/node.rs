@@ -184,6 +184,10 @@ impl Node {
     /// What it has not done that the start of the dataflow waits for.
     pub fn missing_step(&self, plan: &NodePlan) -> Option<&'static str> {
         match self.state {
+            // No sample is lost for a consumer on another machine.
+            State::Held | State::Spawned if self.incarnation == 0 && plan.is_remote() => {
+                Some("is on another machine, and the daemon has not joined for it")
+            }
             _ if self.client.is_some() => None,
             State::Spawned if self.incarnation == 0 && plan.connects() => Some("has not connected"),
             State::Connected if !self.ready && !self.left => Some("has not called `ready()`"),

@@ -31,7 +31,9 @@ pub fn words(program: &Program, own: &BTreeMap<String, String>) -> Result<Vec<Os
         Program::Executable(file) => vec![file.into()],
         Program::Command(name) => vec![name.into()],
         Program::LogOutputs(_) => own_command(LOG_OUTPUTS_COMMAND)?,
-        Program::Dynamic => return Err("its keeper does not start it".to_owned()),
+        Program::Dynamic | Program::Remote { .. } => {
+            return Err("its keeper does not start it".to_owned());
+        }
         Program::Operators(operators) if is_run_by_python(program) => vec![
             operators_python(operators, own)?.into(),
             "-m".into(),

@@ -4,7 +4,8 @@
 //! to. It is wired, counted and reported as any other. The keeper does not start, signal or check
 //! it: it can only close its connection. Before it joins, and after it is gone, its node is held:
 //! its neighbours keep their inputs open. Neither the start of the dataflow nor its end waits for a
-//! dynamic node, nor does a producer.
+//! dynamic node, nor does a producer. The start waits for the stand-ins of other machines, which the
+//! daemon joins at once.
 //!
 //! A guest is a node with inputs only, behind those of the plan. Its edges are added to the plan
 //! when it connects and removed when it is gone; its place, with a new incarnation, is the next
@@ -57,6 +58,8 @@ impl Supervisor {
             }
             (false, false) => "it is gone".to_owned(),
         });
+        // The daemon leaves a node when that has ended on its machine.
+        let is_over = has_left && self.network.graph().node(node).is_remote();
         let ended = NodeEnded {
             node: index(node),
             id: self.network.graph().node(node).id.clone(),
@@ -68,12 +71,13 @@ impl Supervisor {
             reason: match (is_stopping, starts) {
                 (true, _) => what,
                 (false, true) => format!("{what}; the node's own program starts again"),
+                (false, false) if is_over => "it has ended on its machine".to_owned(),
                 (false, false) => format!("{what}; its place is free"),
             },
             overdue: false,
             stderr_tail: Vec::new(),
         };
-        let next = match is_stopping {
+        let next = match is_stopping || is_over {
             true => State::Ended,
             false => State::Held,
         };
