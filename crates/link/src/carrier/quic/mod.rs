@@ -67,6 +67,9 @@ pub struct QuicConfig {
     pub largest_packet_bytes: u16,
     /// The most sessions, begun here and accepted together.
     pub max_sessions: usize,
+    /// Whether datagrams go beside QUIC where they can. Otherwise all go in QUIC's DATAGRAM frames,
+    /// which costs more; see `sealed`.
+    pub seals: bool,
     /// The seed of a simulation that is to repeat: packet sizes and timing depend on it, keys never
     /// do. `None` draws random numbers from the system.
     pub simulation_seed: Option<u64>,
@@ -80,6 +83,7 @@ impl QuicConfig {
             accepts: false,
             largest_packet_bytes: 1472,
             max_sessions: 256,
+            seals: true,
             simulation_seed: None,
         }
     }
@@ -333,7 +337,7 @@ impl QuicCarrier {
         };
         if let Some(session) = connection.session.filter(sends) {
             let start = packet.len();
-            if connection.seal_datagram(now, session, next_datagram, packet) {
+            if self.config.seals && connection.seal_datagram(now, session, next_datagram, packet) {
                 self.counters.datagrams_sent += 1;
                 return Some(Transmit {
                     destination: connection.address(),
