@@ -6,28 +6,31 @@
 //! number of repair shards, so they are made in steps, as loss requires. A block of one shard is
 //! repeated instead.
 
+mod decoder;
 pub mod geometry;
 
 use reed_solomon_simd::{
-    engine::{DefaultEngine, tables},
-    rate::{LowRateDecoder, LowRateEncoder, RateDecoder, RateEncoder},
+    engine::DefaultEngine,
+    rate::{LowRateEncoder, RateEncoder},
 };
 
+use decoder::Decoder;
 use geometry::CodingBlock;
+
+/// The repair shards of a block that are made at once are a multiple of this.
+const REPAIR_STEP: usize = 16;
 
 /// Makes the tables of the erasure code, once in a process: 8 MiB, in 10 to 15 ms. Otherwise the
 /// first block that is repaired waits for them.
 pub fn make_tables() {
     drop(DefaultEngine::new());
-    tables::get_log_walsh();
 }
 
 /// Encodes repair shards and decodes blocks; keeps its working memory.
 #[derive(Default)]
 pub struct Coder {
     encoder: Option<LowRateEncoder<DefaultEngine>>,
-    decoder: Option<LowRateDecoder<DefaultEngine>>,
-    decoder_bytes: usize,
+    decoder: Option<Decoder>,
 }
 
 /// The repair shards of a block made so far, in order.
@@ -47,31 +50,32 @@ impl RepairShards {
 impl Coder {
     /// Bytes of the decoder's working memory.
     pub fn decoder_bytes(&self) -> usize {
-        self.decoder_bytes
+        self.decoder.as_ref().map_or(0, Decoder::bytes)
     }
 
     /// Frees the decoder's working memory.
     pub fn free_decoder(&mut self) {
-        (self.decoder, self.decoder_bytes) = (None, 0);
+        self.decoder = None;
     }
 
-    /// Returns the repair shard `index` (from 0) of a block, and makes it first if need be.
-    /// `source` holds the bytes of the block.
+    /// Returns the repair shard `index` (from 0) of a block, and makes it first if need be, together
+    /// with as many as are `expected` to be needed. `source` holds the bytes of the block.
     pub fn repair_shard<'a>(
         &mut self,
         block: CodingBlock,
         source: &[u8],
         repair: &'a mut RepairShards,
         index: usize,
+        expected: usize,
     ) -> &'a [u8] {
         if index >= repair.count {
-            self.encode(block, source, repair, index + 1);
+            self.encode(block, source, repair, expected.max(index + 1));
         }
         &repair.bytes[index * block.shard_bytes()..][..block.shard_bytes()]
     }
 
-    /// Makes at least `wanted` repair shards. Their number at least doubles and is a multiple of
-    /// the code's own chunks, because each step makes all of them again.
+    /// Makes at least `wanted` repair shards. Their number at least doubles, because each step makes
+    /// all of them again.
     fn encode(
         &mut self,
         block: CodingBlock,
@@ -79,10 +83,9 @@ impl Coder {
         repair: &mut RepairShards,
         wanted: usize,
     ) {
-        let chunk = block.source_shards().next_power_of_two();
         let count = wanted
             .max(repair.count * 2)
-            .next_multiple_of(chunk)
+            .next_multiple_of(REPAIR_STEP)
             .min(block.repair_shards());
         let (shards, bytes) = (block.source_shards(), block.shard_bytes());
         let encoder = match &mut self.encoder {
@@ -134,56 +137,18 @@ impl Coder {
         received: impl Iterator<Item = usize>,
         repair: impl Iterator<Item = (usize, &'a [u8])> + Clone,
     ) -> usize {
-        let (shards, bytes) = (block.source_shards(), block.shard_bytes());
-        let highest = repair
-            .clone()
-            .map(|(index, _)| index)
-            .max()
-            .expect("a repair shard");
-        // Shards are padded to 64 bytes, their number to a power of two.
-        let places = (shards.next_power_of_two() + highest + 1).next_power_of_two();
-        self.decoder_bytes = self.decoder_bytes.max(places * bytes.next_multiple_of(64));
-        let decoder = match &mut self.decoder {
-            Some(decoder) => {
-                decoder
-                    .reset(shards, highest + 1, bytes)
-                    .expect("a block is within the limits of the code");
-                decoder
-            }
-            none => none.insert(
-                LowRateDecoder::new(shards, highest + 1, bytes, DefaultEngine::new(), None)
-                    .expect("a block is within the limits of the code"),
-            ),
-        };
-        let mut padded = Vec::new();
-        for shard in received {
-            let part = &target[block.shard_range(shard)];
-            let part = if part.len() == bytes {
-                part
-            } else {
-                padded.clear();
-                padded.extend_from_slice(part);
-                padded.resize(bytes, 0);
-                &padded
-            };
-            decoder
-                .add_original_shard(shard, part)
-                .expect("a source shard, once");
-        }
-        for (index, shard) in repair {
-            decoder
-                .add_recovery_shard(index, shard)
-                .expect("a repair shard, once");
-        }
-        let result = decoder.decode().expect("enough shards");
-        let mut restored = 0;
-        for (shard, bytes) in result.restored_original_iter() {
-            let range = block.shard_range(shard);
-            restored += range.len();
-            let length = range.len();
-            target[range].copy_from_slice(&bytes[..length]);
-        }
-        (shards * bytes) + restored
+        let mut is_missing = vec![true; block.source_shards()];
+        received.for_each(|shard| is_missing[shard] = false);
+        let missing: Vec<_> = (0..is_missing.len())
+            .filter(|shard| is_missing[*shard])
+            .collect();
+        let repairs = repair.clone().count();
+        assert!(repairs >= missing.len(), "too few shards");
+        self.decoder
+            .get_or_insert_with(Decoder::new)
+            .decode(block, target, &missing, repair);
+        // Each shard that arrived is copied to the decoder, and each missing one from it.
+        (is_missing.len() + repairs) * block.shard_bytes()
     }
 }
 
@@ -226,7 +191,7 @@ mod tests {
                         received.push(symbol);
                     }
                     Some(index) => {
-                        recovery.push((index, coder.repair_shard(block, &source, &mut repair, index).to_vec()));
+                        recovery.push((index, coder.repair_shard(block, &source, &mut repair, index, 1).to_vec()));
                     }
                 }
             }
@@ -246,10 +211,16 @@ mod tests {
         let source: Vec<u8> = (0..9_000).map(|i| (i % 255) as u8).collect();
         let mut coder = Coder::default();
         let (mut few, mut many) = (RepairShards::default(), RepairShards::default());
-        coder.repair_shard(block, &source, &mut many, block.repair_shards() - 1);
+        let all = block.repair_shards();
+        coder.repair_shard(block, &source, &mut many, 0, all);
         for index in 0..block.repair_shards() {
-            let lazily = coder.repair_shard(block, &source, &mut few, index).to_vec();
-            assert_eq!(lazily, coder.repair_shard(block, &source, &mut many, index));
+            let lazily = coder
+                .repair_shard(block, &source, &mut few, index, 1)
+                .to_vec();
+            assert_eq!(
+                lazily,
+                coder.repair_shard(block, &source, &mut many, index, 1)
+            );
         }
     }
 }

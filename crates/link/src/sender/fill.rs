@@ -174,6 +174,7 @@ impl Sender {
                 source,
                 &mut state.repair,
                 index - shards,
+                expected_repair(shards, self.path.loss),
             ));
         } else {
             let end = out.len() + block.shard_bytes();
@@ -232,6 +233,13 @@ impl Sender {
         self.schedule.place_stream(stream, state, None);
         self.refresh(now, stream);
     }
+}
+
+/// The repair shards that a block with this number of source shards will rarely exceed: those that
+/// replace what is lost in the mean, and three standard deviations.
+fn expected_repair(source_shards: usize, loss: f64) -> usize {
+    let lost = source_shards as f64 * loss;
+    ((lost + 3.0 * lost.sqrt()) / (1.0 - loss)) as usize
 }
 
 #[cfg(test)]
