@@ -2,10 +2,10 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::fd::OwnedFd;
 
 use crate::{
@@ -102,7 +102,7 @@ impl Shared {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Wakes the thread, so that it processes what has changed.
@@ -150,20 +150,11 @@ impl Shared {
             if state.has_ended() {
                 return None;
             }
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            state = match left {
-                Some(Duration::ZERO) => return None,
-                Some(left) => {
-                    self.changed
-                        .wait_timeout(state, left)
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .0
-                }
-                None => self
-                    .changed
-                    .wait(state)
-                    .unwrap_or_else(PoisonError::into_inner),
-            };
+            match deadline {
+                Some(deadline) if deadline <= Instant::now() => return None,
+                Some(deadline) => drop(self.changed.wait_until(&mut state, deadline)),
+                None => self.changed.wait(&mut state),
+            }
         }
     }
 }

@@ -1,7 +1,13 @@
 //! The thread that serves a socket.
 
-use std::{io, net::SocketAddr, sync::Once, time::Instant};
+use std::{
+    io,
+    net::SocketAddr,
+    sync::Once,
+    time::{Duration, Instant},
+};
 
+use parking_lot::MutexGuard;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use tracing::{debug, info, warn};
@@ -19,18 +25,28 @@ use crate::{
 const RECEIVE_BATCHES: usize = 4;
 /// Packets to send before receiving again.
 const SEND_PACKETS: usize = 64;
+/// While packets keep arriving, those of this time are received together, since each wake-up costs
+/// several system calls. The first one after a pause does not wait.
+const RECEIVE_STEP: Duration = Duration::from_micros(200);
 
 /// Serves the socket until the link is dropped or the socket fails.
 pub(super) fn serve(shared: &Shared, mut socket: Socket) {
     let mut unsent = Unsent::default();
+    let mut arrivals = Arrivals::default();
     let mut readable = true;
     let failure = loop {
-        match turn(shared, &mut socket, &mut unsent, readable) {
-            Ok(Some(sleep)) => match wait(shared, &socket, sleep, !unsent.bytes.is_empty()) {
-                Ok(heard) => readable = heard,
-                Err(error) => break Some(error),
-            },
+        let sleep = match turn(shared, &mut socket, &mut unsent, &mut arrivals, readable) {
+            Ok(Some(sleep)) => sleep,
             Ok(None) => break None,
+            Err(error) => break Some(error),
+        };
+        let waited = match sleep {
+            Sleep::NotAtAll => Ok(true),
+            Sleep::Until(at) => wait(shared, &socket, Some(at), &unsent, &arrivals),
+            Sleep::Forever => wait(shared, &socket, None, &unsent, &arrivals),
+        };
+        match waited {
+            Ok(heard) => readable = heard,
             Err(error) => break Some(error),
         }
     };
@@ -50,6 +66,28 @@ struct Unsent {
     to: Option<(SocketAddr, Option<Ecn>)>,
 }
 
+/// When packets arrived.
+#[derive(Default)]
+struct Arrivals {
+    last: Option<Instant>,
+    /// Packets keep arriving: the last ones came soon after those before.
+    keep_coming: bool,
+}
+
+impl Arrivals {
+    fn on_received(&mut self, now: Instant) {
+        self.keep_coming = self.last.is_some_and(|last| now < last + RECEIVE_STEP * 4);
+        self.last = Some(now);
+    }
+
+    /// When to receive again, if packets that arrive before can wait.
+    fn next(&self) -> Option<Instant> {
+        self.last
+            .filter(|_| self.keep_coming)
+            .map(|last| last + RECEIVE_STEP)
+    }
+}
+
 /// How long to wait for the next turn.
 enum Sleep {
     Until(Instant),
@@ -58,40 +96,47 @@ enum Sleep {
     NotAtAll,
 }
 
-/// Receives, sends and passes events on; `None` when the link is to end.
+/// Receives, sends and passes events on; `None` when the link is to end. Between packets, threads of
+/// the application that wait for the state have it first: one waits for one packet at most, and the
+/// coding of its block, whatever there is to do for other peers.
 fn turn(
     shared: &Shared,
     socket: &mut Socket,
     unsent: &mut Unsent,
+    arrivals: &mut Arrivals,
     readable: bool,
 ) -> io::Result<Option<Sleep>> {
-    let mut guard = shared.lock();
-    let state = &mut *guard;
+    let mut state = shared.lock();
     if state.stopping {
         state.endpoint.close_all(Instant::now());
-        transmit(state, socket, unsent);
+        transmit(&mut state, socket, unsent);
         return Ok(None);
     }
-    let mut more = readable;
+    let (mut more, mut arrived) = (readable, None);
     for _ in 0..RECEIVE_BATCHES {
         if !more {
             break;
         }
         more = socket.receive(|now, from, ecn, packet| {
+            arrived = Some(now);
             state.socket.packets_received += 1;
             state.socket.bytes_received += packet.len() as u64;
             state.endpoint.handle_packet(now, from, ecn, packet);
+            MutexGuard::bump(&mut state);
         })?;
     }
+    arrived
+        .into_iter()
+        .for_each(|now| arrivals.on_received(now));
     state.endpoint.handle_timeout(Instant::now());
-    let all_sent = transmit(state, socket, unsent);
-    let changed = take_events(state);
+    let all_sent = transmit(&mut state, socket, unsent);
+    let changed = take_events(&mut state);
     if state.endpoint.uses_coding() {
         make_coding_tables();
     }
     let now = Instant::now();
     let timeout = state.endpoint.poll_timeout(now);
-    drop(guard);
+    drop(state);
     if changed {
         shared.changed.notify_all();
     }
@@ -114,7 +159,7 @@ fn make_coding_tables() {
 }
 
 /// Sends pending packets. Returns false when there may be more.
-fn transmit(state: &mut State, socket: &Socket, unsent: &mut Unsent) -> bool {
+fn transmit(state: &mut MutexGuard<'_, State>, socket: &Socket, unsent: &mut Unsent) -> bool {
     if !unsent.flush(socket) {
         // The socket becomes writable when it has room.
         return true;
@@ -129,6 +174,7 @@ fn transmit(state: &mut State, socket: &Socket, unsent: &mut Unsent) -> bool {
         };
         state.socket.packets_sent += 1;
         state.socket.bytes_sent += transmit.size as u64;
+        MutexGuard::bump(state);
         if !unsent.on_written((transmit.destination, transmit.ecn), transmit.size, socket) {
             return true;
         }
@@ -138,38 +184,47 @@ fn transmit(state: &mut State, socket: &Socket, unsent: &mut Unsent) -> bool {
 }
 
 /// Waits. Returns whether the socket may have packets to receive.
-fn wait(shared: &Shared, socket: &Socket, sleep: Sleep, writable: bool) -> io::Result<bool> {
-    let timeout = match sleep {
-        Sleep::NotAtAll => return Ok(true),
-        Sleep::Forever => None,
-        Sleep::Until(at) => {
-            let left = at.saturating_duration_since(Instant::now());
-            Some(Timespec {
-                tv_sec: left.as_secs() as _,
-                tv_nsec: left.subsec_nanos().into(),
-            })
+fn wait(
+    shared: &Shared,
+    socket: &Socket,
+    until: Option<Instant>,
+    unsent: &Unsent,
+    arrivals: &Arrivals,
+) -> io::Result<bool> {
+    let now = Instant::now();
+    let receive_at = arrivals.next().filter(|at| *at > now && unsent.is_empty());
+    let until = [until, receive_at].into_iter().flatten().min();
+    let timeout = until.map(|at| {
+        let left = at.saturating_duration_since(now);
+        Timespec {
+            tv_sec: left.as_secs() as _,
+            tv_nsec: left.subsec_nanos().into(),
         }
-    };
-    let interest = if writable {
-        PollFlags::IN | PollFlags::OUT
-    } else {
+    });
+    let interest = if unsent.is_empty() {
         PollFlags::IN
+    } else {
+        PollFlags::IN | PollFlags::OUT
     };
     let socket = socket.as_fd();
     let mut fds = [
-        PollFd::new(&socket, interest),
         PollFd::new(&shared.wake, PollFlags::IN),
+        PollFd::new(&socket, interest),
     ];
-    match poll(&mut fds, timeout.as_ref()) {
+    let watched = if receive_at.is_some() { 1 } else { 2 };
+    match poll(&mut fds[..watched], timeout.as_ref()) {
         Ok(_) | Err(rustix::io::Errno::INTR) => {}
         Err(error) => return Err(error.into()),
     }
-    if !fds[1].revents().is_empty() {
+    if !fds[0].revents().is_empty() {
         // The count is irrelevant.
         let _ = rustix::io::read(&shared.wake, &mut [0; 8]);
     }
     let beside_room = PollFlags::IN | PollFlags::ERR | PollFlags::HUP;
-    Ok(fds[0].revents().intersects(beside_room))
+    Ok(match receive_at {
+        Some(at) => at <= Instant::now(),
+        None => fds[1].revents().intersects(beside_room),
+    })
 }
 
 /// Moves the endpoint's events to those for the application, except streams that peers opened: the
@@ -243,6 +298,10 @@ pub(super) fn log(event: &EndpointEvent) {
 }
 
 impl Unsent {
+    fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
     /// Notes a packet that was written behind the others. If it cannot be sent with them, they are
     /// sent first. Returns false when the socket has no room for them: then this packet is lost, as
     /// in transit.
