@@ -34,7 +34,10 @@ FORBIDDEN = [
         (crate, ["nervure-keeper", "nervure-dataflow"], "bindings see the node API alone")
         for crate in ("nervure-python", "dora-node-api", "dora-node-api-c", "nervure-dora-operators")
     ],
-    ("dora-operator-api-c", ["nervure-shm", "nervure-message"], "an operator has no edges"),
+    *[
+        (crate, ["nervure-shm", "nervure-message"], "an operator has no edges")
+        for crate in ("dora-arrow-convert", "dora-operator-api", "dora-operator-api-c")
+    ],
     (
         "nervure-linkemu",
         ["nervure-link", "nervure-shm", "nervure-message", "tokio", "quinn", "quinn-proto"],
@@ -59,6 +62,7 @@ UNSAFE_CRATES = {
     "nervure-python",
     "dora-node-api",
     "dora-node-api-c",
+    "dora-operator-api",
     "dora-operator-api-c",
     "nervure-dora-operators",
 }

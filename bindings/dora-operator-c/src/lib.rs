@@ -1,19 +1,26 @@
-//! The interface between operators in C and their host: the types of dora's C interface, and the
-//! functions that operators call. `include/operator_types.h` describes them.
+//! The interface between operators and their host: the types of dora's C interface, and the functions
+//! that operators in C call. `include/operator_types.h` describes them.
 //!
-//! The layout of the types that operators see is dora's. [`Input`] and [`Output`] are opaque to
-//! operators: their layout is this crate's, which is linked into the operator and into the host, maybe
-//! by different compilers. Therefore a library that was linked with dora's own `dora_operator_api_c` has
-//! to be linked again with this one.
+//! The layout of the types that operators in C see is dora's. [`Input`] and [`Output`] are opaque to
+//! them; their layout is that of this crate. Therefore a library that was linked with dora's own
+//! `dora_operator_api_c` has to be linked again with this one.
 //!
-//! Memory that passes from one to the other is of the system's allocator in both.
+//! Payloads are arrays of the Arrow C data interface, which carry the function that frees them. All other
+//! memory that passes from one to the other is of `malloc`, also when a program has another allocator.
 #![expect(unsafe_code, reason = "C passes pointers")]
 
+use std::alloc::{GlobalAlloc, Layout, System};
 use std::borrow::Cow;
-use std::ffi::{CStr, CString, c_char, c_void};
+use std::ffi::{CStr, c_char, c_void};
 use std::ptr;
 
-/// Bytes of a vector.
+use arrow_buffer::Buffer;
+use arrow_data::ArrayData;
+use arrow_data::ffi::FFI_ArrowArray;
+use arrow_schema::DataType;
+use arrow_schema::ffi::FFI_ArrowSchema;
+
+/// Bytes in memory of `malloc`.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Bytes {
@@ -30,44 +37,66 @@ impl Bytes {
         capacity: 0,
     };
 
-    /// Takes the vector. [`Bytes::into_vec`] frees it.
-    pub fn new(bytes: Vec<u8>) -> Self {
-        let mut bytes = std::mem::ManuallyDrop::new(bytes);
+    /// Copies bytes. [`Bytes::free`] frees them.
+    pub fn new(bytes: &[u8]) -> Self {
+        let capacity = bytes.len().max(1);
+        let start = allocated(Layout::array::<u8>(capacity).expect("a slice has this length"));
+        // SAFETY: the new memory has at least that many bytes.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), start, bytes.len()) };
         Self {
-            start: bytes.as_mut_ptr(),
+            start,
             length: bytes.len(),
-            capacity: bytes.capacity(),
+            capacity,
         }
     }
 
-    /// Takes the bytes; `None` for [`Bytes::NONE`].
+    /// Whether there are bytes, maybe of length 0.
+    pub fn is_some(&self) -> bool {
+        !self.start.is_null()
+    }
+
+    /// The bytes.
     ///
     /// # Safety
     /// The bytes are from [`Bytes::new`], here or in an operator, or in memory of `malloc`, and not
-    /// taken yet.
-    pub unsafe fn into_vec(self) -> Option<Vec<u8>> {
-        // SAFETY: the parts are those of a vector, which nothing else owns; memory of `malloc` is that
-        // of the system's allocator, which does not need the capacity to free it.
-        (!self.start.is_null())
-            .then(|| unsafe { Vec::from_raw_parts(self.start, self.length, self.capacity) })
-    }
-}
-
-impl Bytes {
-    /// The bytes of an input or output.
-    fn as_slice(&self) -> &[u8] {
+    /// freed.
+    pub unsafe fn as_slice(&self) -> &[u8] {
         match self.start.is_null() {
             true => &[],
-            // SAFETY: inputs and outputs have bytes of `Bytes::new`, until they are dropped.
+            // SAFETY: the caller passes valid bytes.
             false => unsafe { std::slice::from_raw_parts(self.start, self.length) },
         }
     }
 
-    /// Frees the bytes of an input or output.
-    fn free(&mut self) {
+    /// Frees the bytes, and leaves none.
+    ///
+    /// # Safety
+    /// As [`Bytes::as_slice`].
+    pub unsafe fn free(&mut self) {
         let bytes = std::mem::replace(self, Self::NONE);
-        // SAFETY: inputs and outputs have bytes of `Bytes::new`, which nothing else takes.
-        drop(unsafe { bytes.into_vec() });
+        // SAFETY: the memory is of `malloc`, and nothing else owns it.
+        unsafe { freed(bytes.start) };
+    }
+}
+
+/// Memory of `malloc`.
+fn allocated(layout: Layout) -> *mut u8 {
+    // SAFETY: the layouts of this crate are not empty.
+    let start = unsafe { System.alloc(layout) };
+    match start.is_null() {
+        true => std::alloc::handle_alloc_error(layout),
+        false => start,
+    }
+}
+
+/// Frees memory of `malloc`, or nothing.
+///
+/// # Safety
+/// `start` is null, or memory of `malloc` that is not used any more.
+unsafe fn freed<T>(start: *mut T) {
+    if !start.is_null() {
+        // SAFETY: on Unix the system's allocator passes the pointer to `free`, whatever the layout.
+        unsafe { System.dealloc(start.cast(), Layout::new::<T>()) };
     }
 }
 
@@ -85,10 +114,11 @@ impl DoraResult {
     };
 
     /// An error.
-    pub fn error(text: String) -> Self {
-        Self {
-            error: Box::into_raw(Box::new(Bytes::new(text.into_bytes()))),
-        }
+    pub fn error(text: &str) -> Self {
+        let error: *mut Bytes = allocated(Layout::new::<Bytes>()).cast();
+        // SAFETY: the new memory is that of bytes.
+        unsafe { error.write(Bytes::new(text.as_bytes())) };
+        Self { error }
     }
 
     /// Takes the error.
@@ -102,9 +132,20 @@ impl DoraResult {
         if self.error.is_null() {
             return Ok(());
         }
-        // SAFETY: a pointer that is not null is of `DoraResult::error`, or to memory of `malloc`.
-        let text = unsafe { Box::from_raw(self.error).into_vec() };
-        Err(String::from_utf8_lossy(&text.unwrap_or_default()).into_owned())
+        // SAFETY: a pointer that is not null is to bytes, both in memory of `malloc`.
+        unsafe {
+            let mut bytes = self.error.read();
+            freed(self.error);
+            let text = String::from_utf8_lossy(bytes.as_slice()).into_owned();
+            bytes.free();
+            Err(text)
+        }
+    }
+}
+
+impl From<Result<(), String>> for DoraResult {
+    fn from(result: Result<(), String>) -> Self {
+        result.map_or_else(|error| Self::error(&error), |()| Self::SUCCESS)
     }
 }
 
@@ -142,28 +183,89 @@ pub struct OnEventResult {
     pub status: Status,
 }
 
-/// An input of an operator.
+/// A named array: an input of an operator, or an output.
 #[repr(C)]
 #[derive(Debug)]
-pub struct Input {
+pub struct Port {
     id: Bytes,
-    data: Bytes,
+    /// The payload. An operator may take it, and leaves a released one.
+    pub array: FFI_ArrowArray,
+    /// The type of the payload.
+    pub schema: FFI_ArrowSchema,
 }
 
-impl Input {
-    /// An input with its name, and its bytes; `None` for data that C cannot read.
-    pub fn new(id: String, data: Option<Vec<u8>>) -> Self {
+/// An input of an operator.
+pub type Input = Port;
+/// An output of an operator.
+pub type Output = Port;
+
+impl Port {
+    /// An input or output with its name and payload.
+    pub fn new(id: &str, array: FFI_ArrowArray, schema: FFI_ArrowSchema) -> Self {
         Self {
-            id: Bytes::new(id.into_bytes()),
-            data: data.map_or(Bytes::NONE, Bytes::new),
+            id: Bytes::new(id.as_bytes()),
+            array,
+            schema,
+        }
+    }
+
+    /// An input or output with an array.
+    ///
+    /// # Errors
+    /// If the type cannot be expressed in C.
+    pub fn of_array(id: &str, array: &ArrayData) -> Result<Self, arrow_schema::ArrowError> {
+        let schema = FFI_ArrowSchema::try_from(array.data_type())?;
+        Ok(Self::new(id, FFI_ArrowArray::new(array), schema))
+    }
+
+    /// The name.
+    pub fn id(&self) -> Cow<'_, str> {
+        // SAFETY: the name is of `Bytes::new`, until this is dropped.
+        String::from_utf8_lossy(unsafe { self.id.as_slice() })
+    }
+
+    /// The payload as bytes: of an array of `UInt8`, of one text, or of nothing.
+    fn bytes(&self) -> Result<&[u8], String> {
+        if self.array.is_released() {
+            return Err("the data was taken".to_owned());
+        }
+        let format = self.schema.format();
+        let (first, length) = (self.array.offset(), self.array.len());
+        let is_null = || self.array.null_count_opt() != Some(0);
+        match format {
+            "n" => Ok(&[]),
+            "C" | "u" if length == 0 => Ok(&[]),
+            "C" | "u" if is_null() => Err("the data has nulls".to_owned()),
+            "C" => {
+                // SAFETY: the array is valid: the second buffer of this type has a byte an element.
+                Ok(unsafe { std::slice::from_raw_parts(self.array.buffer(1).add(first), length) })
+            }
+            "u" if length == 1 => {
+                // SAFETY: the array is valid: the second buffer of this type has an offset more than
+                // elements, and the third has the bytes up to the last one.
+                let text = unsafe {
+                    let offsets = self.array.buffer(1).cast::<i32>().add(first);
+                    let (start, end) = (*offsets as usize, *offsets.add(1) as usize);
+                    match end - start {
+                        0 => &[],
+                        length => {
+                            std::slice::from_raw_parts(self.array.buffer(2).add(start), length)
+                        }
+                    }
+                };
+                Ok(text)
+            }
+            _ => Err(format!(
+                "the data has the Arrow format `{format}` and {length} elements: C reads bytes, text and arrays of UInt8"
+            )),
         }
     }
 }
 
-impl Drop for Input {
+impl Drop for Port {
     fn drop(&mut self) {
-        self.id.free();
-        self.data.free();
+        // SAFETY: the name is of `Bytes::new`, which nothing else frees.
+        unsafe { self.id.free() };
     }
 }
 
@@ -181,53 +283,33 @@ pub struct RawEvent {
     pub error: Bytes,
 }
 
-/// An output of an operator.
-#[repr(C)]
-#[derive(Debug)]
-pub struct Output {
-    id: Bytes,
-    data: Bytes,
-}
-
-impl Output {
-    /// An output with its name and bytes.
-    pub fn new(id: &str, data: &[u8]) -> Self {
-        Self {
-            id: Bytes::new(id.as_bytes().to_vec()),
-            data: Bytes::new(data.to_vec()),
-        }
-    }
-
-    /// The name.
-    pub fn id(&self) -> Cow<'_, str> {
-        String::from_utf8_lossy(self.id.as_slice())
-    }
-
-    /// The bytes.
-    pub fn data(&self) -> &[u8] {
-        self.data.as_slice()
-    }
-}
-
-impl Drop for Output {
-    fn drop(&mut self) {
-        self.id.free();
-        self.data.free();
-    }
-}
-
 /// Sends outputs: the parts of a reference-counted function. The host keeps it alive during a call.
 #[repr(C)]
 #[derive(Debug)]
 pub struct SendOutput {
     /// The state of the function.
     pub environment: *mut c_void,
-    /// The function, which takes the output.
+    /// The function. It may take the payload out of the output, which remains the caller's.
     pub call: unsafe extern "C" fn(*mut c_void, *mut Output) -> DoraResult,
     /// Gives up a reference.
     pub release: unsafe extern "C" fn(*mut c_void),
     /// Takes a reference.
     pub retain: unsafe extern "C" fn(*mut c_void),
+}
+
+impl SendOutput {
+    /// Sends an output.
+    ///
+    /// # Errors
+    /// The error of the host.
+    ///
+    /// # Safety
+    /// The function is that of the event that is handled; the payload is a valid array.
+    pub unsafe fn send(&self, mut output: Output) -> Result<(), String> {
+        // SAFETY: the caller passes the host's function during its event, so its state is alive; the
+        // result is taken once.
+        unsafe { (self.call)(self.environment, &raw mut output).into_result() }
+    }
 }
 
 /// Returns the name of an input; null without an input.
@@ -237,8 +319,12 @@ pub struct SendOutput {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dora_read_input_id(input: *const Input) -> *mut c_char {
     // SAFETY: the caller passes a valid input, or null.
-    let id = unsafe { input.as_ref() }.and_then(|input| CString::new(input.id.as_slice()).ok());
-    id.map_or(ptr::null_mut(), CString::into_raw)
+    let Some(input) = (unsafe { input.as_ref() }) else {
+        return ptr::null_mut();
+    };
+    let mut terminated = input.id().into_owned().into_bytes();
+    terminated.push(0);
+    Bytes::new(&terminated).start.cast()
 }
 
 /// Frees the name of an input.
@@ -247,10 +333,8 @@ pub unsafe extern "C" fn dora_read_input_id(input: *const Input) -> *mut c_char 
 /// `id` is null, or from [`dora_read_input_id`] and not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dora_free_input_id(id: *mut c_char) {
-    if !id.is_null() {
-        // SAFETY: the caller passes the pointer of `CString::into_raw`, once.
-        drop(unsafe { CString::from_raw(id) });
-    }
+    // SAFETY: the caller passes the pointer of `dora_read_input_id`, once.
+    unsafe { freed(id) };
 }
 
 /// Returns a copy of the data of an input.
@@ -260,9 +344,17 @@ pub unsafe extern "C" fn dora_free_input_id(id: *mut c_char) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dora_read_data(input: *mut Input) -> Bytes {
     // SAFETY: the caller passes a valid input, or null.
-    let data = unsafe { input.as_ref() }.map(|input| input.data.as_slice().to_vec());
-    let data = data.filter(|data| !data.is_empty());
-    data.map_or(Bytes::NONE, Bytes::new)
+    let Some(input) = (unsafe { input.as_ref() }) else {
+        return Bytes::NONE;
+    };
+    match input.bytes() {
+        Ok([]) => Bytes::NONE,
+        Ok(data) => Bytes::new(data),
+        Err(error) => {
+            eprintln!("ERROR dora_read_data: input {}: {error}", input.id());
+            Bytes::NONE
+        }
+    }
 }
 
 /// Frees data.
@@ -270,9 +362,9 @@ pub unsafe extern "C" fn dora_read_data(input: *mut Input) -> Bytes {
 /// # Safety
 /// `data` is from [`dora_read_data`] and not freed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn dora_free_data(data: Bytes) {
+pub unsafe extern "C" fn dora_free_data(mut data: Bytes) {
     // SAFETY: the caller passes what `dora_read_data` returned, once.
-    drop(unsafe { data.into_vec() });
+    unsafe { data.free() };
 }
 
 /// Sends bytes to an output of the operator.
@@ -287,7 +379,7 @@ pub unsafe extern "C" fn dora_send_operator_output(
     data: *const u8,
     length: usize,
 ) -> DoraResult {
-    let failed = |error: &str| DoraResult::error(format!("dora_send_operator_output: {error}"));
+    let failed = |error: &str| DoraResult::error(&format!("dora_send_operator_output: {error}"));
     // SAFETY: the caller passes a valid function, or null.
     let Some(send_output) = (unsafe { send_output.as_ref() }) else {
         return failed("the function that sends is NULL");
@@ -307,48 +399,98 @@ pub unsafe extern "C" fn dora_send_operator_output(
         // SAFETY: the pointer is not null, so it points to that many bytes.
         _ => unsafe { std::slice::from_raw_parts(data, length) },
     };
-    let output = Box::new(Output::new(id, data));
-    // SAFETY: the function is the host's, and takes the output.
-    unsafe { (send_output.call)(send_output.environment, Box::into_raw(output)) }
+    match output(id, data) {
+        // SAFETY: the function is the host's, during its event; the array is valid.
+        Ok(output) => unsafe { send_output.send(output) }.into(),
+        Err(error) => failed(&error.to_string()),
+    }
+}
+
+/// An output with a copy of bytes.
+fn output(id: &str, data: &[u8]) -> Result<Output, arrow_schema::ArrowError> {
+    let array = ArrayData::builder(DataType::UInt8).len(data.len());
+    let array = array.add_buffer(Buffer::from(data)).build()?;
+    Output::of_array(id, &array)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn an_input_is_read() {
-        let mut input = Input::new("image".to_owned(), Some(vec![1, 2]));
+    fn input(array: &ArrayData) -> Input {
+        Input::of_array("image", array).unwrap()
+    }
+
+    fn array(data_type: DataType, buffers: &[&[u8]], length: usize) -> ArrayData {
+        let buffers = buffers.iter().copied().map(Buffer::from).collect();
+        let array = ArrayData::builder(data_type).len(length).buffers(buffers);
+        array.align_buffers(true).build().unwrap()
+    }
+
+    /// The bytes that C reads.
+    fn read(array: &ArrayData) -> Option<Vec<u8>> {
+        let mut input = input(array);
         // SAFETY: the input is valid, and what is returned is freed once.
+        unsafe {
+            let data = dora_read_data(&mut input);
+            let bytes = data.is_some().then(|| data.as_slice().to_vec());
+            dora_free_data(data);
+            bytes
+        }
+    }
+
+    #[test]
+    fn bytes_and_text_are_read() {
+        let bytes = array(DataType::UInt8, &[&[1, 2, 3]], 3);
+        assert_eq!(read(&bytes), Some(vec![1, 2, 3]));
+        assert_eq!(read(&bytes.slice(1, 1)), Some(vec![2]));
+        assert_eq!(read(&bytes.slice(1, 0)), None);
+        let offsets: Vec<u8> = [0_i32, 2, 5]
+            .into_iter()
+            .flat_map(i32::to_le_bytes)
+            .collect();
+        let texts = array(DataType::Utf8, &[&offsets, b"abcde"], 2);
+        assert_eq!(read(&texts.slice(1, 1)), Some(b"cde".to_vec()));
+        assert_eq!(read(&texts), None);
+        assert_eq!(read(&array(DataType::Null, &[], 0)), None);
+        assert_eq!(read(&array(DataType::Float32, &[&[0; 4]], 1)), None);
+        let nulls = ArrayData::new_null(&DataType::UInt8, 2);
+        assert_eq!(read(&nulls), None);
+    }
+
+    #[test]
+    fn an_input_without_data_is_refused() {
+        let bytes = array(DataType::UInt8, &[&[1]], 1);
+        let mut input = input(&bytes);
+        // SAFETY: the input is valid, and what is returned is freed once; all accept null.
         unsafe {
             let id = dora_read_input_id(&input);
             assert_eq!(CStr::from_ptr(id), c"image");
             dora_free_input_id(id);
-            let data = dora_read_data(&mut input);
-            assert_eq!(data.into_vec(), Some(vec![1, 2]));
-            for nothing in [None, Some(Vec::new())] {
-                input = Input::new("image".to_owned(), nothing);
-                let data = dora_read_data(&mut input);
-                assert!(data.start.is_null());
-                dora_free_data(data);
-            }
+            input.array = FFI_ArrowArray::empty();
+            assert!(!dora_read_data(&mut input).is_some());
             assert!(dora_read_input_id(ptr::null()).is_null());
-            assert!(dora_read_data(ptr::null_mut()).start.is_null());
+            assert!(!dora_read_data(ptr::null_mut()).is_some());
             dora_free_input_id(ptr::null_mut());
+            dora_free_data(Bytes::NONE);
         }
     }
 
     unsafe extern "C" fn record(sent: *mut c_void, output: *mut Output) -> DoraResult {
-        // SAFETY: the test passes its vector, and the output is owned.
-        unsafe { (*sent.cast::<Vec<Output>>()).push(*Box::from_raw(output)) };
-        DoraResult::SUCCESS
+        // SAFETY: the test passes its vector, and a valid output.
+        let (sent, output) = unsafe { (&mut *sent.cast::<Vec<(String, Vec<u8>)>>(), &*output) };
+        sent.push((output.id().into_owned(), output.bytes().unwrap().to_vec()));
+        match sent.len() {
+            3 => DoraResult::error("full"),
+            _ => DoraResult::SUCCESS,
+        }
     }
 
     unsafe extern "C" fn nothing(_: *mut c_void) {}
 
     #[test]
     fn an_output_is_sent_or_refused() {
-        let mut sent = Vec::<Output>::new();
+        let mut sent = Vec::<(String, Vec<u8>)>::new();
         let function = SendOutput {
             environment: (&raw mut sent).cast(),
             call: record,
@@ -363,6 +505,7 @@ mod tests {
             };
             assert_eq!(send(&function, id, b"ab".as_ptr(), 2), Ok(()));
             assert_eq!(send(&function, id, ptr::null(), 0), Ok(()));
+            assert_eq!(send(&function, id, ptr::null(), 0), Err("full".to_owned()));
             let error = send(&function, id, ptr::null(), 3).unwrap_err();
             assert!(
                 error.ends_with("the data is NULL, and has a length of 3"),
@@ -372,10 +515,10 @@ mod tests {
             assert!(send(&function, ptr::null(), ptr::null(), 0).is_err());
             assert!(send(&function, c"\xff".as_ptr(), ptr::null(), 0).is_err());
         }
-        let sent: Vec<_> = sent
-            .iter()
-            .map(|output| (output.id(), output.data()))
-            .collect();
-        assert_eq!(sent, [("out".into(), &b"ab"[..]), ("out".into(), &b""[..])]);
+        let empty = ("out".to_owned(), Vec::new());
+        assert_eq!(
+            sent,
+            [("out".to_owned(), b"ab".to_vec()), empty.clone(), empty]
+        );
     }
 }

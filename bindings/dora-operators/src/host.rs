@@ -1,11 +1,12 @@
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
+use arrow_data::ArrayData;
 use arrow_schema::DataType;
-use dora_operator_api_c::{Input, Output, Status};
+use dora_operator_api_c::{Input, Status};
 use nervure_node::binding::ALL_INPUTS_CLOSED;
-use nervure_node::message::Layout;
-use nervure_node::{Envelope, Event, Handle, Node, Sample, SampleError, SendError};
+use nervure_node::message::{ArraySample, Schema};
+use nervure_node::{Envelope, Event, Handle, Node, Publisher, Sample, SendError, Wait};
 use serde::Deserialize;
 
 use crate::library::{Operator, OperatorEvent};
@@ -25,6 +26,22 @@ struct Running {
     id: String,
     operator: Operator,
     open_inputs: HashSet<String>,
+    outputs: Outputs,
+}
+
+/// The outputs of an operator that it has sent to, by their names.
+#[derive(Debug, Default)]
+struct Outputs(HashMap<String, Output>);
+
+#[derive(Debug)]
+enum Output {
+    Declared {
+        publisher: Publisher,
+        /// The schema of the last array: most outputs have one type.
+        schema: Option<Schema>,
+    },
+    /// Not in the dataflow file, which was reported.
+    Undeclared,
 }
 
 /// Runs the operators that the keeper names, until the last one has ended.
@@ -38,12 +55,7 @@ pub fn host() -> Result<(), HostError> {
         .map(begin)
         .collect::<Result<Vec<_>, _>>()?;
     let node = nervure_node::binding::connect("c", || true)?;
-    Host {
-        node,
-        operators,
-        undeclared: HashSet::new(),
-    }
-    .run()
+    Host { node, operators }.run()
 }
 
 fn descriptions(variable: Option<String>) -> Result<Vec<Description>, HostError> {
@@ -75,6 +87,7 @@ fn begin(description: Description) -> Result<Running, HostError> {
         id,
         operator,
         open_inputs: inputs.into_iter().collect(),
+        outputs: Outputs::default(),
     })
 }
 
@@ -89,8 +102,6 @@ fn operator_error(id: &str, function: &'static str, message: String) -> HostErro
 struct Host {
     node: Node,
     operators: Vec<Running>,
-    /// Undeclared outputs that were reported.
-    undeclared: HashSet<String>,
 }
 
 impl Host {
@@ -99,15 +110,11 @@ impl Host {
             let Some(event) = self.node.next() else { break };
             match event {
                 Event::Input { id, sample } => {
-                    self.input(&id, |input| match data(&sample) {
-                        Ok(data) => OperatorEvent::Input(Input::new(input, data)),
-                        Err(error) => OperatorEvent::Error(format!(
-                            "the data of input {input} cannot be read: {error}"
-                        )),
-                    })?;
+                    self.input(&id, |input| sample_event(input, &sample))?;
                 }
                 Event::Tick { id, .. } => {
-                    self.input(&id, |id| OperatorEvent::Input(Input::new(id, None)))?;
+                    let nothing = ArrayData::new_empty(&DataType::Null);
+                    self.input(&id, |input| array_event(input, &nothing))?;
                 }
                 Event::InputClosed { id } => self.close(&id)?,
                 // Operators have ended when their own inputs were closed.
@@ -133,10 +140,10 @@ impl Host {
     fn input(
         &mut self,
         port: &str,
-        event: impl FnOnce(String) -> OperatorEvent,
+        event: impl FnOnce(&str) -> OperatorEvent,
     ) -> Result<(), HostError> {
         match port.split_once('/') {
-            Some((operator, input)) => self.handle(operator, event(input.to_owned())),
+            Some((operator, input)) => self.handle(operator, event(input)),
             None => Ok(()),
         }
     }
@@ -163,8 +170,8 @@ impl Host {
         let Some(running) = self.operators.iter_mut().find(|known| known.id == id) else {
             return Ok(());
         };
-        let (node, undeclared) = (&self.node, &mut self.undeclared);
-        let mut send = |output| send(node, undeclared, id, output);
+        let (node, outputs) = (&self.node, &mut running.outputs);
+        let mut send = |output: &str, array: ArrayData| outputs.send(node, id, output, &array);
         let status = running
             .operator
             .handle(event, &mut send)
@@ -187,34 +194,82 @@ impl Host {
     }
 }
 
-fn send(
-    node: &Handle,
-    undeclared: &mut HashSet<String>,
-    operator: &str,
-    output: Output,
-) -> Result<(), String> {
-    let name = format!("{operator}/{}", output.id());
-    match node.send_with(&name, output.data(), &Envelope::new()) {
-        // In dora it is no error to send while the dataflow stops, or to an undeclared output.
-        Ok(_) | Err(SendError::Stopped) => Ok(()),
-        Err(SendError::UnknownOutput(error)) => {
-            if undeclared.insert(name) {
-                eprintln!("WARN {error}");
-            }
-            Ok(())
+impl Outputs {
+    fn send(
+        &mut self,
+        node: &Handle,
+        operator: &str,
+        output: &str,
+        array: &ArrayData,
+    ) -> Result<(), String> {
+        if !self.0.contains_key(output) {
+            let declared = match node.output(&format!("{operator}/{output}")) {
+                Ok(publisher) => Output::Declared {
+                    publisher,
+                    schema: None,
+                },
+                // In dora it is no error to send to an undeclared output.
+                Err(error) => {
+                    eprintln!("WARN {error}");
+                    Output::Undeclared
+                }
+            };
+            self.0.insert(output.to_owned(), declared);
         }
-        Err(error) => Err(error.to_string()),
+        match self.0.get_mut(output) {
+            Some(Output::Declared { publisher, schema }) => publish(publisher, schema, array),
+            _ => Ok(()),
+        }
     }
 }
 
-/// The bytes of a sample; `None` for data that C cannot read.
-fn data(sample: &Sample) -> Result<Option<Vec<u8>>, SampleError> {
-    if matches!(sample.layout()?, Layout::Bytes | Layout::Text) {
-        return Ok(Some(sample.bytes().to_vec()));
+fn publish(
+    publisher: &Publisher,
+    schema: &mut Option<Schema>,
+    array: &ArrayData,
+) -> Result<(), String> {
+    let envelope = Envelope::new();
+    let sent = match bytes(array) {
+        Some(bytes) => publisher.send_with(bytes, &envelope, Wait::Forever),
+        None => {
+            let schema = Schema::last_or_of_type(schema, array.data_type()).map_err(text)?;
+            let sample = ArraySample::new(array, schema).map_err(text)?;
+            publisher.send_with(&sample, &envelope, Wait::Forever)
+        }
+    };
+    match sent {
+        // In dora it is no error to send while the dataflow stops.
+        Ok(_) | Err(SendError::Stopped) => Ok(()),
+        Err(error) => Err(text(error)),
     }
-    let array = sample.array()?;
-    let is_bytes = *array.data_type() == DataType::UInt8;
-    Ok(is_bytes.then(|| array.buffers()[0][array.offset()..array.offset() + array.len()].to_vec()))
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+/// The elements of an array of `UInt8`, which is sent as bytes.
+fn bytes(array: &ArrayData) -> Option<&[u8]> {
+    let is_bytes = *array.data_type() == DataType::UInt8 && array.null_count() == 0;
+    is_bytes.then(|| &array.buffers()[0][array.offset()..array.offset() + array.len()])
+}
+
+fn sample_event(input: &str, sample: &Sample) -> OperatorEvent {
+    match sample.array() {
+        Ok(array) => array_event(input, &array),
+        Err(error) => unreadable(input, &error),
+    }
+}
+
+fn array_event(input: &str, array: &ArrayData) -> OperatorEvent {
+    match Input::of_array(input, array) {
+        Ok(input) => OperatorEvent::Input(input),
+        Err(error) => unreadable(input, &error),
+    }
+}
+
+fn unreadable(input: &str, error: &dyn std::fmt::Display) -> OperatorEvent {
+    OperatorEvent::Error(format!("the data of input {input} cannot be read: {error}"))
 }
 
 #[cfg(test)]

@@ -5,6 +5,9 @@ use std::ffi::c_void;
 use std::path::Path;
 use std::ptr;
 
+use arrow_array::ffi::from_ffi;
+use arrow_data::ArrayData;
+use arrow_data::ffi::FFI_ArrowArray;
 use dora_operator_api_c::{
     Bytes, DoraResult, InitResult, Input, OnEventResult, Output, RawEvent, SendOutput, Status,
 };
@@ -56,7 +59,7 @@ impl Operator {
     /// Lets the operator handle an event. `send` gets its outputs meanwhile.
     pub fn handle<F>(&mut self, event: OperatorEvent, send: &mut F) -> Result<Status, String>
     where
-        F: FnMut(Output) -> Result<(), String>,
+        F: FnMut(&str, ArrayData) -> Result<(), String>,
     {
         let mut raw = raw_event(event);
         let send_output = SendOutput {
@@ -75,8 +78,8 @@ impl Operator {
             if !raw.input.is_null() {
                 drop(Box::from_raw(raw.input));
             }
-            drop(raw.input_closed.into_vec());
-            drop(raw.error.into_vec());
+            raw.input_closed.free();
+            raw.error.free();
             result.into_result().map(|()| status)
         }
     }
@@ -124,25 +127,33 @@ fn raw_event(event: OperatorEvent) -> RawEvent {
     };
     match event {
         OperatorEvent::Input(input) => raw.input = Box::into_raw(Box::new(input)),
-        OperatorEvent::InputClosed(id) => raw.input_closed = Bytes::new(id.into_bytes()),
+        OperatorEvent::InputClosed(id) => raw.input_closed = Bytes::new(id.as_bytes()),
         OperatorEvent::Stop => raw.stop = true,
-        OperatorEvent::Error(error) => raw.error = Bytes::new(error.into_bytes()),
+        OperatorEvent::Error(error) => raw.error = Bytes::new(error.as_bytes()),
     }
     raw
 }
 
 /// # Safety
-/// `environment` is the function of the [`SendOutput`], during the call that got it; `output` is owned.
+/// `environment` is the function of the [`SendOutput`], during the call that got it; `output` has a valid
+/// array, and is not used by another thread.
 unsafe extern "C" fn call<F>(environment: *mut c_void, output: *mut Output) -> DoraResult
 where
-    F: FnMut(Output) -> Result<(), String>,
+    F: FnMut(&str, ArrayData) -> Result<(), String>,
 {
-    // SAFETY: `handle` passes the function, and waits for the operator; the operator's library passes a
-    // boxed output.
-    let sent = unsafe { (*environment.cast::<F>())(*Box::from_raw(output)) };
-    match sent {
-        Ok(()) => DoraResult::SUCCESS,
-        Err(error) => DoraResult::error(error),
+    // SAFETY: `handle` passes the function, and waits for the operator; the operator passes a valid
+    // output, whose array is taken once, and a released one left.
+    let (send, id, array) = unsafe {
+        let output = &mut *output;
+        let array = FFI_ArrowArray::from_raw(&raw mut output.array);
+        let array = from_ffi(array, &output.schema);
+        (&mut *environment.cast::<F>(), output.id(), array)
+    };
+    match array {
+        Ok(array) => send(&id, array).into(),
+        Err(error) => {
+            DoraResult::error(&format!("the data of output {id} cannot be read: {error}"))
+        }
     }
 }
 

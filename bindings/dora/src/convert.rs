@@ -7,10 +7,10 @@ use arrow::array::make_array;
 use nervure_node::binding::ALL_INPUTS_CLOSED;
 use nervure_node::{Event as Nervure, Sample};
 
-use crate::array::{DoraArray, IntoArrow};
 use crate::bridge::to_dora;
 use crate::event_stream::{Event, StopCause};
 use crate::metadata::{self, Metadata};
+use dora_arrow_convert::{DoraArray, IntoArrow};
 
 /// Converts events. One event may become two, or none.
 #[derive(Debug, Default)]

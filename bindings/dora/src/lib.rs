@@ -26,7 +26,6 @@
 //! - There is neither `init_testing` nor `init_interactive`, and no access to encoded samples
 //!   (`allocate_data_sample`, `send_output_sample`).
 
-mod array;
 mod bridge;
 mod convert;
 mod error;
@@ -46,9 +45,7 @@ pub use serde_json;
 pub use uhlc;
 pub use uuid;
 
-/// The name of [`DoraArray`] in dora 0.5.
-pub use array::DoraArray as ArrowData;
-pub use array::{DoraArray, IntoArrow, into_vec};
+pub use dora_arrow_convert::{ArrowData, DoraArray, IntoArrow, into_vec};
 pub use error::{NodeError, NodeResult, PatternError};
 /// An older name of [`Event`].
 pub use event_stream::Event as DoraEvent;

@@ -9,13 +9,13 @@ use nervure_node::{
     CONTROL_FD_VARIABLE, Encode, Envelope, Handle, Node, Publisher, SendError, Wait,
 };
 
-use crate::array::IntoArrow;
 use crate::bridge::to_nervure;
 use crate::error::{NodeError, NodeResult};
 use crate::event_stream::{EventStream, Kept};
 use crate::id::{DataId, NodeId, new_request_id};
 use crate::metadata::{self, MetadataParameters, Parameter, REQUEST_ID};
 use crate::{DataflowId, StreamSegment, uhlc};
+use dora_arrow_convert::IntoArrow;
 
 /// A node: sends outputs, and knows its place in the dataflow.
 #[derive(Debug)]
@@ -167,13 +167,8 @@ impl DoraNode {
             return Ok(());
         };
         let array = to_nervure::array(&data.into_arrow().0.to_data()).map_err(failed)?;
-        let known = output.schema.take();
-        let known = known.filter(|known| known.data_type() == array.data_type());
-        let schema = match known {
-            Some(schema) => schema,
-            None => Schema::of_type(array.data_type().clone()).map_err(failed)?,
-        };
-        let schema = output.schema.insert(schema);
+        let schema = Schema::last_or_of_type(&mut output.schema, array.data_type());
+        let schema = schema.map_err(failed)?;
         let sample = ArraySample::new(&array, schema).map_err(failed)?;
         send(&output.publisher, parameters, &sample)
     }

@@ -1,6 +1,6 @@
-use crate::array::DoraArray;
 use crate::id::{DataId, NodeId, OperatorId};
 use crate::metadata::Metadata;
+use dora_arrow_convert::DoraArray;
 
 /// An event of a node. Ignore the kinds that are of no interest.
 #[derive(Debug)]

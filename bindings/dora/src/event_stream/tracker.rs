@@ -1,8 +1,8 @@
 use std::collections::HashMap;
 
-use crate::array::DoraArray;
 use crate::event_stream::Event;
 use crate::id::{DataId, NodeId};
+use dora_arrow_convert::DoraArray;
 
 /// Whether an input has a producer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

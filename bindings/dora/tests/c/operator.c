@@ -43,7 +43,7 @@ static DoraResult_t on_input(Input_t *input, const SendOutput_t *send, int *coun
 {
     char *id = dora_read_input_id(input);
     Vec_uint8_t data = dora_read_data(input);
-    SEEN("input %s data %d %zu", id, data.ptr != NULL, data.len);
+    SEEN("input %s %zu", id, data.len);
     dora_free_input_id(id);
     dora_free_data(data);
 

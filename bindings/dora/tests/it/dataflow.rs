@@ -10,10 +10,16 @@ use tempfile::TempDir;
 
 /// What the tests need beside themselves: arguments of `cargo build`. The features of the command are
 /// those that its own tests need, which use the same file.
-const PARTS: [&[&str]; 3] = [
+const PARTS: [&[&str]; 4] = [
     &["-p", "dora-node-api-c", "-p", "dora-operator-api-c"],
     &["-p", "nervure-cli", "--all-features", "--bin", "nervure"],
     &["-p", "dora-node-api", "--example", "conformance"],
+    &[
+        "-p",
+        "dora-operator-api",
+        "--example",
+        "conformance_operator",
+    ],
 ];
 
 /// The folder of built programs.
@@ -107,8 +113,15 @@ pub fn compiled(name: &str, folder: &Path) -> PathBuf {
     program
 }
 
-/// Compiles and links the operator of the tests in C, into a folder.
-pub fn compiled_operator(folder: &Path) {
+/// The languages of the tests' operators.
+pub const OPERATORS: [&str; 2] = ["c", "rust"];
+
+/// The shared library of the tests' operator in a language, as a dataflow file names it. It may be
+/// compiled and linked in a folder.
+pub fn compiled_operator(language: &str, folder: &Path) -> PathBuf {
+    if language == "rust" {
+        return BUILT.join("examples/conformance_operator");
+    }
     let arguments = [
         "-shared",
         "-fPIC",
@@ -117,6 +130,7 @@ pub fn compiled_operator(folder: &Path) {
     ];
     let library = folder.join("liboperator.so");
     compile(&arguments, &["-ldora_operator_api_c"], &library);
+    folder.join("operator")
 }
 
 fn compile(arguments: &[&str], libraries: &[&str], to: &Path) {

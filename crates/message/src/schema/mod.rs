@@ -59,6 +59,21 @@ impl Schema {
         Self::array(Field::new("", data_type, true))
     }
 
+    /// The last schema if it is of that type, and otherwise a new one, which becomes the last.
+    ///
+    /// # Errors
+    /// As [`Schema::of_type`]; then there is no last schema.
+    pub fn last_or_of_type<'a>(
+        last: &'a mut Option<Self>,
+        data_type: &DataType,
+    ) -> Result<&'a Self, SchemaError> {
+        let schema = match last.take().filter(|last| last.data_type() == data_type) {
+            Some(schema) => schema,
+            None => Self::of_type(data_type.clone())?,
+        };
+        Ok(last.insert(schema))
+    }
+
     /// The schema of record batches. They are sent as arrays of structs.
     ///
     /// # Errors

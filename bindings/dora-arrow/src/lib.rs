@@ -1,4 +1,5 @@
-//! Payloads, and their conversion from and to plain values.
+//! dora's payloads, and their conversion from and to plain values. Nodes and operators name these types
+//! by `dora_node_api` and `dora_operator_api`.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -14,13 +15,17 @@ use eyre::{ContextCompat, Result, bail};
 use half::f16;
 use num_traits::NumCast;
 
+/// The name of [`DoraArray`] in dora 0.5.
+pub use DoraArray as ArrowData;
+pub use arrow;
+
 /// A payload: an Arrow array.
 ///
 /// Values are read with `try_from`: a number, `bool` or text out of an array of length 1, and slices
 /// or vectors of numbers. None of them may have nulls.
 ///
 /// ```
-/// use dora_node_api::{DoraArray, IntoArrow};
+/// use dora_arrow_convert::{DoraArray, IntoArrow};
 ///
 /// let data: DoraArray = vec![1.0_f32, 2.0].into_arrow();
 /// let values: &[f32] = (&data).try_into()?;
@@ -263,7 +268,7 @@ macro_rules! numbers {
         /// If the array is not of numbers, has nulls, or has a number that `T` cannot express.
         ///
         /// ```
-        /// use dora_node_api::{IntoArrow, into_vec};
+        /// use dora_arrow_convert::{IntoArrow, into_vec};
         ///
         /// assert_eq!(into_vec::<f64>(&vec![1_u8, 2].into_arrow())?, [1.0, 2.0]);
         /// assert!(into_vec::<u8>(&vec![256_u32].into_arrow()).is_err());

@@ -1,0 +1,170 @@
+//! What [`register_operator!`](crate::register_operator) calls: the functions of dora's C interface for
+//! an operator in Rust.
+#![expect(unsafe_code, reason = "the interface to the host is C")]
+
+use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+
+use arrow_data::ffi::FFI_ArrowArray;
+use arrow_schema::ffi::FFI_ArrowSchema;
+use dora_arrow_convert::arrow::array::{Array, make_array};
+use dora_arrow_convert::arrow::ffi;
+use dora_operator_api_c::{Input, Output, Status};
+
+pub use dora_operator_api_c::{DoraResult, InitResult, OnEventResult, RawEvent, SendOutput};
+
+use crate::{DoraArray, DoraOperator, DoraOutputSender, DoraStatus, Event, types::Metadata};
+
+/// Makes the operator.
+pub fn init<O: DoraOperator>() -> InitResult {
+    match unwound(|| Ok(Box::new(O::default()))) {
+        Ok(operator) => InitResult {
+            result: DoraResult::SUCCESS,
+            operator_context: Box::into_raw(operator).cast(),
+        },
+        Err(error) => InitResult {
+            result: DoraResult::error(&error),
+            operator_context: ptr::null_mut(),
+        },
+    }
+}
+
+/// Drops the operator.
+///
+/// # Safety
+/// `operator` is from [`init`] of the same type, and not dropped.
+pub unsafe fn end<O: DoraOperator>(operator: *mut c_void) -> DoraResult {
+    // SAFETY: the caller passes the pointer of `Box::into_raw`, once.
+    let operator = unsafe { Box::from_raw(operator.cast::<O>()) };
+    unwound(|| {
+        drop(operator);
+        Ok(())
+    })
+    .into()
+}
+
+/// Lets the operator handle an event.
+///
+/// # Safety
+/// `operator` is from [`init`] of the same type, and not dropped. The other pointers are valid until the
+/// function returns. No other thread uses one of them.
+pub unsafe fn on_event<O: DoraOperator>(
+    event: *mut RawEvent,
+    send_output: *const SendOutput,
+    operator: *mut c_void,
+) -> OnEventResult {
+    // SAFETY: the caller passes valid pointers, which nothing else uses meanwhile.
+    let (event, mut sender, operator) = unsafe {
+        (
+            &mut *event,
+            DoraOutputSender(&*send_output),
+            &mut *operator.cast::<O>(),
+        )
+    };
+    let handled = unwound(|| {
+        // SAFETY: the event is valid until the function returns.
+        unsafe { with_event(event, |event| operator.on_event(&event, &mut sender)) }
+    });
+    match handled {
+        Ok(status) => OnEventResult {
+            result: DoraResult::SUCCESS,
+            status: match status {
+                DoraStatus::Continue => Status::CONTINUE,
+                DoraStatus::Stop => Status::STOP,
+                DoraStatus::StopAll => Status::STOP_ALL,
+            },
+        },
+        Err(error) => OnEventResult {
+            result: DoraResult::error(&error),
+            status: Status::STOP,
+        },
+    }
+}
+
+/// # Safety
+/// What the event points to is valid.
+unsafe fn with_event(
+    event: &mut RawEvent,
+    handle: impl FnOnce(Event) -> Result<DoraStatus, String>,
+) -> Result<DoraStatus, String> {
+    let metadata = Metadata {
+        open_telemetry_context: String::new(),
+    };
+    // SAFETY: the caller passes a valid event.
+    let (input, closed, error) = unsafe {
+        (
+            event.input.as_mut(),
+            event.input_closed.as_slice(),
+            event.error.as_slice(),
+        )
+    };
+    if let Some(input) = input {
+        // SAFETY: as above.
+        let data = unsafe { taken(input) };
+        let id = &*input.id();
+        return handle(match data {
+            Ok(data) => Event::Input {
+                id,
+                metadata: &metadata,
+                data,
+            },
+            Err(error) => Event::InputParseError { id, error },
+        });
+    }
+    if event.input_closed.is_some() {
+        let id = &*String::from_utf8_lossy(closed);
+        return handle(Event::InputClosed { id });
+    }
+    if event.error.is_some() {
+        let error = String::from_utf8_lossy(error).into_owned();
+        return handle(Event::InputParseError { id: "", error });
+    }
+    match event.stop {
+        true => handle(Event::Stop),
+        false => Ok(DoraStatus::Continue),
+    }
+}
+
+/// Takes the payload of an input.
+///
+/// # Safety
+/// The input has a valid array.
+unsafe fn taken(input: &mut Input) -> Result<DoraArray, String> {
+    // SAFETY: both are the structures of the C data interface, whose layout does not depend on Arrow's
+    // version. `from_raw` takes the content, and leaves a released one; the caller passes a valid array.
+    let data = unsafe {
+        let array = ffi::FFI_ArrowArray::from_raw((&raw mut input.array).cast());
+        let schema = ffi::FFI_ArrowSchema::from_raw((&raw mut input.schema).cast());
+        ffi::from_ffi(array, &schema)
+    };
+    data.map(|data| DoraArray(make_array(data)))
+        .map_err(|error| error.to_string())
+}
+
+pub(crate) fn send(send_output: &SendOutput, id: &str, data: &DoraArray) -> Result<(), String> {
+    let (mut array, mut schema) =
+        ffi::to_ffi(&data.0.to_data()).map_err(|error| error.to_string())?;
+    // SAFETY: as in `taken`: the content of valid structures is taken over.
+    let output = unsafe {
+        Output::new(
+            id,
+            FFI_ArrowArray::from_raw((&raw mut array).cast()),
+            FFI_ArrowSchema::from_raw((&raw mut schema).cast()),
+        )
+    };
+    // SAFETY: a `DoraOutputSender` exists during its event alone; the array is valid.
+    unsafe { send_output.send(output) }
+}
+
+/// The result of a function, or its panic as an error: it must not unwind into C.
+fn unwound<T>(function: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(function)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        Err(format!(
+            "the operator panicked: {}",
+            text.unwrap_or("no message")
+        ))
+    })
+}
