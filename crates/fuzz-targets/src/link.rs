@@ -11,6 +11,8 @@ use std::{
 
 use arbitrary::Arbitrary;
 use nervure_link::{
+    carrier::PublicKey,
+    policy::{Decision, PeerPolicy, Refusal, SharedPolicy, StreamPolicy},
     qos::{Delivery, Qos},
     receiver::ReceiverEvent,
     session::{Session, SessionEvent},
@@ -28,6 +30,10 @@ enum Step {
     Send { stream: u8, bytes: u16 },
     /// The victim's application receives samples.
     Take { count: u8 },
+    /// The victim's application accepts a requested stream.
+    Accept { stream: u8 },
+    /// The victim's application refuses or closes a stream of the peer.
+    Refuse { stream: u8 },
 }
 
 /// Runs the target.
@@ -39,6 +45,13 @@ pub fn run(bytes: &[u8]) {
     let mut victim = Session::new(peer::victim_config(), 1, now);
     let given = Arc::new(AtomicU64::new(0));
     victim.set_memory(Box::new(Pool::new(&given)));
+    let policy = SharedPolicy::default();
+    policy.set(StreamPolicy::new(|request| match request.name.len() % 4 {
+        0 => Decision::Ask,
+        1 => Decision::Refuse(Refusal::NotAllowed),
+        _ => Decision::Accept,
+    }));
+    victim.set_policy(PeerPolicy::new(PublicKey([1; 32]), &policy));
     let streams = [
         Delivery::keep_last(2),
         Delivery::keep_all(4),
@@ -83,6 +96,14 @@ pub fn run(bytes: &[u8]) {
                 readable
                     .drain(from..)
                     .for_each(|stream| drop(victim.take(now, stream)));
+            }
+            Step::Accept { stream } => {
+                victim.accept_stream(now, stream.into());
+            }
+            Step::Refuse { stream } => {
+                victim.refuse_stream(now, stream.into(), Refusal::because("closed"));
+                let still_there = |of: (u32, &str, Qos)| of.0 == u32::from(stream);
+                assert!(!victim.receiver().streams().any(still_there));
             }
         }
         note_readable(&mut victim, &mut readable);

@@ -13,6 +13,7 @@ use arbitrary::{Arbitrary, Unstructured};
 use nervure_link::{
     coding::geometry::{Geometry, SAMPLE_BYTES_MAX},
     memory::{Memory, NoMemory, SampleBuffer},
+    policy::Refusal,
     qos::{Delivery, Qos, TrafficClass},
     receiver::{ReceiverConfig, check_charges},
     session::{Session, SessionConfig},
@@ -145,6 +146,8 @@ pub enum Message {
     },
     Refuse {
         ends: Ends,
+        why: u8,
+        reason: Bytes,
     },
     Raw(Bytes),
 }
@@ -401,9 +404,16 @@ impl Peer {
                 }
                 .encode()
             }
-            Message::Refuse { ends } => Control::Refuse {
+            Message::Refuse { ends, why, reason } => Control::Refuse {
                 stream,
                 ends: ends.ends(self.session),
+                why: match why % 5 {
+                    0 => Refusal::NoMemory,
+                    1 => Refusal::TooManyStreams,
+                    2 => Refusal::Invalid,
+                    3 => Refusal::NotAllowed,
+                    _ => Refusal::because(&String::from_utf8_lossy(&reason.0)),
+                },
             }
             .encode(),
             Message::Raw(bytes) => bytes.0.clone(),

@@ -15,6 +15,7 @@ use crate::{
         Carrier, CarrierEvent, ConnectError, DisconnectReason, Ecn, PublicKey, SessionId, Transmit,
     },
     memory::{Heap, Memory},
+    policy::{PeerPolicy, SharedPolicy, StreamPolicy},
     session::{Session, SessionConfig, SessionEvent},
 };
 
@@ -78,6 +79,7 @@ pub struct Endpoint<C> {
     config: SessionConfig,
     budget: Budget,
     memory_of: MemoryOf,
+    policy: SharedPolicy,
     seed: u64,
     peers: BTreeMap<PublicKey, Peer>,
     by_session: BTreeMap<SessionId, PublicKey>,
@@ -104,6 +106,7 @@ impl<C: Carrier> Endpoint<C> {
             config,
             budget: Budget::new(bounds.budget_bytes, bounds.shares),
             memory_of: Box::new(|_| Box::new(Heap)),
+            policy: SharedPolicy::default(),
             seed,
             peers: BTreeMap::new(),
             by_session: BTreeMap::new(),
@@ -115,6 +118,15 @@ impl<C: Carrier> Endpoint<C> {
     /// heap.
     pub fn set_memory(&mut self, memory_of: MemoryOf) {
         self.memory_of = memory_of;
+    }
+
+    /// Sets what decides on streams that are opened from now on, by peers and to them, instead of
+    /// accepting all. Streams of peers that it does not allow are closed.
+    pub fn set_policy(&mut self, now: Instant, policy: StreamPolicy) {
+        self.policy.set(policy);
+        for peer in self.peers.values_mut() {
+            peer.session.apply_policy(now);
+        }
     }
 
     /// Connects to a peer, and again whenever the connection is lost. Streams may be opened at
@@ -360,6 +372,7 @@ impl<C: Carrier> Endpoint<C> {
         self.peers.entry(key).or_insert_with(|| {
             let mut session = Session::with_budget(self.config, &self.budget, self.seed, now);
             session.set_memory((self.memory_of)(key));
+            session.set_policy(PeerPolicy::new(key, &self.policy));
             Peer {
                 session,
                 carried: None,

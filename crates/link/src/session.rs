@@ -9,11 +9,13 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use thiserror::Error;
 
 use crate::{
     budget::Budget,
     carrier::Ecn,
     memory::Memory,
+    policy::{Decision, Direction, PeerPolicy, Refusal},
     qos::Qos,
     random::{Random, derive},
     rate::{self, FalseReport, Observed, Permission, Rate},
@@ -54,6 +56,22 @@ pub struct SessionConfig {
     pub rate: rate::Config,
     /// Limits on the peer's use of memory.
     pub receiver: ReceiverConfig,
+}
+
+/// Why a stream was not opened.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum OpenError {
+    /// The name is too long.
+    #[error(transparent)]
+    Name(#[from] NameTooLong),
+    /// The policy of this end refuses it.
+    #[error("the policy of this end does not allow stream {name:?}: {why}")]
+    Policy {
+        /// Its name.
+        name: String,
+        /// The reason.
+        why: Refusal,
+    },
 }
 
 /// An event of a session.
@@ -101,6 +119,7 @@ pub struct SessionStatus {
 pub struct Session {
     config: SessionConfig,
     random: Random,
+    policy: PeerPolicy,
     sender: Sender,
     receiver: Receiver,
     rate: Rate,
@@ -147,6 +166,7 @@ impl Session {
         Self {
             config,
             random,
+            policy: PeerPolicy::default(),
             sender: Sender::new(session, derive(seed, "packet numbers")),
             receiver: Receiver::new(config.receiver, budget, incarnation, now),
             rate: Rate::new(config.rate, now),
@@ -175,6 +195,26 @@ impl Session {
         self.receiver.set_memory(memory);
     }
 
+    /// Sets what decides on streams that are opened from now on, in both directions.
+    pub fn set_policy(&mut self, policy: PeerPolicy) {
+        self.receiver.set_policy(policy.clone());
+        self.policy = policy;
+    }
+
+    /// Closes streams of the peer that the policy does not allow any more.
+    pub(crate) fn apply_policy(&mut self, now: Instant) {
+        let refused = self.receiver.streams().filter_map(|(stream, name, qos)| {
+            match self.policy.decide(Direction::Incoming, name, qos) {
+                Decision::Refuse(why) => Some((stream, why)),
+                Decision::Accept | Decision::Ask => None,
+            }
+        });
+        let refused: Vec<_> = refused.collect();
+        for (stream, why) in refused {
+            self.refuse_stream(now, stream, why);
+        }
+    }
+
     /// Sets the largest rate of sending to the peer from now on, in bytes per second.
     pub fn set_max_rate(&mut self, bytes_per_second: u64) {
         let most = (bytes_per_second as f64).max(self.config.rate.min_bytes_per_second);
@@ -192,19 +232,41 @@ impl Session {
     /// Opens a stream to the peer and returns its number. Samples may be sent at once.
     ///
     /// # Errors
-    /// When the name is longer than [`NAME_BYTES_MAX`](crate::wire::control::NAME_BYTES_MAX).
+    /// When the name is longer than [`NAME_BYTES_MAX`](crate::wire::control::NAME_BYTES_MAX), or the
+    /// policy of this end refuses it.
     pub fn open(
         &mut self,
         now: Instant,
         name: impl Into<String>,
         qos: Qos,
-    ) -> Result<u32, NameTooLong> {
-        self.sender.open(now, name.into(), qos)
+    ) -> Result<u32, OpenError> {
+        let name = name.into();
+        match self.policy.decide(Direction::Outgoing, &name, qos) {
+            Decision::Refuse(why) => Err(OpenError::Policy { name, why }),
+            Decision::Accept | Decision::Ask => Ok(self.sender.open(now, name, qos)?),
+        }
     }
 
     /// Closes a stream to the peer; accepted samples are still carried.
     pub fn close(&mut self, now: Instant, stream: u32) {
         self.sender.close(now, stream);
+    }
+
+    /// Accepts a stream that the peer has [requested](ReceiverEvent::Requested). Returns false if
+    /// there is no such request any more, or no memory for it: then the stream is refused.
+    pub fn accept_stream(&mut self, now: Instant, stream: u32) -> bool {
+        let accepted = self.receiver.accept_stream(stream);
+        self.exchange_control(now);
+        accepted
+    }
+
+    /// Refuses a stream that the peer has requested, or closes one that it has opened. Samples of it
+    /// that the application has not taken are dropped. Returns false if there is no such stream.
+    pub fn refuse_stream(&mut self, now: Instant, stream: u32, why: Refusal) -> bool {
+        let known = self.receiver.refuse_stream(stream, why);
+        self.receiver.report_closed(now);
+        self.exchange_control(now);
+        known
     }
 
     /// Accepts a sample for sending.
@@ -551,7 +613,7 @@ impl Session {
                     most,
                     ..
                 } => self.sender.on_grant(now, stream, bytes, most),
-                Control::Refuse { stream, .. } => self.sender.on_refuse(stream),
+                Control::Refuse { stream, why, .. } => self.sender.on_refuse(now, stream, why),
                 _ => {}
             }
         }
@@ -633,7 +695,10 @@ mod tests {
         ));
         assert!(matches!(
             sender.sender().streams().is_opened(streams[1]),
-            Err(SendError::Refused(_))
+            Err(SendError::Refused {
+                why: Refusal::TooManyStreams,
+                ..
+            })
         ));
         let events: Vec<_> = std::iter::from_fn(|| sender.poll_event()).collect();
         let opened = |stream| SessionEvent::Sender(SenderEvent::Opened(stream));

@@ -192,7 +192,10 @@ impl Run {
                         peer.map_or_else(|| "an unknown peer".to_owned(), |peer| peer.to_string());
                     note!("refused {name} at {address}: {why}");
                 }
-                LinkEvent::Forgotten { .. } | LinkEvent::PeerLost { .. } => {}
+                LinkEvent::Forgotten { .. }
+                | LinkEvent::PeerLost { .. }
+                | LinkEvent::Requested { .. }
+                | LinkEvent::StreamRefused { .. } => {}
             }
         }
     }

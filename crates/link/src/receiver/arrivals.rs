@@ -300,7 +300,7 @@ impl Receiver {
         self.forget_if_done(assembly.stream);
     }
 
-    fn close(&mut self, id: u64, outcome: Outcome) {
+    pub(super) fn close(&mut self, id: u64, outcome: Outcome) {
         self.held.remove(&id);
         for (start, end) in self.closed.insert(id, id + 1) {
             self.reports.add(start, end, outcome);

@@ -15,6 +15,8 @@ pub struct ReceiveCounters {
     pub overwritten: u64,
     /// Of them, those that were older than the stream's deadline.
     pub late: u64,
+    /// Of them, those in the queue when the application closed the stream.
+    pub discarded: u64,
     /// Of them, those that wait in the queue.
     pub queued: u64,
     /// Complete after a newer one was delivered.
@@ -23,14 +25,15 @@ pub struct ReceiveCounters {
     pub expired: u64,
     /// Given up by the sender when part of it had arrived.
     pub incomplete: u64,
-    /// Complete when there was no memory for it.
+    /// Complete when there was no memory for it, or when the application closed its stream before its
+    /// turn had come.
     pub refused: u64,
 }
 
 impl ReceiveCounters {
     /// Whether every delivered sample is accounted for.
     pub fn is_balanced(&self) -> bool {
-        self.delivered == self.taken + self.overwritten + self.queued
+        self.delivered == self.taken + self.overwritten + self.discarded + self.queued
     }
 }
 
@@ -44,6 +47,7 @@ impl Add for ReceiveCounters {
             taken: self.taken + other.taken,
             overwritten: self.overwritten + other.overwritten,
             late: self.late + other.late,
+            discarded: self.discarded + other.discarded,
             queued: self.queued + other.queued,
             superseded: self.superseded + other.superseded,
             expired: self.expired + other.expired,

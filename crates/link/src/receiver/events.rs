@@ -23,7 +23,7 @@ impl Receiver {
         !self.notices.opened.is_empty()
     }
 
-    /// Returns the oldest [`ReceiverEvent::Opened`].
+    /// Returns the oldest [`ReceiverEvent::Opened`] or [`ReceiverEvent::Requested`].
     pub(crate) fn poll_opened(&mut self) -> Option<ReceiverEvent> {
         let stream = self.notices.opened.pop_front()?;
         let state = self
@@ -31,16 +31,16 @@ impl Receiver {
             .get_mut(&stream)
             .expect("a stream is kept until it is announced");
         state.notices.opened = false;
-        let event = ReceiverEvent::Opened {
-            stream,
-            name: state.name.clone(),
-            qos: state.qos,
+        let (name, qos) = (state.name.clone(), state.qos);
+        let event = match state.requested {
+            true => ReceiverEvent::Requested { stream, name, qos },
+            false => ReceiverEvent::Opened { stream, name, qos },
         };
         self.forget_if_done(stream);
         Some(event)
     }
 
-    /// Returns the oldest event that is no [`ReceiverEvent::Opened`].
+    /// Returns the oldest event that [`poll_opened`](Self::poll_opened) does not.
     pub(crate) fn poll_unannounced(&mut self) -> Option<ReceiverEvent> {
         let restarted = self.notices.restarted.take();
         restarted

@@ -1,19 +1,26 @@
 //! Control messages of the peer, and the credit of its streams.
 
-use super::{Receiver, events::note_ended, notices::StreamNotices, stream::ReceiveStream};
+use super::{
+    ReceiveCounters, Receiver, events::note_ended, notices::StreamNotices, stream::ReceiveStream,
+};
 use crate::{
     budget::{SMALL_BYTES, Size},
+    policy::{Decision, Direction, Refusal},
+    qos::Qos,
     sender::CONTROL_STREAM,
-    wire::control::{Control, StreamEnds},
+    wire::{
+        control::{Control, StreamEnds},
+        feedback::Outcome,
+    },
 };
 
 impl Receiver {
     /// The next message for the peer.
     pub(crate) fn poll_reply(&mut self) -> Option<Control> {
-        if let Some(from) = self.regrant_from {
+        while let Some(from) = self.regrant_from {
             let next = self.streams.next_from(from);
             self.regrant_from = next.and_then(|stream| stream.checked_add(1));
-            if let Some(stream) = next {
+            if let Some(stream) = next.filter(|stream| !self.streams[stream].requested) {
                 return Some(self.grant(stream));
             }
         }
@@ -40,19 +47,13 @@ impl Receiver {
                 first_sequence,
                 name,
             }) => {
-                let room = self.streams.len() <= self.config.max_streams
-                    && !self.streams.contains_key(&stream);
-                let mut state = ReceiveStream::new(name, qos, first_sequence, 0);
-                if !room || !self.admit(&mut state) {
-                    return self.refuse(stream);
+                if let Err(why) = self.on_open(stream, qos, first_sequence, name) {
+                    self.refuse(stream, why);
                 }
-                state.notices = StreamNotices::OPENED;
-                self.streams.insert(stream, Box::new(state));
-                self.notices.on_opened(stream);
-                self.replies.push_back(self.grant(stream));
             }
             Ok(Control::Want { stream, bytes }) => {
-                if let Some(state) = self.streams.get_mut(&stream) {
+                let state = self.streams.get_mut(&stream);
+                if let Some(state) = state.filter(|state| !state.requested) {
                     let room = self.ledger.arriving.room(Size::Large) / 9 * 4;
                     let grant = bytes.min(state.granted.saturating_add(room));
                     if grant > state.granted {
@@ -85,16 +86,130 @@ impl Receiver {
                 if let Some(stream) = Control::opened_by(payload)
                     && !self.streams.contains_key(&stream)
                 {
-                    self.refuse(stream);
+                    self.refuse(stream, Refusal::Invalid);
                 }
             }
         }
     }
 
-    /// Takes memory for a stream and its first grant. The first streams get more, so that even large
-    /// first samples need not request credit, which takes a round trip; the last quarter of the
-    /// room for large samples at most is used for that.
-    fn admit(&mut self, state: &mut ReceiveStream) -> bool {
+    /// Opens a stream, or leaves it to the application.
+    fn on_open(
+        &mut self,
+        stream: u32,
+        qos: Qos,
+        first_sequence: u64,
+        name: String,
+    ) -> Result<(), Refusal> {
+        if self.streams.contains_key(&stream) {
+            return Err(Refusal::Invalid);
+        }
+        let requested = match self.policy.decide(Direction::Incoming, &name, qos) {
+            Decision::Accept => false,
+            Decision::Ask => true,
+            Decision::Refuse(why) => return Err(why),
+        };
+        if self.streams.len() > self.config.max_streams {
+            return Err(Refusal::TooManyStreams);
+        }
+        let mut state = ReceiveStream::new(name, qos, first_sequence, 0);
+        let own = ReceiveStream::own_cost(&state.name);
+        if !self.ledger.arriving.take(Size::Small, own) {
+            return Err(Refusal::NoMemory);
+        }
+        state.requested = requested;
+        if !requested {
+            state.granted = self.first_grant();
+            if state.granted == 0 {
+                self.ledger.arriving.give(Size::Small, own);
+                return Err(Refusal::NoMemory);
+            }
+        }
+        state.notices = StreamNotices::OPENED;
+        self.streams.insert(stream, Box::new(state));
+        self.notices.on_opened(stream);
+        if !requested {
+            self.replies.push_back(self.grant(stream));
+        }
+        Ok(())
+    }
+
+    /// Accepts a requested stream. Returns false if there is none; if there is no memory for it, it
+    /// is refused.
+    pub(crate) fn accept_stream(&mut self, stream: u32) -> bool {
+        let requested = |state: &ReceiveStream| state.requested;
+        if !self
+            .streams
+            .get(&stream)
+            .is_some_and(|state| requested(state))
+        {
+            return false;
+        }
+        let granted = self.first_grant();
+        if granted == 0 {
+            self.refuse_stream(stream, Refusal::NoMemory);
+            return false;
+        }
+        let state = self.streams.get_mut(&stream).expect("it was just seen");
+        (state.requested, state.granted) = (false, granted);
+        self.replies.push_back(self.grant(stream));
+        true
+    }
+
+    /// Refuses a requested stream, or closes an open one: drops its samples, and those that arrive
+    /// later. Returns false if there is no such stream.
+    pub(crate) fn refuse_stream(&mut self, stream: u32, why: Refusal) -> bool {
+        if stream == CONTROL_STREAM || !self.streams.contains_key(&stream) {
+            return false;
+        }
+        self.reporter.begin_taking();
+        let arriving = self.assemblies.iter();
+        let arriving = arriving.filter(|(_, assembly)| assembly.stream == stream);
+        let arriving: Vec<u64> = arriving.map(|(id, _)| *id).collect();
+        for id in arriving {
+            let assembly = self.assemblies.remove(&id).expect("it was just seen");
+            self.count(stream, |counters| counters.incomplete += 1);
+            drop(assembly);
+            self.close(id, Outcome::Refused);
+        }
+        let waiting = std::mem::take(
+            &mut self
+                .streams
+                .get_mut(&stream)
+                .expect("it was just seen")
+                .waiting,
+        );
+        for complete in waiting.into_values() {
+            let outcome = match complete.sample {
+                Some(_) => {
+                    self.count(stream, |counters| counters.refused += 1);
+                    Outcome::Refused
+                }
+                None => {
+                    self.count(stream, |counters| counters.expired += 1);
+                    Outcome::Expired
+                }
+            };
+            self.close(complete.id, outcome);
+        }
+        let state = self.streams.get_mut(&stream).expect("it was just seen");
+        while state.pop(&mut self.ledger.queued).is_some() {
+            state.counters.discarded += 1;
+        }
+        self.notices.forget(stream, state.notices);
+        self.remove(stream);
+        self.refuse(stream, why);
+        true
+    }
+
+    fn count(&mut self, stream: u32, add: impl FnOnce(&mut ReceiveCounters)) {
+        let state = self.streams.get_mut(&stream).expect("it is open");
+        add(&mut state.counters);
+    }
+
+    /// Takes memory for the first grant of a stream; 0 if there is none. The first streams get more,
+    /// so that even large first samples need not request credit, which takes a round trip; the last
+    /// quarter of the room for large samples at most is used for that.
+    fn first_grant(&mut self) -> u64 {
         let most = self.ledger.arriving.pool().most_large();
         let generous = self
             .ledger
@@ -104,18 +219,10 @@ impl Receiver {
             / 8;
         let initial = self.config.initial_credit;
         let grant = (generous / 9 * 4).clamp(SMALL_BYTES.min(initial), initial);
-        let own = ReceiveStream::own_cost(&state.name);
-        if !self.ledger.arriving.take(Size::Small, own) {
-            return false;
-        }
-        state.granted = [grant, SMALL_BYTES.min(initial)]
+        [grant, SMALL_BYTES.min(initial)]
             .into_iter()
             .find(|grant| self.ledger.take_grant(*grant))
-            .unwrap_or(0);
-        if state.granted == 0 {
-            self.ledger.arriving.give(Size::Small, own);
-        }
-        state.granted > 0
+            .unwrap_or(0)
     }
 
     fn grant(&self, stream: u32) -> Control {
@@ -129,9 +236,10 @@ impl Receiver {
         }
     }
 
-    fn refuse(&mut self, stream: u32) {
+    fn refuse(&mut self, stream: u32, why: Refusal) {
         let ends = ends(self.session, self.incarnation);
-        self.replies.push_back(Control::Refuse { stream, ends });
+        self.replies
+            .push_back(Control::Refuse { stream, ends, why });
     }
 
     /// Forgets an ended stream of which nothing is left.
@@ -143,6 +251,10 @@ impl Receiver {
         {
             return;
         }
+        self.remove(stream);
+    }
+
+    fn remove(&mut self, stream: u32) {
         let mut state = self.streams.remove(&stream).expect("it was just seen");
         self.totals = self.totals + state.counters();
         state.free_queue(&mut self.ledger.queued);

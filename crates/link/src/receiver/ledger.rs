@@ -9,10 +9,11 @@ use super::{
 use crate::{
     budget::{Account, Budget, Size},
     coding::Coder,
+    policy::REASON_BYTES_MAX,
 };
 
 /// The cost of a message for the peer, at most: a transmission of the control stream.
-const REPLY: u64 = 640;
+const REPLY: u64 = 640 + REASON_BYTES_MAX as u64;
 
 /// Memory that every session has for transmissions to close: several hundred ranges, more than an
 /// honest sender leaves. So these go on when nothing else is left.

@@ -25,6 +25,7 @@ use crate::{
     budget::{Budget, Size},
     coding::Coder,
     memory::{Heap, Memory},
+    policy::PeerPolicy,
     qos::Qos,
     sender::CONTROL_STREAM,
     streams::Streams,
@@ -86,6 +87,16 @@ pub enum ReceiverEvent {
         /// Its quality of service.
         qos: Qos,
     },
+    /// The peer requests a stream on which the application is to decide: see
+    /// [`Session::accept_stream`](crate::session::Session::accept_stream).
+    Requested {
+        /// Its number.
+        stream: u32,
+        /// Its name.
+        name: String,
+        /// Its quality of service.
+        qos: Qos,
+    },
     /// A stream has samples: at least one came since the last such event, or is left after one was
     /// taken.
     Readable(u32),
@@ -102,6 +113,7 @@ pub enum ReceiverEvent {
 pub struct Receiver {
     config: ReceiverConfig,
     memory: Box<dyn Memory>,
+    policy: PeerPolicy,
     incarnation: u32,
     start: Instant,
     session: Option<u32>,
@@ -139,6 +151,7 @@ impl Receiver {
         let mut receiver = Self {
             config,
             memory: Box::new(Heap),
+            policy: PeerPolicy::default(),
             incarnation,
             start: now,
             session: None,
@@ -168,6 +181,16 @@ impl Receiver {
     /// Sets where samples are stored that begin to arrive from now on.
     pub fn set_memory(&mut self, memory: Box<dyn Memory>) {
         self.memory = memory;
+    }
+
+    /// Sets what decides on streams that the peer opens from now on.
+    pub(crate) fn set_policy(&mut self, policy: PeerPolicy) {
+        self.policy = policy;
+    }
+
+    /// The number of the peer's session, in which the numbers of its streams hold.
+    pub fn session(&self) -> Option<u32> {
+        self.session
     }
 
     /// Processes a data packet, which the path may have marked for congestion.

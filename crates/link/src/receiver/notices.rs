@@ -47,6 +47,16 @@ impl Notices {
         };
     }
 
+    /// Forgets a stream that had these notices.
+    pub(super) fn forget(&mut self, stream: u32, notices: StreamNotices) {
+        if notices.opened {
+            self.opened.retain(|other| *other != stream);
+        }
+        if notices.has_changed() {
+            self.changed.retain(|other| *other != stream);
+        }
+    }
+
     /// Notes a stream with [`StreamNotices::OPENED`].
     pub(super) fn on_opened(&mut self, stream: u32) {
         self.opened.push_back(stream);

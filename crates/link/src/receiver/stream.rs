@@ -101,6 +101,8 @@ pub(super) struct ReceiveStream {
     unclosed_bytes: u64,
     /// What these samples and the skipped ones cost, in bytes.
     pub(super) cost: u64,
+    /// The application has not accepted it yet.
+    pub(super) requested: bool,
     pub(super) ended: bool,
     pub(super) notices: StreamNotices,
     pub(super) counters: ReceiveCounters,
@@ -127,6 +129,7 @@ impl ReceiveStream {
             granted,
             unclosed_bytes: 0,
             cost: 0,
+            requested: false,
             ended: false,
             notices: StreamNotices::NONE,
             counters: ReceiveCounters::default(),

@@ -25,6 +25,7 @@ use bytes::Bytes;
 
 use crate::{
     coding::{Coder, geometry::SAMPLE_BYTES_MAX},
+    policy::Refusal,
     qos::{Delivery, Qos, TrafficClass},
     wire::control::{Control, NAME_BYTES_MAX},
 };
@@ -138,8 +139,8 @@ impl Sender {
         let Some(state) = self.streams.get_mut(stream).filter(|state| !state.closing) else {
             return Err(SendError::NotOpen(stream));
         };
-        if state.refused {
-            return Err(SendError::Refused(stream));
+        if let Some(why) = state.refused.clone() {
+            return Err(SendError::Refused { stream, why });
         }
         let (bytes, most) = (payload.len(), state.longest().min(SAMPLE_BYTES_MAX));
         if bytes > most {
@@ -186,7 +187,8 @@ impl Sender {
 
     /// Takes a grant of credit from the peer.
     pub(crate) fn on_grant(&mut self, now: Instant, stream: u32, bytes: u64, most: u64) {
-        let Some(state) = self.streams.application_stream(stream) else {
+        let state = self.streams.application_stream(stream);
+        let Some(state) = state.filter(|state| state.refused.is_none()) else {
             return;
         };
         let opened = state.credit == 0;
@@ -243,15 +245,30 @@ impl Sender {
         }
     }
 
-    /// Notes that the peer does not accept a stream.
-    pub(crate) fn on_refuse(&mut self, stream: u32) {
-        let Some(state) = self.streams.application_stream(stream) else {
+    /// Notes that the peer does not accept a stream, or not any more: drops its samples. The receiver
+    /// reports those in flight that were delivered before.
+    pub(crate) fn on_refuse(&mut self, now: Instant, stream: u32, why: Refusal) {
+        let Some(state) = self
+            .streams
+            .application_stream(stream)
+            .filter(|state| state.refused.is_none())
+        else {
             return;
         };
-        state.refused = true;
+        state.refused = Some(why.clone());
         state.counters.refused += state.clear_pending();
+        state.credit = 0;
+        let (ask_at, unclosed, name) = (state.ask_at.take(), state.unclosed, state.name.clone());
         self.schedule.place_stream(stream, state, None);
-        self.streams.note(SenderEvent::Refused(stream));
+        ask_at.map(|at| self.asking.remove(&(at, stream)));
+        if unclosed > 0 {
+            for id in self.transmissions.ids_of(stream) {
+                self.give_up(now, id, Cause::Refused);
+            }
+        }
+        self.streams
+            .note(SenderEvent::Refused { stream, name, why });
+        self.finish_if_done(now, stream);
     }
 
     /// Takes the latest estimate of the path.

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use super::counters::SendCounters;
 use crate::{
     budget::SMALL_BYTES,
+    policy::Refusal,
     qos::{Delivery, Qos, TrafficClass},
     wire::control::{CONTROL_CREDIT, SAMPLE_CREDIT},
 };
@@ -74,7 +75,8 @@ pub(super) struct SendStream {
     /// A sample was turned away because the stream was full.
     pub(super) blocked: bool,
     pub(super) closing: bool,
-    pub(super) refused: bool,
+    /// Why the receiver does not accept the stream, or not any more.
+    pub(super) refused: Option<Refusal>,
     is_control: bool,
     pub(super) counters: SendCounters,
 }
@@ -103,7 +105,7 @@ impl SendStream {
             dropped: false,
             blocked: false,
             closing: false,
-            refused: false,
+            refused: None,
             is_control: false,
             counters: SendCounters::default(),
         }

@@ -10,6 +10,7 @@ use super::{
     stream::{CONTROL_STREAM, SendStream},
 };
 use crate::{
+    policy::Refusal,
     qos::Qos,
     streams::Streams,
     wire::control::{Control, NAME_BYTES_MAX},
@@ -39,9 +40,14 @@ pub enum SendError {
         /// The greatest length.
         most: usize,
     },
-    /// The receiver does not accept the stream.
-    #[error("the peer refuses stream {0}: it has no memory for it")]
-    Refused(u32),
+    /// The receiver does not accept the stream, or not any more.
+    #[error("the peer refuses stream {stream}: {why}")]
+    Refused {
+        /// The stream.
+        stream: u32,
+        /// The reason.
+        why: Refusal,
+    },
 }
 
 /// A stream was not opened: its name is too long for the peer to learn it.
@@ -61,8 +67,15 @@ pub enum SenderEvent {
     Writable(u32),
     /// A closed stream has ended; all of its samples are accounted for.
     Finished(u32, SendCounters),
-    /// The peer does not accept a stream.
-    Refused(u32),
+    /// The peer does not accept a stream, or not any more.
+    Refused {
+        /// The stream.
+        stream: u32,
+        /// Its name.
+        name: String,
+        /// The reason.
+        why: Refusal,
+    },
 }
 
 /// The streams of a sender, by number.
@@ -97,9 +110,16 @@ impl SendStreams {
     pub fn is_opened(&self, stream: u32) -> Result<bool, SendError> {
         match self.by_id.get(&stream) {
             None => Err(SendError::NotOpen(stream)),
-            Some(state) if state.refused => Err(SendError::Refused(stream)),
-            Some(state) => Ok(state.credit > 0),
+            Some(state) => match state.refused.clone() {
+                Some(why) => Err(SendError::Refused { stream, why }),
+                None => Ok(state.credit > 0),
+            },
         }
+    }
+
+    /// Why the peer does not accept a stream, if it does not.
+    pub fn refusal(&self, stream: u32) -> Option<&Refusal> {
+        self.by_id.get(&stream)?.refused.as_ref()
     }
 
     /// Whether a stream that keeps all would accept a sample now.
@@ -143,7 +163,7 @@ impl SendStreams {
         self.awaits_grant = self
             .by_id
             .values()
-            .any(|state| state.wants_in_flight > 0 && !state.refused);
+            .any(|state| state.wants_in_flight > 0 && state.refused.is_none());
         self.awaits_grant
     }
 
@@ -211,7 +231,7 @@ impl SendStreams {
             .by_id
             .get(&stream)
             .filter(|state| state.closing && state.under_way() == 0)?;
-        let (counters, refused) = (state.counters(), state.refused);
+        let (counters, refused) = (state.counters(), state.refused.is_some());
         self.by_id.remove(&stream);
         self.totals = self.totals + counters;
         self.note(SenderEvent::Finished(stream, counters));
@@ -240,7 +260,7 @@ impl SendStreams {
         control.next_sequence = 0;
         let opens = self
             .application_streams()
-            .filter(|(_, state)| !state.refused)
+            .filter(|(_, state)| state.refused.is_none())
             .map(|(stream, state)| Control::Open {
                 stream,
                 qos: state.qos,

@@ -214,6 +214,11 @@ impl Transmissions {
         self.by_id.range(range).map(|(id, _)| *id).collect()
     }
 
+    pub(super) fn ids_of(&self, stream: u32) -> Vec<u64> {
+        let of_stream = self.iter().filter(|(_, state)| state.stream == stream);
+        of_stream.map(|(id, _)| id).collect()
+    }
+
     pub(super) fn len(&self) -> usize {
         self.by_id.len()
     }

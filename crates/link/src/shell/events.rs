@@ -1,5 +1,6 @@
 //! The events that wait for the application. None is dropped: a newer one of a peer replaces the
-//! older one of the same kind and takes over its counts, so at most a few wait for each key.
+//! older one of the same kind and takes over its counts, so at most a few wait for each key, and one
+//! for each stream that this end has opened.
 
 use std::collections::VecDeque;
 
@@ -12,6 +13,9 @@ pub(super) struct Events {
 
 impl Events {
     pub(super) fn push(&mut self, mut event: EndpointEvent) {
+        if event.stands_alone() {
+            return self.waiting.push_back(event);
+        }
         let older = self
             .waiting
             .iter_mut()
@@ -26,6 +30,17 @@ impl Events {
 }
 
 impl EndpointEvent {
+    /// Whether it replaces no other: there is one for each stream of this end, at most.
+    fn stands_alone(&self) -> bool {
+        matches!(
+            self,
+            Self::Session {
+                event: SessionEvent::Sender(_),
+                ..
+            }
+        )
+    }
+
     /// Adds the counts of an older event of the same kind and peer. Returns false if it is none.
     fn take_over(&mut self, older: &Self) -> bool {
         match (self, older) {

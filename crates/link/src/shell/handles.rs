@@ -8,13 +8,14 @@ use std::{
 use bytes::Bytes;
 use thiserror::Error;
 
-use super::shared::Shared;
+use super::shared::{Shared, State};
 use crate::{
     carrier::PublicKey,
+    policy::Refusal,
     qos::Qos,
     receiver::{LinkSample, ReceiveCounters},
     sender::{NameTooLong, SendCounters, SendError},
-    session::SessionStatus,
+    session::{self, SessionStatus},
 };
 
 /// The peer's state is gone, or the link has ended.
@@ -23,7 +24,7 @@ use crate::{
 pub struct ClosedError(pub PublicKey);
 
 /// Why a stream was not opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum OpenError {
     /// The peer's state is gone, or the link has ended.
     #[error(transparent)]
@@ -31,6 +32,23 @@ pub enum OpenError {
     /// The name is too long.
     #[error(transparent)]
     Name(#[from] NameTooLong),
+    /// The policy of this end refuses it.
+    #[error("the policy of this end does not allow stream {name:?}: {why}")]
+    Policy {
+        /// Its name.
+        name: String,
+        /// The reason.
+        why: Refusal,
+    },
+}
+
+impl From<session::OpenError> for OpenError {
+    fn from(error: session::OpenError) -> Self {
+        match error {
+            session::OpenError::Name(error) => Self::Name(error),
+            session::OpenError::Policy { name, why } => Self::Policy { name, why },
+        }
+    }
 }
 
 /// Why a sample was not sent.
@@ -58,12 +76,26 @@ pub struct OutgoingStream {
     stream: u32,
 }
 
-/// A stream from a peer.
+/// A stream from a peer. Dropping it has no effect: samples still arrive.
 #[derive(Debug)]
 pub struct IncomingStream {
+    incoming: Incoming,
+    qos: Qos,
+}
+
+/// A stream that a peer requests. Dropping it refuses the stream.
+#[derive(Debug)]
+pub struct IncomingRequest {
+    incoming: Option<Incoming>,
+    qos: Qos,
+}
+
+/// A stream of a peer, in the session in which its number holds.
+#[derive(Debug)]
+pub(super) struct Incoming {
     peer: Peer,
     stream: u32,
-    qos: Qos,
+    session: Option<u32>,
 }
 
 impl Peer {
@@ -79,7 +111,7 @@ impl Peer {
     /// Opens a stream. Samples may be sent at once, connected or not.
     ///
     /// # Errors
-    /// When the peer's state is gone, or the name is too long.
+    /// When the peer's state is gone, the name is too long, or the policy of this end refuses it.
     pub fn open(&self, name: &str, qos: Qos) -> Result<OutgoingStream, OpenError> {
         let mut state = self.shared.lock();
         let session = state
@@ -141,6 +173,11 @@ impl Peer {
 }
 
 impl OutgoingStream {
+    /// The number of the stream, unique among the streams to its peer.
+    pub fn id(&self) -> u32 {
+        self.stream
+    }
+
     /// Sends a sample; it is accepted when this returns. A stream that keeps all waits until there
     /// is room.
     ///
@@ -236,18 +273,48 @@ impl Drop for OutgoingStream {
     }
 }
 
-impl IncomingStream {
-    pub(super) fn new(shared: Arc<Shared>, key: PublicKey, stream: u32, qos: Qos) -> Self {
+impl Incoming {
+    pub(super) fn new(shared: &Arc<Shared>, state: &State, key: PublicKey, stream: u32) -> Self {
         Self {
-            peer: Peer::new(shared, key),
+            peer: Peer::new(Arc::clone(shared), key),
             stream,
-            qos,
+            session: Self::session(state, key),
         }
+    }
+
+    fn session(state: &State, key: PublicKey) -> Option<u32> {
+        state.endpoint.session(&key)?.receiver().session()
+    }
+
+    /// Whether the peer's session is still the same: a peer that restarted uses the number for
+    /// another stream.
+    fn is_valid(&self, state: &State) -> bool {
+        Self::session(state, self.peer.key) == self.session
+    }
+
+    fn take(&self, state: &mut State) -> Option<LinkSample> {
+        self.is_valid(state)
+            .then(|| state.take(self.peer.key, self.stream))?
+    }
+
+    fn refuse(&self, why: Refusal) {
+        let mut state = self.peer.shared.lock();
+        if self.is_valid(&state) {
+            state.refuse(self.peer.key, self.stream, why);
+        }
+        drop(state);
+        self.peer.shared.wake();
+    }
+}
+
+impl IncomingStream {
+    pub(super) fn new(incoming: Incoming, qos: Qos) -> Self {
+        Self { incoming, qos }
     }
 
     /// The number of the stream, unique among the streams of its peer.
     pub fn id(&self) -> u32 {
-        self.stream
+        self.incoming.stream
     }
 
     /// The quality of service that the peer opened it with.
@@ -257,33 +324,85 @@ impl IncomingStream {
 
     /// Takes the oldest sample; waits for one up to the timeout.
     pub fn receive(&self, timeout: Duration) -> Option<LinkSample> {
-        let taken = self.peer.shared.wait_for(Some(timeout), |state| {
-            state.take(self.peer.key, self.stream)
-        });
+        let shared = &self.incoming.peer.shared;
+        let taken = shared.wait_for(Some(timeout), |state| self.incoming.take(state));
         if taken.is_some() {
-            self.peer.shared.wake();
+            shared.wake();
         }
         taken
     }
 
     /// Takes the oldest sample, if there is one.
     pub fn try_receive(&self) -> Option<LinkSample> {
-        let mut state = self.peer.shared.lock();
-        let taken = state.take(self.peer.key, self.stream);
-        drop(state);
+        let shared = &self.incoming.peer.shared;
+        let taken = self.incoming.take(&mut shared.lock());
         if taken.is_some() {
-            self.peer.shared.wake();
+            shared.wake();
         }
         taken
     }
 
+    /// Closes the stream: drops the samples that were not taken, which are counted, and those that
+    /// arrive later. The peer learns the reason.
+    pub fn close(self, why: Refusal) {
+        self.incoming.refuse(why);
+    }
+
     /// The counters of the stream; `None` when it has ended and all samples were taken.
     pub fn counters(&self) -> Option<ReceiveCounters> {
-        let state = self.peer.shared.lock();
-        state
-            .endpoint
-            .session(&self.peer.key)?
-            .receiver()
-            .counters(self.stream)
+        let incoming = &self.incoming;
+        let state = incoming.peer.shared.lock();
+        let session = state.endpoint.session(&incoming.peer.key)?;
+        let receiver = session.receiver();
+        receiver
+            .counters(incoming.stream)
+            .filter(|_| incoming.is_valid(&state))
+    }
+}
+
+impl IncomingRequest {
+    pub(super) fn new(incoming: Incoming, qos: Qos) -> Self {
+        Self {
+            incoming: Some(incoming),
+            qos,
+        }
+    }
+
+    /// The quality of service that the peer requests.
+    pub fn qos(&self) -> Qos {
+        self.qos
+    }
+
+    /// Accepts the stream. `None` when the peer has closed it meanwhile or lost its state, or there
+    /// is no memory for it.
+    pub fn accept(mut self) -> Option<IncomingStream> {
+        let incoming = self.incoming.take()?;
+        let peer = &incoming.peer;
+        let mut state = peer.shared.lock();
+        let accepted = incoming.is_valid(&state)
+            && state
+                .endpoint
+                .session_mut(&peer.key)
+                .is_some_and(|session| session.accept_stream(Instant::now(), incoming.stream));
+        drop(state);
+        peer.shared.wake();
+        accepted.then(|| IncomingStream::new(incoming, self.qos))
+    }
+
+    /// Refuses the stream. The peer learns the reason.
+    pub fn refuse(mut self, why: Refusal) {
+        self.refuse_once(why);
+    }
+
+    fn refuse_once(&mut self, why: Refusal) {
+        if let Some(incoming) = self.incoming.take() {
+            incoming.refuse(why);
+        }
+    }
+}
+
+impl Drop for IncomingRequest {
+    fn drop(&mut self) {
+        self.refuse_once(Refusal::because("the application did not decide on it"));
     }
 }

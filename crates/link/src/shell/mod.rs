@@ -48,11 +48,16 @@ use crate::{
         quic::{QuicCarrier, QuicConfig},
     },
     endpoint::{Endpoint, EndpointEvent, MemoryOf},
+    policy::{Refusal, StreamPolicy},
     receiver::{LinkSample, ReceiverEvent},
+    sender::SenderEvent,
     session::{SessionConfig, SessionEvent},
 };
 
-pub use handles::{ClosedError, IncomingStream, OpenError, OutgoingStream, Peer, StreamError};
+use handles::Incoming;
+pub use handles::{
+    ClosedError, IncomingRequest, IncomingStream, OpenError, OutgoingStream, Peer, StreamError,
+};
 pub use shared::SocketCounters;
 use shared::{Shared, State};
 use socket::Socket;
@@ -66,6 +71,8 @@ pub struct LinkConfig {
     pub key: KeyPair,
     /// The keys of peers that may connect.
     pub allow: Vec<PublicKey>,
+    /// Decides on streams that are opened; see [`policy`](crate::policy).
+    pub streams: StreamPolicy,
     /// The configuration of each peer's session.
     pub session: SessionConfig,
     /// The largest packet to try, in bytes of UDP payload.
@@ -73,12 +80,13 @@ pub struct LinkConfig {
 }
 
 impl LinkConfig {
-    /// The usual configuration; no peer may connect.
+    /// The usual configuration; no peer may connect, and those connected to may open any stream.
     pub fn new(address: SocketAddr, key: KeyPair) -> Self {
         Self {
             address,
             key,
             allow: Vec::new(),
+            streams: StreamPolicy::accept_all(),
             session: SessionConfig::default(),
             largest_packet_bytes: 1472,
         }
@@ -140,6 +148,26 @@ pub enum LinkEvent {
         name: String,
         /// The handle to receive from.
         stream: IncomingStream,
+    },
+    /// A peer requests a stream, and the policy leaves the decision to the application.
+    Requested {
+        /// The key of the peer.
+        peer: PublicKey,
+        /// The name of the stream.
+        name: String,
+        /// The handle to accept or refuse it with.
+        request: IncomingRequest,
+    },
+    /// A peer does not accept a stream of this end, or not any more.
+    StreamRefused {
+        /// The key of the peer.
+        peer: PublicKey,
+        /// The number of the stream; see [`OutgoingStream::id`].
+        stream: u32,
+        /// Its name.
+        name: String,
+        /// The reason.
+        why: Refusal,
     },
     /// A peer lost what it had received. It is not known whether the samples in flight were
     /// delivered.
@@ -212,7 +240,8 @@ impl Link {
             .allow
             .into_iter()
             .for_each(|peer| carrier.allow(peer));
-        let endpoint = Endpoint::new(carrier, config.session, u64::from_le_bytes(seed));
+        let mut endpoint = Endpoint::new(carrier, config.session, u64::from_le_bytes(seed));
+        endpoint.set_policy(Instant::now(), config.streams);
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| LinkError::Start(error.into()))?;
         let shared = Arc::new(Shared::new(State::new(endpoint), wake));
@@ -263,6 +292,16 @@ impl Link {
         self.shared.lock().endpoint.set_memory(memory_of);
     }
 
+    /// Sets what decides on streams that are opened from now on, by peers and to them. Streams of peers
+    /// that it refuses are closed.
+    pub fn set_stream_policy(&self, policy: StreamPolicy) {
+        self.shared
+            .lock()
+            .endpoint
+            .set_policy(Instant::now(), policy);
+        self.shared.wake();
+    }
+
     /// Allows a peer to connect.
     pub fn allow(&self, peer: PublicKey) {
         self.shared.lock().endpoint.carrier_mut().allow(peer);
@@ -281,8 +320,13 @@ impl Link {
     /// was taken.
     pub fn next_event(&self, timeout: Duration) -> Option<LinkEvent> {
         self.shared.wait_for(Some(timeout), |state| {
-            let mut events = std::iter::from_fn(|| state.poll_event());
-            events.find_map(|event| LinkEvent::new(&self.shared, event))
+            while let Some(event) = state.poll_event() {
+                let event = LinkEvent::new(&self.shared, state, event);
+                if event.is_some() {
+                    return event;
+                }
+            }
+            None
         })
     }
 
@@ -338,7 +382,8 @@ impl Drop for Link {
 
 impl LinkEvent {
     /// The event for the application; `None` when it has no use for it.
-    fn new(shared: &Arc<Shared>, event: EndpointEvent) -> Option<Self> {
+    fn new(shared: &Arc<Shared>, state: &State, event: EndpointEvent) -> Option<Self> {
+        let handle = |peer, stream| Incoming::new(shared, state, peer, stream);
         Some(match event {
             EndpointEvent::Connected { peer, address } => Self::Connected { peer, address },
             EndpointEvent::Disconnected { peer, why } => Self::Disconnected { peer, why },
@@ -359,7 +404,22 @@ impl LinkEvent {
                     Self::Opened {
                         peer,
                         name,
-                        stream: IncomingStream::new(Arc::clone(shared), peer, stream, qos),
+                        stream: IncomingStream::new(handle(peer, stream), qos),
+                    }
+                }
+                SessionEvent::Receiver(ReceiverEvent::Requested { stream, name, qos }) => {
+                    Self::Requested {
+                        peer,
+                        name,
+                        request: IncomingRequest::new(handle(peer, stream), qos),
+                    }
+                }
+                SessionEvent::Sender(SenderEvent::Refused { stream, name, why }) => {
+                    Self::StreamRefused {
+                        peer,
+                        stream,
+                        name,
+                        why,
                     }
                 }
                 SessionEvent::Receiver(ReceiverEvent::PeerRestarted { lost }) => {

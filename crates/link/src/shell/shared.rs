@@ -11,6 +11,7 @@ use rustix::fd::OwnedFd;
 use crate::{
     carrier::{PublicKey, quic::QuicCarrier},
     endpoint::{Endpoint, EndpointEvent},
+    policy::Refusal,
     receiver::LinkSample,
 };
 
@@ -80,6 +81,14 @@ impl State {
             self.readable.remove(&(peer, stream));
         }
         sample
+    }
+
+    /// Refuses or closes a stream of a peer.
+    pub(super) fn refuse(&mut self, peer: PublicKey, stream: u32, why: Refusal) {
+        if let Some(session) = self.endpoint.session_mut(&peer) {
+            session.refuse_stream(Instant::now(), stream, why);
+        }
+        self.readable.remove(&(peer, stream));
     }
 
     /// Forgets the streams of a peer that has lost its state.

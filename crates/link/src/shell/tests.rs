@@ -2,10 +2,12 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use super::{Link, LinkConfig, LinkEvent, OpenError, Peer};
+use super::{Link, LinkConfig, LinkEvent, OpenError, OutgoingStream, Peer, StreamError};
 use crate::{
     carrier::KeyPair,
+    policy::{Decision, Direction, Refusal, StreamPolicy, StreamRules},
     qos::{Delivery, Qos},
+    sender::SendError,
 };
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -84,6 +86,98 @@ fn a_name_that_is_too_long_is_an_error() {
     let name = "n".repeat(600);
     let error = peer.open(&name, Qos::new(Delivery::Latest)).err();
     assert!(matches!(error, Some(OpenError::Name(_))), "{error:?}");
+}
+
+#[test]
+fn a_receiver_accepts_refuses_and_closes() {
+    let (receiving, sending, peer) = connected();
+    receiving.set_stream_policy(StreamPolicy::new(|request| match request.name {
+        "forbidden" => Decision::Refuse(Refusal::NotAllowed),
+        _ => Decision::Ask,
+    }));
+    let keep_all = Qos::new(Delivery::keep_all(2));
+    let open = |name| peer.open(name, keep_all).expect("the name is short");
+    let refused = |stream: &OutgoingStream| match stream.send("more") {
+        Err(StreamError::Send(SendError::Refused { why, .. })) => why,
+        other => panic!("{other:?}"),
+    };
+    let next_request = || loop {
+        match receiving
+            .next_event(TIMEOUT)
+            .expect("a stream is requested")
+        {
+            LinkEvent::Requested { request, name, .. } => return (name, request),
+            LinkEvent::Connected { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    };
+
+    let forbidden = open("forbidden");
+    assert!(forbidden.wait_opened(TIMEOUT).is_err());
+    assert_eq!(refused(&forbidden), Refusal::NotAllowed);
+
+    let unwanted = open("unwanted");
+    next_request().1.refuse(Refusal::because("not today"));
+    assert!(unwanted.wait_opened(TIMEOUT).is_err());
+    assert_eq!(refused(&unwanted), Refusal::because("not today"));
+
+    let ignored = open("ignored");
+    drop(next_request());
+    assert!(ignored.wait_opened(TIMEOUT).is_err());
+
+    let wanted = open("wanted");
+    wanted.send("a sample").expect("there is room");
+    let (name, request) = next_request();
+    assert_eq!((&*name, request.qos()), ("wanted", keep_all));
+    let incoming = request.accept().expect("it is still open");
+    assert!(wanted.wait_opened(TIMEOUT).expect("it is accepted"));
+    let sample = incoming.receive(TIMEOUT).expect("it was sent");
+    assert_eq!(&sample.payload[..], b"a sample");
+    wanted.send("not taken").expect("there is room");
+    assert!(wanted.flush(TIMEOUT), "it was delivered");
+    incoming.close(Refusal::because("done"));
+    // A producer that waits for room learns of it.
+    let why = loop {
+        match wanted.send("more") {
+            Ok(()) => {}
+            Err(StreamError::Send(SendError::Refused { why, .. })) => break why,
+            Err(other) => panic!("{other}"),
+        }
+    };
+    assert_eq!(why, Refusal::because("done"));
+    assert!(wanted.flush(TIMEOUT));
+    let received = receiving
+        .peer(sending.public_key())
+        .status()
+        .expect("it is known")
+        .received;
+    assert_eq!(
+        (received.taken, received.discarded),
+        (1, received.delivered - 1)
+    );
+    let sent = wanted.counters().expect("it is open");
+    assert_eq!(sent.delivered, received.delivered);
+    assert!(sent.is_balanced());
+
+    let names: Vec<_> = std::iter::from_fn(|| sending.next_event(Duration::ZERO))
+        .filter_map(|event| match event {
+            LinkEvent::StreamRefused { name, .. } => Some(name),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(names, ["forbidden", "unwanted", "ignored", "wanted"]);
+}
+
+#[test]
+fn an_end_opens_no_stream_that_its_policy_refuses() {
+    let (_receiving, sending, peer) = connected();
+    let mut rules = StreamRules::default();
+    rules.allow(peer.key(), Direction::Outgoing, "cmd/*");
+    sending.set_stream_policy(rules.into());
+    let latest = Qos::new(Delivery::Latest);
+    assert!(peer.open("cmd/vel", latest).is_ok());
+    let error = peer.open("secret", latest).err();
+    assert!(matches!(error, Some(OpenError::Policy { .. })), "{error:?}");
 }
 
 /// A socket for both families connects to an IPv4 peer, and accepts one.

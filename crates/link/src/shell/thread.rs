@@ -245,13 +245,17 @@ fn take_events(state: &mut State) -> bool {
                     continue;
                 }
                 // Handles that wait for these poll the state of their stream.
-                SessionEvent::Sender(_) | SessionEvent::Receiver(ReceiverEvent::Ended(_)) => {
-                    continue;
-                }
+                SessionEvent::Sender(
+                    SenderEvent::Opened(_) | SenderEvent::Writable(_) | SenderEvent::Finished(..),
+                )
+                | SessionEvent::Receiver(ReceiverEvent::Ended(_)) => continue,
                 SessionEvent::Receiver(ReceiverEvent::PeerRestarted { .. }) => {
                     state.forget_readable(*peer);
                 }
-                SessionEvent::Receiver(ReceiverEvent::Opened { .. })
+                SessionEvent::Receiver(
+                    ReceiverEvent::Opened { .. } | ReceiverEvent::Requested { .. },
+                )
+                | SessionEvent::Sender(SenderEvent::Refused { .. })
                 | SessionEvent::PeerLost { .. } => {}
             },
             EndpointEvent::Forgotten { peer, .. } => state.forget_readable(*peer),
@@ -289,8 +293,11 @@ pub(super) fn log(event: &EndpointEvent) {
             SessionEvent::Receiver(ReceiverEvent::Opened { stream, name, .. }) => {
                 debug!(%peer, stream, name, "stream opened by the peer");
             }
-            SessionEvent::Sender(SenderEvent::Refused(stream)) => {
-                warn!(%peer, stream, "stream refused by the peer");
+            SessionEvent::Receiver(ReceiverEvent::Requested { stream, name, .. }) => {
+                debug!(%peer, stream, name, "stream requested by the peer");
+            }
+            SessionEvent::Sender(SenderEvent::Refused { stream, name, why }) => {
+                warn!(%peer, stream, name, %why, "stream refused by the peer");
             }
             SessionEvent::Sender(_) | SessionEvent::Receiver(_) => {}
         },

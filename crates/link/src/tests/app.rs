@@ -11,6 +11,7 @@ use nervure_linkemu::network::{Endpoint, Packet};
 
 use crate::{
     carrier,
+    policy::Refusal,
     qos::Qos,
     receiver::{LinkSample, ReceiverEvent},
     sender::{SendError, SenderEvent},
@@ -36,6 +37,19 @@ struct Source {
     next: Duration,
     sent: u64,
     blocked: bool,
+    refused: bool,
+}
+
+impl Source {
+    /// When the next sample is due, if one is.
+    fn next(&self) -> Option<Duration> {
+        let waits = self.blocked || self.refused || self.sent == self.load.count;
+        (!waits).then_some(self.next)
+    }
+
+    fn is_due(&self, now: Duration) -> bool {
+        self.next().is_some_and(|next| next <= now)
+    }
 }
 
 /// The samples that arrived of a stream.
@@ -62,6 +76,10 @@ pub struct Host {
     pub peer_lost: Vec<u64>,
     pub peer_restarted: Vec<u64>,
     pub finished: u64,
+    /// Streams of this host that the peer refused or closed.
+    pub refused: Vec<(u32, Refusal)>,
+    /// Streams that the peer requests.
+    pub requested: Vec<(u32, String)>,
     /// The host is off: nothing is sent or taken.
     pub off: bool,
 }
@@ -84,6 +102,8 @@ impl Host {
             peer_lost: Vec::new(),
             peer_restarted: Vec::new(),
             finished: 0,
+            refused: Vec::new(),
+            requested: Vec::new(),
             off: false,
         };
         for (number, load) in loads.iter().enumerate() {
@@ -97,16 +117,27 @@ impl Host {
                 next: load.start,
                 sent: 0,
                 blocked: false,
+                refused: false,
             });
         }
         host
+    }
+
+    /// The time of the virtual clock as the session takes it.
+    pub fn instant(&self, now: Duration) -> Instant {
+        self.start + now
+    }
+
+    /// The application no longer reads a stream.
+    pub fn forget(&mut self, stream: u32) {
+        self.names.remove(&stream);
     }
 
     /// Whether every sample was sent.
     pub fn has_sent_all(&self) -> bool {
         self.sources
             .iter()
-            .all(|source| source.sent == source.load.count)
+            .all(|source| source.refused || source.sent == source.load.count)
     }
 
     pub fn close_all(&mut self, now: Duration) {
@@ -117,12 +148,16 @@ impl Host {
 
     fn produce(&mut self, now: Duration) {
         for (number, source) in self.sources.iter_mut().enumerate() {
-            while source.sent < source.load.count && source.next <= now && !source.blocked {
+            while source.is_due(now) {
                 let payload = payload(number, source.sent, source.next, source.load.sample_bytes);
                 match self.session.send(self.start + now, source.stream, payload) {
                     Ok(()) => source.sent += 1,
                     Err(SendError::Full { .. }) => {
                         source.blocked = true;
+                        break;
+                    }
+                    Err(SendError::Refused { .. }) => {
+                        source.refused = true;
                         break;
                     }
                     Err(other) => panic!("{other}"),
@@ -152,6 +187,11 @@ impl Host {
                     self.names.insert(stream, name);
                 }
                 SessionEvent::Receiver(ReceiverEvent::Readable(_)) => {}
+                SessionEvent::Receiver(ReceiverEvent::Requested { stream, name, qos }) => {
+                    self.arrived.entry(name.clone()).or_default().qos = Some(qos);
+                    self.names.insert(stream, name.clone());
+                    self.requested.push((stream, name));
+                }
                 SessionEvent::Receiver(ReceiverEvent::Ended(stream)) => {
                     self.arrived
                         .get_mut(&self.names[&stream])
@@ -165,8 +205,12 @@ impl Host {
                         arrived.last_sequence = None;
                     }
                 }
-                SessionEvent::Sender(SenderEvent::Refused(stream)) => {
-                    panic!("stream {stream} was refused")
+                SessionEvent::Sender(SenderEvent::Refused { stream, why, .. }) => {
+                    self.refused.push((stream, why));
+                    self.sources
+                        .iter_mut()
+                        .filter(|source| source.stream == stream)
+                        .for_each(|source| source.refused = true);
                 }
                 SessionEvent::PeerLost { unconfirmed } => self.peer_lost.push(unconfirmed),
             }
@@ -262,13 +306,7 @@ impl Endpoint for Host {
             .session
             .poll_timeout()
             .map(|at| at.saturating_duration_since(self.start));
-        let pending = |s: &&Source| s.sent < s.load.count && !s.blocked;
-        let source = self
-            .sources
-            .iter()
-            .filter(pending)
-            .map(|source| source.next)
-            .min();
+        let source = self.sources.iter().filter_map(Source::next).min();
         session.into_iter().chain(source).min()
     }
 

@@ -8,6 +8,7 @@ use nervure_linkemu::network::Draw;
 
 use crate::{
     coding::geometry::Geometry,
+    policy::Refusal,
     qos::{Delivery, Qos, TrafficClass},
     receiver::{ReceiverConfig, ReceiverEvent, check_charges},
     sender::NameTooLong,
@@ -411,7 +412,11 @@ fn some_control(draw: &mut Draw, session: u32) -> Control {
             bytes: draw.below(1 << 60),
             most: draw.below(1 << 60),
         },
-        3 => Control::Refuse { stream, ends },
+        3 => Control::Refuse {
+            stream,
+            ends,
+            why: Refusal::NotAllowed,
+        },
         _ => {
             let delivery = [
                 Delivery::keep_all(3),
@@ -494,7 +499,7 @@ fn a_name_that_is_too_long_is_refused() {
     let mut session = victim(1, now);
     let name = "n".repeat(513);
     let error = session.open(now, name.clone(), Qos::new(Delivery::Latest));
-    assert_eq!(error, Err(NameTooLong { bytes: 513 }));
+    assert_eq!(error, Err(NameTooLong { bytes: 513 }.into()));
 
     let mut peer = Flood {
         packet: 0,

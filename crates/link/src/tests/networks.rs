@@ -18,7 +18,7 @@ pub fn millis(millis: u64) -> Duration {
 }
 
 /// A bad direction of a network.
-fn settings(draw: &mut Draw) -> Settings {
+pub fn settings(draw: &mut Draw) -> Settings {
     let mut settings = Settings {
         rate_bits_per_second: Some(
             [1_000_000, 10_000_000, 54_000_000, 300_000_000][draw.below(4) as usize],
@@ -45,7 +45,7 @@ fn settings(draw: &mut Draw) -> Settings {
     settings
 }
 
-fn loads(draw: &mut Draw) -> Vec<Load> {
+pub fn loads(draw: &mut Draw) -> Vec<Load> {
     let count = 1 + draw.below(4) as usize;
     (0..count)
         .map(|_| {

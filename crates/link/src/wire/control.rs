@@ -6,18 +6,21 @@
 //! close:   0x02 | stream varint
 //! want:    0x03 | stream varint | bytes varint
 //! grant:   0x04 | stream varint | session u32 | incarnation u32 | bytes varint | most varint
-//! refuse:  0x05 | stream varint | session u32 | incarnation u32
+//! refuse:  0x05 | stream varint | session u32 | incarnation u32 | why u8 | reason: length varint, UTF-8
 //! return:  0x06 | stream varint | bytes varint
 //! ```
 //!
 //! The sender of a stream opens and closes it, and requests and returns credit. Its receiver grants credit or
-//! refuses the stream, and names the session of the sender and the incarnation of the receiver in
-//! which the answer holds. Durations are in microseconds, 0: none.
+//! refuses the stream, when it is opened or later, and names the session of the sender and the
+//! incarnation of the receiver in which the answer holds. Durations are in microseconds, 0: none.
 
 use std::{num::NonZeroU32, time::Duration};
 
 use super::{Reader, WireError, put_varint};
-use crate::qos::{Delivery, Qos, TrafficClass};
+use crate::{
+    policy::{REASON_BYTES_MAX, Refusal},
+    qos::{Delivery, Qos, TrafficClass},
+};
 
 /// The longest name of a stream, in bytes.
 pub const NAME_BYTES_MAX: usize = 512;
@@ -75,12 +78,14 @@ pub enum Control {
         /// The most that the stream can ever have.
         most: u64,
     },
-    /// A stream is not accepted.
+    /// A stream is not accepted, or not any more.
     Refuse {
         /// Its number.
         stream: u32,
         /// The session and incarnation in which the refusal holds.
         ends: StreamEnds,
+        /// The reason.
+        why: Refusal,
     },
 }
 
@@ -144,7 +149,10 @@ impl Control {
                 put_varint(&mut out, *bytes);
                 put_varint(&mut out, *most);
             }
-            Self::Refuse { ends, .. } => ends.write(&mut out),
+            Self::Refuse { ends, why, .. } => {
+                ends.write(&mut out);
+                write_refusal(why, &mut out);
+            }
             Self::Close { .. } => {}
         }
         out
@@ -182,6 +190,7 @@ impl Control {
             5 => Self::Refuse {
                 stream,
                 ends: StreamEnds::read(&mut reader)?,
+                why: read_refusal(&mut reader)?,
             },
             6 => Self::Return {
                 stream,
@@ -257,6 +266,34 @@ fn read_name(reader: &mut Reader<'_>) -> Result<String, WireError> {
     Ok(name.to_owned())
 }
 
+fn write_refusal(why: &Refusal, out: &mut Vec<u8>) {
+    let (code, reason) = match why {
+        Refusal::NoMemory => (0, ""),
+        Refusal::TooManyStreams => (1, ""),
+        Refusal::Invalid => (2, ""),
+        Refusal::NotAllowed => (3, ""),
+        Refusal::Application(reason) => (4, &**reason),
+    };
+    out.push(code);
+    put_varint(out, reason.len() as u64);
+    out.extend_from_slice(reason.as_bytes());
+}
+
+fn read_refusal(reader: &mut Reader<'_>) -> Result<Refusal, WireError> {
+    let code = reader.u8("the reason of a refusal")?;
+    let length = reader.varint_up_to(REASON_BYTES_MAX as u64, "the length of a reason")? as usize;
+    let reason = std::str::from_utf8(reader.bytes(length, "a reason")?)
+        .map_err(|_| WireError::Range("a reason"))?;
+    match (code, reason) {
+        (0, "") => Ok(Refusal::NoMemory),
+        (1, "") => Ok(Refusal::TooManyStreams),
+        (2, "") => Ok(Refusal::Invalid),
+        (3, "") => Ok(Refusal::NotAllowed),
+        (4, reason) => Ok(Refusal::Application(reason.into())),
+        _ => Err(WireError::Range("the reason of a refusal")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -301,7 +338,17 @@ mod tests {
                         bytes,
                         most: bytes / 2,
                     },
-                    _ => Control::Refuse { stream, ends },
+                    _ => Control::Refuse {
+                        stream,
+                        ends,
+                        why: match bytes % 5 {
+                            0 => Refusal::NoMemory,
+                            1 => Refusal::TooManyStreams,
+                            2 => Refusal::Invalid,
+                            3 => Refusal::NotAllowed,
+                            _ => Refusal::because(&name),
+                        },
+                    },
                 }
             },
         )

@@ -259,7 +259,7 @@ impl Peer {
             SessionEvent::Sender(SenderEvent::Finished(_, counters)) => {
                 assert!(counters.is_balanced() && counters.held == 0, "{counters:?}");
             }
-            SessionEvent::Sender(SenderEvent::Refused(stream)) => {
+            SessionEvent::Sender(SenderEvent::Refused { stream, .. }) => {
                 panic!("stream {stream} was refused")
             }
             SessionEvent::Receiver(ReceiverEvent::Opened { stream, name, qos }) => {
@@ -271,7 +271,7 @@ impl Peer {
             SessionEvent::Receiver(ReceiverEvent::Readable(stream)) => {
                 self.consume(now, peer, stream)
             }
-            SessionEvent::Receiver(ReceiverEvent::Ended(_)) => {}
+            SessionEvent::Receiver(ReceiverEvent::Ended(_) | ReceiverEvent::Requested { .. }) => {}
             SessionEvent::Receiver(ReceiverEvent::PeerRestarted { .. }) => {}
             SessionEvent::PeerLost { unconfirmed } => self.unconfirmed.push(unconfirmed),
         }
