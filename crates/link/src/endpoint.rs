@@ -16,7 +16,9 @@ use crate::{
     },
     memory::{Heap, Memory},
     policy::{PeerPolicy, SharedPolicy, StreamPolicy},
-    session::{Session, SessionConfig, SessionEvent},
+    receiver::IncomingStatus,
+    sender::OutgoingStatus,
+    session::{Session, SessionConfig, SessionEvent, SessionStatus},
 };
 
 /// Delay until the next try, when something was due and could not be sent.
@@ -73,6 +75,25 @@ pub enum EndpointEvent {
     },
 }
 
+/// The state of a peer and of the streams in both directions.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PeerStatus {
+    /// The key of the peer.
+    pub peer: PublicKey,
+    /// The address of the peer, while it is connected.
+    pub address: Option<SocketAddr>,
+    /// The address to connect to, if this end began the connection.
+    pub target: Option<SocketAddr>,
+    /// Since when it is connected, if it is.
+    pub connected_since: Option<Instant>,
+    /// The path, and the counters of both directions.
+    pub session: SessionStatus,
+    /// The streams to the peer.
+    pub outgoing: Vec<OutgoingStatus>,
+    /// The streams of the peer.
+    pub incoming: Vec<IncomingStatus>,
+}
+
 /// The sessions with all peers of a socket, over carrier `C`.
 pub struct Endpoint<C> {
     carrier: C,
@@ -91,7 +112,9 @@ struct Peer {
     carried: Option<SessionId>,
     /// The address to connect to, if this end began the connection.
     target: Option<SocketAddr>,
+    /// When the last attempt to connect began.
     connected_at: Instant,
+    carried_since: Instant,
     /// When to connect again.
     again_at: Option<Instant>,
     lost_at: Instant,
@@ -202,6 +225,21 @@ impl<C: Carrier> Endpoint<C> {
     /// The session with a peer.
     pub fn session(&self, key: &PublicKey) -> Option<&Session> {
         self.peers.get(key).map(|peer| &peer.session)
+    }
+
+    /// The state of each peer, by its key.
+    pub fn peers(&self) -> impl Iterator<Item = PeerStatus> {
+        self.peers.iter().map(|(key, peer)| PeerStatus {
+            peer: *key,
+            address: peer
+                .carried
+                .and_then(|carried| self.carrier.address(carried)),
+            target: peer.target,
+            connected_since: peer.carried.map(|_| peer.carried_since),
+            session: peer.session.status(),
+            outgoing: peer.session.sender().streams().list().collect(),
+            incoming: peer.session.receiver().list().collect(),
+        })
     }
 
     /// Limits the rate of sending to a peer from now on, in bytes per second. Returns false for a
@@ -378,6 +416,7 @@ impl<C: Carrier> Endpoint<C> {
                 carried: None,
                 target: None,
                 connected_at: now,
+                carried_since: now,
                 again_at: None,
                 lost_at: now,
             }
@@ -394,7 +433,7 @@ impl<C: Carrier> Endpoint<C> {
                 } => {
                     self.by_session.insert(session, peer);
                     let state = self.peer(now, peer);
-                    state.carried = Some(session);
+                    (state.carried, state.carried_since) = (Some(session), now);
                     state.session.on_connected(now);
                     self.events
                         .push_back(EndpointEvent::Connected { peer, address });

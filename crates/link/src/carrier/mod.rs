@@ -233,6 +233,9 @@ pub trait Carrier {
     /// Returns the oldest event. Call it until it returns `None`, after each packet and timeout.
     fn poll_event(&mut self) -> Option<CarrierEvent>;
 
+    /// The address of the peer. `None` while the session is not connected.
+    fn address(&self, session: SessionId) -> Option<SocketAddr>;
+
     /// The largest datagram that fits into one packet on the path. `None` while the session is not
     /// connected.
     fn max_datagram_bytes(&self, session: SessionId) -> Option<usize>;

@@ -277,6 +277,13 @@ impl Carrier for PlainCarrier {
         self.events.pop_front()
     }
 
+    fn address(&self, session: SessionId) -> Option<SocketAddr> {
+        let session = self.sessions.get(&session);
+        session
+            .filter(|session| session.connected)
+            .map(|session| session.address)
+    }
+
     fn max_datagram_bytes(&self, session: SessionId) -> Option<usize> {
         self.sessions
             .get(&session)

@@ -44,8 +44,8 @@ use ledger::Ledger;
 use notices::Notices;
 use ranges::{ClosedIds, Reports};
 use report::{HISTORY_COST, Reporter};
-pub use stream::LinkSample;
 use stream::{Described, ReceiveStream, reserve};
+pub use stream::{IncomingState, IncomingStatus, LinkSample};
 
 /// Number of past sessions that are remembered, so that late packets do not begin them again.
 const RETIRED_SESSIONS: usize = 16;
@@ -306,6 +306,15 @@ impl Receiver {
             .iter()
             .filter(|(stream, _)| **stream != CONTROL_STREAM);
         streams.map(|(stream, state)| (*stream, state.name.as_str(), state.qos))
+    }
+
+    /// The state of each stream, by its number.
+    pub fn list(&self) -> impl Iterator<Item = IncomingStatus> {
+        let streams = self
+            .streams
+            .iter()
+            .filter(|(stream, _)| **stream != CONTROL_STREAM);
+        streams.map(|(stream, state)| state.status(*stream))
     }
 
     /// Whether a sample of more than one shard has begun to arrive: its repair needs the tables of

@@ -37,6 +37,36 @@ pub struct LinkSample {
     pub payload: Payload,
 }
 
+/// The state of a stream at its receiving end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IncomingState {
+    /// The application is to decide on it.
+    Requested,
+    /// Samples may arrive.
+    Open,
+    /// It has ended: no samples follow those in its queue.
+    Ended,
+}
+
+/// A stream at its receiving end, with its counters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IncomingStatus {
+    /// Its number.
+    pub stream: u32,
+    /// Its name.
+    pub name: String,
+    /// Its quality of service.
+    pub qos: Qos,
+    /// Its state.
+    pub state: IncomingState,
+    /// Bytes of samples that arrive, or wait for their predecessors.
+    pub arriving_bytes: u64,
+    /// Bytes of samples that may arrive at once.
+    pub granted_bytes: u64,
+    /// Its counters.
+    pub counters: ReceiveCounters,
+}
+
 /// A complete sample that waits for its predecessors or for room.
 #[derive(Debug)]
 pub(super) struct CompleteSample {
@@ -175,6 +205,22 @@ impl ReceiveStream {
         ReceiveCounters {
             queued: self.queue.len() as u64,
             ..self.counters
+        }
+    }
+
+    pub(super) fn status(&self, stream: u32) -> IncomingStatus {
+        IncomingStatus {
+            stream,
+            name: self.name.clone(),
+            qos: self.qos,
+            state: match (self.requested, self.ended) {
+                (_, true) => IncomingState::Ended,
+                (true, false) => IncomingState::Requested,
+                (false, false) => IncomingState::Open,
+            },
+            arriving_bytes: self.unclosed_bytes,
+            granted_bytes: self.granted,
+            counters: self.counters(),
         }
     }
 

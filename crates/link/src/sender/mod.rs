@@ -37,7 +37,9 @@ use in_flight::InFlight;
 use schedule::Schedule;
 pub(crate) use stream::CONTROL_STREAM;
 use stream::SendStream;
-pub use streams::{NameTooLong, SendError, SendStreams, SenderEvent};
+pub use streams::{
+    NameTooLong, OutgoingState, OutgoingStatus, SendError, SendStreams, SenderEvent,
+};
 pub use transmission::PathEstimate;
 use transmission::{Transmission, Transmissions};
 

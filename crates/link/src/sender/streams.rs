@@ -78,6 +78,40 @@ pub enum SenderEvent {
     },
 }
 
+/// The state of a stream at its sending end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OutgoingState {
+    /// The peer has not accepted it yet.
+    Opening,
+    /// Samples go at once.
+    Open,
+    /// It is closed; accepted samples are still carried.
+    Closing,
+    /// The peer does not accept it, or not any more.
+    Refused(Refusal),
+}
+
+/// A stream at its sending end, with its counters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutgoingStatus {
+    /// Its number.
+    pub stream: u32,
+    /// Its name.
+    pub name: String,
+    /// Its quality of service.
+    pub qos: Qos,
+    /// Its state.
+    pub state: OutgoingState,
+    /// Samples that wait.
+    pub pending: usize,
+    /// Samples in flight.
+    pub in_flight: usize,
+    /// Bytes of samples that may be in flight at once.
+    pub credit_bytes: u64,
+    /// Its counters.
+    pub counters: SendCounters,
+}
+
 /// The streams of a sender, by number.
 #[derive(Debug)]
 pub struct SendStreams {
@@ -130,6 +164,26 @@ impl SendStreams {
     /// The counters of an open stream.
     pub fn counters(&self, stream: u32) -> Option<SendCounters> {
         self.by_id.get(&stream).map(SendStream::counters)
+    }
+
+    /// The state of each stream, in the order in which they were opened.
+    pub fn list(&self) -> impl Iterator<Item = OutgoingStatus> {
+        self.application_streams()
+            .map(|(stream, state)| OutgoingStatus {
+                stream,
+                name: state.name.clone(),
+                qos: state.qos,
+                state: match &state.refused {
+                    Some(why) => OutgoingState::Refused(why.clone()),
+                    None if state.closing => OutgoingState::Closing,
+                    None if state.credit == 0 => OutgoingState::Opening,
+                    None => OutgoingState::Open,
+                },
+                pending: state.under_way() - state.unclosed,
+                in_flight: state.unclosed,
+                credit_bytes: state.credit,
+                counters: state.counters(),
+            })
     }
 
     /// The counters of all streams, ended ones included, without control messages.

@@ -47,7 +47,7 @@ use crate::{
         self, ConnectError, DisconnectReason, KeyPair, PublicKey,
         quic::{QuicCarrier, QuicConfig},
     },
-    endpoint::{Endpoint, EndpointEvent, MemoryOf},
+    endpoint::{Endpoint, EndpointEvent, MemoryOf, PeerStatus},
     policy::{Refusal, StreamPolicy},
     receiver::{LinkSample, ReceiverEvent},
     sender::SenderEvent,
@@ -279,6 +279,11 @@ impl Link {
             .connect(Instant::now(), to, peer)?;
         self.shared.wake();
         Ok(self.peer(peer))
+    }
+
+    /// The peers that are known, with their state and their streams in both directions.
+    pub fn peers(&self) -> Vec<PeerStatus> {
+        self.shared.lock().endpoint.peers().collect()
     }
 
     /// The handle of a peer that has connected.

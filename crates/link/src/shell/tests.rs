@@ -7,7 +7,8 @@ use crate::{
     carrier::KeyPair,
     policy::{Decision, Direction, Refusal, StreamPolicy, StreamRules},
     qos::{Delivery, Qos},
-    sender::SendError,
+    receiver::IncomingState,
+    sender::{OutgoingState, SendError},
 };
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -133,6 +134,35 @@ fn a_receiver_accepts_refuses_and_closes() {
     assert!(wanted.wait_opened(TIMEOUT).expect("it is accepted"));
     let sample = incoming.receive(TIMEOUT).expect("it was sent");
     assert_eq!(&sample.payload[..], b"a sample");
+    let [known] = &receiving.peers()[..] else {
+        panic!("one peer is connected");
+    };
+    assert_eq!(known.peer, sending.public_key());
+    assert_eq!(known.address, Some(sending.local_address()));
+    assert!(known.connected_since.is_some() && known.target.is_none());
+    let names: Vec<_> = known
+        .incoming
+        .iter()
+        .map(|stream| (&*stream.name, stream.state))
+        .collect();
+    assert_eq!(names, [("wanted", IncomingState::Open)]);
+    assert_eq!(known.incoming[0].counters.taken, 1);
+    let [known] = &sending.peers()[..] else {
+        panic!("one peer is known");
+    };
+    assert_eq!(known.target, Some(receiving.local_address()));
+    let states: Vec<_> = known
+        .outgoing
+        .iter()
+        .map(|stream| stream.state.clone())
+        .collect();
+    assert_eq!(states[0], OutgoingState::Refused(Refusal::NotAllowed));
+    assert_eq!((states.len(), &states[3]), (4, &OutgoingState::Open));
+    assert_eq!(
+        (known.outgoing[3].qos, known.outgoing[3].counters.accepted),
+        (keep_all, 1)
+    );
+
     wanted.send("not taken").expect("there is room");
     assert!(wanted.flush(TIMEOUT), "it was delivered");
     incoming.close(Refusal::because("done"));

@@ -541,6 +541,11 @@ impl Carrier for QuicCarrier {
         self.events.pop_front()
     }
 
+    fn address(&self, session: SessionId) -> Option<SocketAddr> {
+        let active = self.sessions.get(&session)?.active?;
+        self.connections.get(&active).map(Connection::address)
+    }
+
     fn max_datagram_bytes(&self, session: SessionId) -> Option<usize> {
         let active = self.sessions.get(&session)?.active?;
         self.connections.get(&active)?.max_datagram_bytes
