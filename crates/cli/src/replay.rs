@@ -278,6 +278,7 @@ fn player(arguments: &ReplayArguments) -> Result<Node, Failure> {
             .map(|(_, flag)| (*flag).to_owned()),
     );
     Ok(Node {
+        machine: None,
         id: PLAYER.to_owned(),
         name: None,
         description: None,
@@ -305,6 +306,7 @@ fn alone(topics: &BTreeSet<&str>, mut player: Node) -> Dataflow {
         .map(|topic| output(absolute_output(topic)))
         .collect();
     Dataflow {
+        machines: Vec::new(),
         name: PLAYER.to_owned(),
         directory: PathBuf::from("/"),
         env: BTreeMap::new(),
