@@ -32,11 +32,22 @@ FORBIDDEN = [
     ),
     *[
         (crate, ["nervure-keeper", "nervure-dataflow"], "bindings see the node API alone")
-        for crate in ("nervure-python", "dora-node-api", "dora-node-api-c", "nervure-dora-operators")
+        for crate in (
+            "nervure-python",
+            "dora-node-api",
+            "dora-node-api-c",
+            "dora-node-api-cxx",
+            "nervure-dora-operators",
+        )
     ],
     *[
         (crate, ["nervure-shm", "nervure-message"], "an operator has no edges")
-        for crate in ("dora-arrow-convert", "dora-operator-api", "dora-operator-api-c")
+        for crate in (
+            "dora-arrow-convert",
+            "dora-operator-api",
+            "dora-operator-api-c",
+            "dora-operator-api-cxx",
+        )
     ],
     (
         "nervure-linkemu",
@@ -62,8 +73,10 @@ UNSAFE_CRATES = {
     "nervure-python",
     "dora-node-api",
     "dora-node-api-c",
+    "dora-node-api-cxx",
     "dora-operator-api",
     "dora-operator-api-c",
+    "dora-operator-api-cxx",
     "nervure-dora-operators",
 }
 UNSAFE_FILES = {

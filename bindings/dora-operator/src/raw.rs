@@ -6,15 +6,13 @@ use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
-use arrow_data::ffi::FFI_ArrowArray;
-use arrow_schema::ffi::FFI_ArrowSchema;
-use dora_arrow_convert::arrow::array::{Array, make_array};
-use dora_arrow_convert::arrow::ffi;
-use dora_operator_api_c::{Input, Output, Status};
+use dora_operator_api_c::Status;
 
 pub use dora_operator_api_c::{DoraResult, InitResult, OnEventResult, RawEvent, SendOutput};
 
-use crate::{DoraArray, DoraOperator, DoraOutputSender, DoraStatus, Event, types::Metadata};
+use crate::operator::types::{DoraStatus, Metadata};
+use crate::operator::{DoraOperator, DoraOutputSender, Event};
+use crate::payload;
 
 /// Makes the operator.
 pub fn init<O: DoraOperator>() -> InitResult {
@@ -101,7 +99,7 @@ unsafe fn with_event(
     };
     if let Some(input) = input {
         // SAFETY: as above.
-        let data = unsafe { taken(input) };
+        let data = unsafe { payload::taken(input) };
         let id = &*input.id();
         return handle(match data {
             Ok(data) => Event::Input {
@@ -124,37 +122,6 @@ unsafe fn with_event(
         true => handle(Event::Stop),
         false => Ok(DoraStatus::Continue),
     }
-}
-
-/// Takes the payload of an input.
-///
-/// # Safety
-/// The input has a valid array.
-unsafe fn taken(input: &mut Input) -> Result<DoraArray, String> {
-    // SAFETY: both are the structures of the C data interface, whose layout does not depend on Arrow's
-    // version. `from_raw` takes the content, and leaves a released one; the caller passes a valid array.
-    let data = unsafe {
-        let array = ffi::FFI_ArrowArray::from_raw((&raw mut input.array).cast());
-        let schema = ffi::FFI_ArrowSchema::from_raw((&raw mut input.schema).cast());
-        ffi::from_ffi(array, &schema)
-    };
-    data.map(|data| DoraArray(make_array(data)))
-        .map_err(|error| error.to_string())
-}
-
-pub(crate) fn send(send_output: &SendOutput, id: &str, data: &DoraArray) -> Result<(), String> {
-    let (mut array, mut schema) =
-        ffi::to_ffi(&data.0.to_data()).map_err(|error| error.to_string())?;
-    // SAFETY: as in `taken`: the content of valid structures is taken over.
-    let output = unsafe {
-        Output::new(
-            id,
-            FFI_ArrowArray::from_raw((&raw mut array).cast()),
-            FFI_ArrowSchema::from_raw((&raw mut schema).cast()),
-        )
-    };
-    // SAFETY: a `DoraOutputSender` exists during its event alone; the array is valid.
-    unsafe { send_output.send(output) }
 }
 
 /// The result of a function, or its panic as an error: it must not unwind into C.

@@ -88,20 +88,49 @@ impl EventStream {
     /// Waits at most `dur` for the next event. Returns [`Event::Error`] after the timeout, and `None`
     /// after [`Event::Stop`].
     pub fn recv_timeout(&mut self, dur: Duration) -> Option<Event> {
-        let deadline = Instant::now() + dur;
+        match self.recv_within(dur) {
+            Ok(event) => Some(event),
+            Err(TryRecvError::Empty) => Some(timed_out()),
+            Err(TryRecvError::Closed) => None,
+        }
+    }
+
+    /// As [`EventStream::recv_timeout`], for dora's C++ API: a timeout is [`TryRecvError::Empty`].
+    #[doc(hidden)]
+    pub fn recv_within(&mut self, dur: Duration) -> Result<Event, TryRecvError> {
+        let Some(deadline) = Instant::now().checked_add(dur) else {
+            return self.recv().ok_or(TryRecvError::Closed);
+        };
         loop {
             if let Some(event) = self.next_converted() {
-                return Some(event);
+                return Ok(event);
             }
             let rest = deadline.saturating_duration_since(Instant::now());
             match &mut self.source {
-                _ if self.is_over => return None,
+                _ if self.is_over => return Err(TryRecvError::Closed),
                 Source::Blocking(events) => match events.next_timeout(rest) {
                     Some(event) => self.convert(event),
-                    None => return Some(timed_out()),
+                    None => return Err(TryRecvError::Empty),
                 },
-                _ => return block_on(self.recv_async_timeout(rest)),
+                _ => {
+                    let received = poll_fn(|context| self.poll_event(context));
+                    return match block_on(select(received, Delay::new(rest))) {
+                        Either::Left((event, _)) => event.ok_or(TryRecvError::Closed),
+                        Either::Right(_) => Err(TryRecvError::Empty),
+                    };
+                }
             }
+        }
+    }
+
+    /// Whether no event can be received without waiting.
+    pub fn is_empty(&mut self) -> bool {
+        match self.try_recv() {
+            Ok(event) => {
+                self.set_aside.push_front(event);
+                false
+            }
+            Err(_) => true,
         }
     }
 

@@ -11,7 +11,16 @@ use tempfile::TempDir;
 /// What the tests need beside themselves: arguments of `cargo build`. The features of the command are
 /// those that its own tests need, which use the same file.
 const PARTS: [&[&str]; 4] = [
-    &["-p", "dora-node-api-c", "-p", "dora-operator-api-c"],
+    &[
+        "-p",
+        "dora-node-api-c",
+        "-p",
+        "dora-operator-api-c",
+        "-p",
+        "dora-node-api-cxx",
+        "-p",
+        "dora-operator-api-cxx",
+    ],
     &["-p", "nervure-cli", "--all-features", "--bin", "nervure"],
     &["-p", "dora-node-api", "--example", "conformance"],
     &[
@@ -60,10 +69,7 @@ impl Dataflow {
     /// Adds a node of the tests' own program in Rust, which writes to a file of the node's id.
     pub fn rust(self, id: &str, role: &str, inputs: Value, outputs: &[&str]) -> Self {
         let program = BUILT.join("examples/conformance");
-        let arguments = json!([role, self.folder().join(id)]);
-        self.node(json!({
-            "id": id, "path": program, "args": arguments, "inputs": inputs, "outputs": outputs,
-        }))
+        self.native(&program, id, role, inputs, outputs)
     }
 
     /// Adds a node of the tests' own program in C, which writes to a file of the node's id.
@@ -72,6 +78,20 @@ impl Dataflow {
         if !program.exists() {
             compiled("node", self.folder());
         }
+        self.native(&program, id, role, inputs, outputs)
+    }
+
+    /// Adds a node of the tests' own program in C++, which writes to a file of the node's id.
+    pub fn cxx(self, id: &str, role: &str, inputs: Value, outputs: &[&str]) -> Self {
+        let program = self.folder().join("cxx-node");
+        if !program.exists() {
+            let source = source("cxx/node.cc");
+            compile_cxx("node", self.folder(), &[&source], &LIBRARIES, &program);
+        }
+        self.native(&program, id, role, inputs, outputs)
+    }
+
+    fn native(self, program: &Path, id: &str, role: &str, inputs: Value, outputs: &[&str]) -> Self {
         let arguments = json!([role, self.folder().join(id)]);
         self.node(json!({
             "id": id, "path": program, "args": arguments, "inputs": inputs, "outputs": outputs,
@@ -108,34 +128,65 @@ impl Dataflow {
 /// Compiles and links a program of the tests in C, into a folder.
 pub fn compiled(name: &str, folder: &Path) -> PathBuf {
     let program = folder.join(name);
+    let source = source(&format!("c/{name}.c"));
     let libraries = ["-ldora_node_api_c", "-lm", "-ldl", "-lpthread"];
-    compile(&[&source(name), &include("dora-c")], &libraries, &program);
+    compile(
+        "cc",
+        &["-std=c11", &source, &include("dora-c")],
+        &libraries,
+        &program,
+    );
     program
 }
 
 /// The languages of the tests' operators.
-pub const OPERATORS: [&str; 2] = ["c", "rust"];
+pub const OPERATORS: [&str; 3] = ["c", "c++", "rust"];
 
 /// The shared library of the tests' operator in a language, as a dataflow file names it. It may be
 /// compiled and linked in a folder.
 pub fn compiled_operator(language: &str, folder: &Path) -> PathBuf {
-    if language == "rust" {
-        return BUILT.join("examples/conformance_operator");
-    }
-    let arguments = [
-        "-shared",
-        "-fPIC",
-        &source("operator"),
-        &include("dora-operator-c"),
-    ];
     let library = folder.join("liboperator.so");
-    compile(&arguments, &["-ldora_operator_api_c"], &library);
+    match language {
+        "c" => {
+            let arguments = [
+                "-std=c11",
+                "-shared",
+                "-fPIC",
+                &source("c/operator.c"),
+                &include("dora-operator-c"),
+            ];
+            compile("cc", &arguments, &["-ldora_operator_api_c"], &library);
+        }
+        "c++" => {
+            let include = format!("-I{}", source("cxx"));
+            let arguments = ["-shared", "-fPIC", &source("cxx/operator.cc"), &include];
+            let libraries = ["-ldora_operator_api_cxx"];
+            compile_cxx("operator", folder, &arguments, &libraries, &library);
+        }
+        _ => return BUILT.join("examples/conformance_operator"),
+    }
     folder.join("operator")
 }
 
-fn compile(arguments: &[&str], libraries: &[&str], to: &Path) {
-    let output = Command::new("cc")
-        .args(["-std=c11", "-Wall", "-Wextra", "-Werror"])
+const LIBRARIES: [&str; 4] = ["-ldora_node_api_cxx", "-lm", "-ldl", "-lpthread"];
+
+/// Compiles a program in C++ with what cxx generated for nodes or operators.
+fn compile_cxx(kind: &str, folder: &Path, arguments: &[&str], libraries: &[&str], to: &Path) {
+    let generated = BUILT.join(format!("../cxxbridge/dora-{kind}-api-cxx/src/lib.rs"));
+    let copies = ["h", "cc"].map(|extension| {
+        let copy = folder.join(format!("dora-{kind}-api.{extension}"));
+        fs::copy(generated.with_extension(format!("rs.{extension}")), &copy).unwrap();
+        copy
+    });
+    let include = format!("-I{}", folder.display());
+    let mut all = vec!["-std=c++20", &include, copies[1].to_str().unwrap()];
+    all.extend(arguments);
+    compile("c++", &all, libraries, to);
+}
+
+fn compile(compiler: &str, arguments: &[&str], libraries: &[&str], to: &Path) {
+    let output = Command::new(compiler)
+        .args(["-Wall", "-Wextra", "-Werror"])
         .args(arguments)
         .arg("-L")
         .arg(&*BUILT)
@@ -148,7 +199,7 @@ fn compile(arguments: &[&str], libraries: &[&str], to: &Path) {
 }
 
 fn source(name: &str) -> String {
-    format!("{}/tests/c/{name}.c", env!("CARGO_MANIFEST_DIR"))
+    format!("{}/tests/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
 fn include(package: &str) -> String {

@@ -1,6 +1,7 @@
 //! Programs that are written for dora, run by `nervure run`.
 
 mod c;
+mod cxx;
 mod dataflow;
 mod operators;
 mod rust;

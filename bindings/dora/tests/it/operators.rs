@@ -99,6 +99,12 @@ fn errors_of_an_operator_end_its_node() {
             "operator count returned DORA_STATUS_STOP_ALL",
         ),
         (
+            "c++",
+            "init",
+            &format!("{event}`new_operator` returned no operator"),
+        ),
+        ("c++", "event", &format!("{event}lens covered")),
+        (
             "rust",
             "init",
             &format!("{init}the operator panicked: no camera"),
