@@ -117,6 +117,8 @@ impl Converter {
                 Event::new(Kind::InputClosed)
             }
             Nervure::Stop { .. } => Event::new(Kind::Stop),
+            // dora reports only the restart.
+            Nervure::NodeFailed { restarts: true, .. } => return None,
             Nervure::Param { .. } | Nervure::NodeFailed { .. } | Nervure::NodeRestarted { .. } => {
                 Event::new(Kind::Unknown)
             }

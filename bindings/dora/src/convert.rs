@@ -39,10 +39,13 @@ impl Converter {
                 Event::InputClosed { id: (&*id).into() }
             }
             Nervure::Param { name, value } => Event::ParamUpdate { key: name, value },
+            // dora reports only the restart.
+            Nervure::NodeFailed { restarts: true, .. } => return,
             Nervure::NodeFailed {
                 node,
                 inputs,
                 reason,
+                ..
             } => Event::NodeFailed {
                 affected_input_ids: inputs.into_iter().map(Into::into).collect(),
                 error: reason,

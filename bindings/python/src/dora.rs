@@ -52,10 +52,13 @@ pub(crate) fn to_dict<'py>(
             (intern!(py, "STOP"), cause)
         }
         NodeEvent::NodeRestarted { node, .. } => (intern!(py, "NODE_RESTARTED"), node.as_str()),
+        // dora reports only the restart.
+        NodeEvent::NodeFailed { restarts: true, .. } => return Ok(None),
         NodeEvent::NodeFailed {
             node,
             inputs,
             reason,
+            ..
         } => {
             let failure = PyDict::new(py);
             failure.set_item("source_node_id", node)?;

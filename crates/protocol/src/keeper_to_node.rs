@@ -168,4 +168,7 @@ pub struct NeighbourEvent {
     /// What happened, for people.
     #[serde(default)]
     pub reason: String,
+    /// Of `NODE_FAILED`: the node will be started again.
+    #[serde(default)]
+    pub restarts: bool,
 }

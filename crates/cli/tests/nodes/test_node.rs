@@ -532,6 +532,7 @@ fn print_event(event: &Event) -> Result<(), Box<dyn Error>> {
             node,
             inputs,
             reason,
+            ..
         } => println!("NODE_FAILED {node} {inputs:?} {reason}"),
         Event::NodeRestarted { node, inputs } => println!("NODE_RESTARTED {node} {inputs:?}"),
         Event::Stop { reason } => println!("STOP {reason}"),

@@ -217,7 +217,7 @@ impl Network {
         let mut rewiring = self.rewiring(turn);
         if restarted {
             // Before the new edges, so that it arrives before the first sample of the new process.
-            rewiring.notify_neighbours(node, "NODE_RESTARTED", "");
+            rewiring.notify_neighbours(node, "NODE_RESTARTED", "", false);
         }
         rewiring.wire(node);
         turn.send(node, keeper_to_node::Message::Wired);
@@ -247,7 +247,7 @@ impl Network {
         let mut rewiring = self.rewiring(turn);
         // First the event: a node whose last input closes ends, and receives nothing any more.
         if notify {
-            rewiring.notify_neighbours(node, "NODE_FAILED", &ended.reason);
+            rewiring.notify_neighbours(node, "NODE_FAILED", &ended.reason, returns);
             rewiring.send_last_values(node, &ended.reason);
         }
         rewiring.unwire(node, returns);

@@ -68,6 +68,8 @@ pub enum Event {
         inputs: Vec<String>,
         /// What happened.
         reason: String,
+        /// The node will be started again.
+        restarts: bool,
     },
     /// A neighbour that had failed runs again.
     NodeRestarted {
@@ -128,12 +130,14 @@ impl From<Notice> for Event {
             node,
             inputs,
             reason,
+            restarts,
         } = event;
         match kind.as_str() {
             "NODE_FAILED" => Self::NodeFailed {
                 node,
                 inputs,
                 reason,
+                restarts,
             },
             "NODE_RESTARTED" => Self::NodeRestarted { node, inputs },
             _ => Self::Other {

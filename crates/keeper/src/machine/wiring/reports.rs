@@ -23,7 +23,7 @@ pub(crate) enum EdgeFault {
 impl Rewiring<'_> {
     /// Sends an event about `node` to every connected neighbour, with the inputs that it feeds
     /// there.
-    pub fn notify_neighbours(&mut self, node: usize, kind: &str, reason: &str) {
+    pub fn notify_neighbours(&mut self, node: usize, kind: &str, reason: &str, restarts: bool) {
         for neighbour in self.connected_neighbours(node) {
             let is_fed =
                 |edge: &&crate::plan::EdgePlan| edge.producer == node && edge.consumer == neighbour;
@@ -34,6 +34,7 @@ impl Rewiring<'_> {
                 node: self.graph.node(node).id.clone(),
                 inputs: fed.map(|edge| inputs[edge.input].name.clone()).collect(),
                 reason: reason.to_owned(),
+                restarts,
             };
             self.turn
                 .send(neighbour, keeper_to_node::Message::Event(event));
