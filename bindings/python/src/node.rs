@@ -377,6 +377,11 @@ impl PyNode {
 
     // For the package `dora`:
 
+    /// Ends an output: its receivers get `INPUT_CLOSED`.
+    fn _close_output(&self, output: &str) {
+        binding::close_output(&self.handle, output);
+    }
+
     /// The next event as a dict of dora: `ERROR` after `timeout` seconds, `None` after `STOP`.
     #[pyo3(signature = (timeout = None))]
     fn _next_dora<'py>(

@@ -168,6 +168,52 @@ def test_operators_of_one_node_end_one_by_one(dataflow: Dataflow) -> None:
     ]
 
 
+def test_the_outputs_of_an_operator_that_has_ended_are_closed_while_others_run(dataflow: Dataflow) -> None:
+    ends = """
+        def on_event(self, event, send_output):
+            send_output("out", bytes(900_000))
+            return DoraStatus.STOP
+        """
+    goes_on = """
+        def on_event(self, event, send_output):
+            if event["type"] == "INPUT":
+                send_output("out", b"still here")
+            return DoraStatus.CONTINUE
+        """
+    dataflow.nodes.append(
+        {
+            "id": "work",
+            "operators": [
+                add_operator(
+                    dataflow, ends, "first", inputs={"tick": "dora/timer/secs/1000"}, outputs=["out"]
+                ),
+                add_operator(dataflow, goes_on, "second", inputs={"go": "receiver/go"}, outputs=["out"]),
+            ],
+        }
+    )
+    dataflow.node(
+        "receiver",
+        """
+        from dora import Node
+
+        node = Node()
+        for event in node:
+            print(event["type"], event["id"], len(event.get("value", [])))
+            if event["type"] == "INPUT_CLOSED" and event["id"] == "first":
+                node.send_output("go", b"")
+            elif event["type"] == "INPUT" and event["id"] == "second":
+                break
+        """,
+        inputs={"first": "work/first/out", "second": "work/second/out"},
+        outputs=["go"],
+    )
+    assert dataflow.run().lines("receiver") == [
+        "INPUT first 900000",
+        "INPUT_CLOSED first 0",
+        "INPUT second 10",
+    ]
+
+
 RELOADED = """
     def __init__(self):
         self.count = 0

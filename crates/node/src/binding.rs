@@ -12,6 +12,7 @@ pub use crate::sending::{Unsent, Written};
 pub use nervure_shm::Mapped;
 
 use crate::error::ConnectError;
+use crate::handle::Handle;
 use crate::node::Node;
 use crate::observer::{ObserveError, Observer};
 use crate::receiving::{CallError, Events, ReplyError, Request, Ticket};
@@ -160,6 +161,12 @@ pub fn plan_wait_for_answer(events: &Events, deadline: Option<u64>) -> WaitPlan 
 /// Whether news ends a wait. False for an observer that polls: see [`Observer::set_patience`].
 pub fn is_woken(events: &Events) -> bool {
     events.is_woken()
+}
+
+/// Closes an output: its consumers get [`crate::Event::InputClosed`] behind what is queued. Send
+/// nothing more on it. An output that the node does not have is ignored.
+pub fn close_output(handle: &Handle, output: &str) {
+    handle.close_output(output);
 }
 
 /// A handle to wait for news without access to the events.

@@ -149,6 +149,14 @@ impl Handle {
         publisher.send_with(value, envelope, Wait::Forever)
     }
 
+    pub(crate) fn close_output(&self, output: &str) {
+        let mut outputs = self.0.welcome.outputs.iter();
+        if let Some(output) = outputs.position(|known| known.name == output) {
+            let output = u32::try_from(output).expect("a graph has fewer outputs");
+            self.0.send_to_keeper(&Message::CloseOutput { output });
+        }
+    }
+
     /// The dataflow's clock, in nanoseconds since the Unix epoch. It stops while the dataflow is
     /// paused.
     pub fn now(&self) -> i64 {

@@ -18,6 +18,11 @@ pub enum Message {
         #[serde(default)]
         cut_short: bool,
     },
+    /// The node sends nothing more on an output, while its others go on.
+    CloseOutput {
+        /// Index of the output.
+        output: u32,
+    },
     /// A peer broke the rules of the data plane on this edge, for example by an invalid descriptor;
     /// the node has cut the edge.
     Misbehaviour {

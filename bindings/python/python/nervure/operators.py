@@ -72,6 +72,7 @@ class Host:
     def __init__(self, declared: Mapping[str, Any]) -> None:
         self.id: str = declared["id"]
         self._open_inputs = set(declared["inputs"])
+        self._outputs: list[str] = declared["outputs"]
         path = Path(declared["python"]).resolve()
         if not path.is_file():
             raise OperatorFailed(f"operator `{self.id}`: there is no file `{path}`")
@@ -128,6 +129,11 @@ class Host:
         """Drops the operator's object, so that its ``__del__`` runs while the node is connected."""
         del self._operator
 
+    def close_outputs(self) -> None:
+        """Ends the outputs, for an operator that has ended while others of its node go on."""
+        for output in self._outputs:
+            self._node._close_output(f"{self.id}/{output}")
+
     def _call(self, event: dict[str, Any]) -> DoraStatus:
         try:
             returned = self._operator.on_event(event, self.send_output)
@@ -181,6 +187,8 @@ def run(hosts: list[Host], node: Node, *, hot_reload: bool) -> None:
     def handled(host: Host, takes_more: bool) -> None:
         if not takes_more:
             running.pop(host.id).drop()
+            if running:
+                host.close_outputs()
 
     while running:
         event = node.next(timeout=RELOAD_SECONDS) if hot_reload else node.next()

@@ -69,6 +69,12 @@ impl Supervisor {
                 self.network.check_if_up(node, turn.now);
             }
             Message::Goodbye { cut_short } => self.goodbye(node, cut_short, turn),
+            Message::CloseOutput { output } => {
+                if !self.network.rewiring(turn).close_output(node, output) {
+                    let what = format!("it closed output {output}, which it does not have");
+                    self.kill_for_misbehaviour(node, &what, turn);
+                }
+            }
             Message::Misbehaviour { edge, what } => {
                 self.network.rewiring(turn).edge_cut(node, edge, &what);
             }

@@ -45,6 +45,8 @@ enum Step {
     EdgeStatus(usize, usize, EdgeState),
     /// A node cuts one of its edges.
     Cut(usize, usize),
+    /// The producer of an edge of the plan closes its output.
+    CloseOutput(usize),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -77,6 +79,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => node.clone().prop_map(Step::Replace),
         1 => (node.clone(), 0..4_usize, state).prop_map(|(node, at, state)| Step::EdgeStatus(node, at, state)),
         1 => (node.clone(), 0..4_usize).prop_map(|(node, at)| Step::Cut(node, at)),
+        1 => (0..8_usize).prop_map(Step::CloseOutput),
         2 => (node, order).prop_map(|(node, order)| Step::Order(node, order)),
     ];
     prop::collection::vec(step, 0..80)
@@ -187,6 +190,16 @@ fn take(world: &mut World, step: Step) {
                 },
             );
         }
+        Step::CloseOutput(at) => {
+            let edge = world.machine.plan().edges.get(at);
+            let Some((producer, output)) = edge.map(|edge| (edge.producer, edge.output)) else {
+                return;
+            };
+            if is_connected(world, producer) {
+                let output = u32::try_from(output).unwrap();
+                world.message(producer, Message::CloseOutput { output });
+            }
+        }
         Step::Wait(millis) => world.advance(Duration::from_millis(millis)),
         Step::Observe(client) => observe(world, client),
         Step::Leave(client) => leave(world, client),
@@ -274,8 +287,9 @@ fn leave(world: &mut World, client: usize) {
 }
 
 /// Between two nodes that are connected and have not left, each edge of the plan is attached at
-/// both ends; where edges were cut off, at both ends or at none.
-fn check_agreement(world: &World, left: &[bool], has_cut: bool) {
+/// both ends; where edges were cut off, at both ends or at none. The output of a node that has
+/// closed one may be attached at the producer alone.
+fn check_agreement(world: &World, left: &[bool], has_cut: bool, has_closed: &[bool]) {
     let has_left = |node: usize| left.get(node).copied().unwrap_or(false);
     for edge in &world.machine.plan().edges {
         let (producer, consumer) = (
@@ -301,6 +315,9 @@ fn check_agreement(world: &World, left: &[bool], has_cut: bool) {
             .filter(|attach| attach.input as usize == edge.input)
             .map(|a| (a.edge, false))
             .collect();
+        if has_closed[edge.producer] && at_consumer.is_empty() {
+            continue;
+        }
         assert_eq!(at_producer, at_consumer, "{edge:?}");
         assert!(
             at_producer.len() == 1 || has_cut && at_producer.is_empty(),
@@ -321,11 +338,17 @@ proptest! {
         world.give(Event::Launch);
         let mut left = [false; NODES];
         let mut has_cut = false;
+        let mut has_closed = [false; NODES];
         for step in steps {
             match step {
                 Step::Goodbye(node) => left[node] |= world.processes[node].is_wired,
                 Step::Exit(node, _) => left[node] = false,
                 Step::Cut(..) => has_cut = true,
+                Step::CloseOutput(at) => {
+                    if let Some(edge) = world.machine.plan().edges.get(at) {
+                        has_closed[edge.producer.min(NODES - 1)] = true;
+                    }
+                }
                 _ => {}
             }
             // Nodes that had ended for good may be started again by hand.
@@ -334,7 +357,7 @@ proptest! {
             for (node, left) in left.iter_mut().enumerate() {
                 *left &= world.processes[node].runs;
             }
-            check_agreement(&world, &left, has_cut);
+            check_agreement(&world, &left, has_cut, &has_closed);
         }
         world.stop();
         world.advance(Duration::from_secs(60));

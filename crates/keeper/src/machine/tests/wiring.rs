@@ -6,7 +6,7 @@ use nervure_protocol::node_to_keeper;
 
 use super::{World, block, drop_oldest, node};
 use crate::{
-    machine::{End, Event},
+    machine::{End, Event, Signal},
     plan::RestartPolicy::{Never, OnFailure},
 };
 
@@ -319,4 +319,52 @@ fn samples_in_a_block_edge_outlive_a_goodbye_before_a_restart() {
         None,
         "the source does not wait: no process follows"
     );
+}
+
+#[test]
+fn a_closed_output_closes_the_inputs_of_its_consumers_while_the_node_goes_on() {
+    let mut world = World::running(
+        vec![
+            node("source", Never),
+            node("a", Never),
+            node("b", OnFailure),
+        ],
+        &[drop_oldest(0, 1), block(0, 2)],
+    );
+    let close = |output| node_to_keeper::Message::CloseOutput { output };
+    world.message(0, close(1));
+    assert!(world.processes[1].over.is_empty());
+    assert!(world.processes[2].over.contains(&0));
+    world.message(0, close(1));
+    let kept = world.processes[0].outputs.len();
+    assert_eq!(
+        kept, 2,
+        "the source is notified if a consumer with samples dies"
+    );
+    // The next process of the consumer gets what is queued, and then the end.
+    restart(&mut world, 2);
+    assert!(world.processes[2].over.contains(&0));
+    world.exit(0, EXIT_0);
+    assert!(world.processes[1].over.contains(&0) && world.input(2).is_none());
+}
+
+#[test]
+fn a_node_that_closes_an_output_which_it_does_not_have_is_killed() {
+    let nodes = vec![node("source", Never), node("sink", Never)];
+    let mut world = World::running(nodes, &[drop_oldest(0, 1)]);
+    world.message(0, node_to_keeper::Message::CloseOutput { output: 7 });
+    assert_eq!(world.signals, [(0, Signal::Kill)]);
+}
+
+#[test]
+fn the_next_process_of_a_node_with_a_closed_output_feeds_new_consumers_only() {
+    let mut world = World::running(
+        vec![node("source", OnFailure), node("sink", OnFailure)],
+        &[drop_oldest(0, 1)],
+    );
+    world.message(0, node_to_keeper::Message::CloseOutput { output: 0 });
+    restart(&mut world, 0);
+    assert!(world.output(0).is_none() && world.input(1).is_none());
+    restart(&mut world, 1);
+    assert_eq!(world.output(0), world.input(1).map(|edge| (edge, false)));
 }

@@ -37,9 +37,12 @@ impl Rewiring<'_> {
             }
             let consumer_is_expected = self.nodes[consumer].is_present() || self.is_awaited(spec);
             let has_both = self.nodes[producer].is_present() && consumer_is_expected;
-            if (producer == node || consumer == node) && has_both {
+            // A consumer that knows of the end of an output expects nothing from the next process.
+            let is_over = producer == node && self.wiring.is_closed_for_good(spec);
+            if (producer == node || consumer == node) && has_both && !is_over {
                 let at = self.wiring.live(spec).unwrap_or_else(|| self.create(spec));
                 self.attach(at);
+                self.close_if_output_closed(at);
             }
             if consumer == node && self.nodes[producer].has_ended() {
                 self.close_for_good(spec);
@@ -79,6 +82,9 @@ impl Rewiring<'_> {
         for spec in 0..self.graph.edges().len() {
             let edge = self.graph.edge(spec);
             let (producer, consumer) = (edge.producer, edge.consumer);
+            if producer == node {
+                self.wiring.specs[spec].output_closed = false;
+            }
             if consumer == node {
                 self.wiring.specs[spec].closed_for_good = false;
             } else if producer == node && !restarts && self.nodes[consumer].is_connected() {
@@ -104,6 +110,36 @@ impl Rewiring<'_> {
             } else if edge.producer == node {
                 self.producer_gone(at, may_follow);
             }
+        }
+    }
+
+    /// A node sends nothing more on an output: closes the inputs that it feeds, behind what is
+    /// queued. The edges stay, so that the producer learns when a consumer dies. Returns false if
+    /// the node has no such output.
+    pub fn close_output(&mut self, node: usize, output: u32) -> bool {
+        let output = output as usize;
+        if output >= self.graph.node(node).outputs.len() {
+            return false;
+        }
+        for spec in 0..self.graph.edges().len() {
+            let edge = self.graph.edge(spec);
+            if edge.producer == node && edge.output == output {
+                self.wiring.specs[spec].output_closed = true;
+            }
+        }
+        for at in 0..self.wiring.instances.len() {
+            self.close_if_output_closed(at);
+        }
+        true
+    }
+
+    fn close_if_output_closed(&mut self, at: usize) {
+        let Instance {
+            id, spec, consumer, ..
+        } = self.wiring.instances[at];
+        let known = &self.wiring.specs[spec];
+        if known.output_closed && !known.closed_for_good && consumer == EndState::Attached {
+            self.close_input(id, spec, true);
         }
     }
 
@@ -271,7 +307,9 @@ impl Rewiring<'_> {
         match instance.consumer {
             EndState::Attached if instance.producer == EndState::Gone => {}
             EndState::Attached => {
-                self.close_input(instance.id, instance.spec, !restarts);
+                if !self.wiring.is_closed_for_good(instance.spec) {
+                    self.close_input(instance.id, instance.spec, !restarts);
+                }
                 if is_lossless && !restarts {
                     self.wiring.instances[at].producer = EndState::Gone;
                 } else {
@@ -328,8 +366,8 @@ impl Rewiring<'_> {
         if self.graph.edge(spec).consumer != node || consumer != EndState::Attached {
             return;
         }
-        // One whose producer is gone is closed already, and kept for its queued samples.
-        if producer != EndState::Gone {
+        // One whose producer or output is gone is closed already, and kept for its queued samples.
+        if producer != EndState::Gone && !self.wiring.is_closed_for_good(spec) {
             self.close_input(edge, spec, false);
         }
         self.consumer_gone(at, false);

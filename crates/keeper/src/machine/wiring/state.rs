@@ -34,6 +34,8 @@ pub(super) struct Spec {
     pub row_needs_clearing: bool,
     /// Its consumer's process knows that no producer will follow.
     pub closed_for_good: bool,
+    /// The producer's process sends nothing more on it.
+    pub output_closed: bool,
     /// The last instance that was reported.
     pub wired: Option<EdgeWired>,
     /// What is wrong with it, as it was reported.
@@ -75,6 +77,7 @@ impl Wiring {
                 row,
                 row_needs_clearing: false,
                 closed_for_good: false,
+                output_closed: false,
                 wired: None,
                 status: None,
             }
@@ -111,6 +114,7 @@ impl Wiring {
             row,
             row_needs_clearing: true,
             closed_for_good: false,
+            output_closed: false,
             wired: None,
             status: None,
         });

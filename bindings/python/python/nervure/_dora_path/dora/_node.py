@@ -169,6 +169,9 @@ class Node:
             self._warned.add(output)
             _logging.warn(f"Ignoring output `{output}` not in node's output list.")
 
+    def _close_output(self, output: str) -> None:
+        self._node._close_output(output)
+
     # The node itself
 
     def dataflow_id(self) -> str:
