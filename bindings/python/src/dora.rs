@@ -14,17 +14,116 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Blocks of one input that a node views before further samples are copied. A queue leaves a node 8
 /// blocks by default (`max_held`); beyond them samples are lost. dora has no such limit, and its
 /// programs keep samples in lists.
 const MAX_VIEWED_BLOCKS: u64 = 4;
 
+/// Turns events into dora's. `None` for an event that dora does not have.
+#[derive(Default)]
+pub(crate) struct Converter {
+    /// Inputs with `expect_every` (dora's `input_timeout`). `None` if there are none, so that
+    /// events of most nodes cost no lock.
+    watched: Option<Mutex<Watched>>,
+}
+
+#[derive(Default)]
+struct Watched {
+    inputs: HashMap<String, Watch>,
+    /// The sample that ended the silence of its input: `INPUT_RECOVERED` comes before it.
+    recovering: VecDeque<NodeEvent>,
+}
+
+/// An input that is reported as closed while it is silent for too long, as dora does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Watch {
+    /// Before its first sample an input is never silent for too long.
+    NotArmed,
+    Open,
+    Silent,
+}
+
+impl Converter {
+    pub(crate) fn new<'a>(expected_inputs: impl Iterator<Item = &'a str>) -> Self {
+        let inputs: HashMap<String, Watch> = expected_inputs
+            .map(|input| (input.to_owned(), Watch::NotArmed))
+            .collect();
+        let watched = Watched {
+            inputs,
+            ..Watched::default()
+        };
+        Self {
+            watched: (!watched.inputs.is_empty()).then(|| Mutex::new(watched)),
+        }
+    }
+
+    /// What is left of the event that was converted last: call it before the next is taken.
+    pub(crate) fn take_rest<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let Some(watched) = &self.watched else {
+            return Ok(None);
+        };
+        let event = lock(watched).recovering.pop_front();
+        event.map_or(Ok(None), |event| to_dict(py, &event))
+    }
+
+    pub(crate) fn convert<'py>(
+        &self,
+        py: Python<'py>,
+        event: NodeEvent,
+    ) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let Some(watched) = &self.watched else {
+            return to_dict(py, &event);
+        };
+        let (NodeEvent::Input { id, .. }
+        | NodeEvent::Stale { id, .. }
+        | NodeEvent::InputClosed { id }) = &event
+        else {
+            return to_dict(py, &event);
+        };
+        let mut watched = lock(watched);
+        let Some(watch) = watched.inputs.get_mut(&**id) else {
+            drop(watched);
+            return to_dict(py, &event);
+        };
+        match (&event, *watch) {
+            (NodeEvent::Input { .. }, before) => {
+                *watch = Watch::Open;
+                if before == Watch::Silent {
+                    let recovered = about_input(py, "INPUT_RECOVERED", id)?;
+                    watched.recovering.push_back(event);
+                    return Ok(Some(recovered));
+                }
+            }
+            (NodeEvent::Stale { .. }, Watch::Open) => {
+                *watch = Watch::Silent;
+                return about_input(py, "INPUT_CLOSED", id).map(Some);
+            }
+            // It was reported as closed before.
+            (NodeEvent::InputClosed { .. }, Watch::Silent) => return Ok(None),
+            _ => {}
+        }
+        drop(watched);
+        to_dict(py, &event)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn about_input<'py>(py: Python<'py>, kind: &str, input: &str) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item(intern!(py, "kind"), intern!(py, "dora"))?;
+    dict.set_item(intern!(py, "type"), kind)?;
+    dict.set_item(intern!(py, "id"), input)?;
+    Ok(dict)
+}
+
 /// An event as dora's dict; `None` for a kind that dora does not have.
-pub(crate) fn to_dict<'py>(
-    py: Python<'py>,
-    event: &NodeEvent,
-) -> PyResult<Option<Bound<'py, PyDict>>> {
+fn to_dict<'py>(py: Python<'py>, event: &NodeEvent) -> PyResult<Option<Bound<'py, PyDict>>> {
     let dict = PyDict::new(py);
     let (kind, id) = match event {
         NodeEvent::Input { id, sample } => {

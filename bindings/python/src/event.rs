@@ -3,7 +3,6 @@
 use crate::array::{self, Access};
 use crate::arrow;
 use crate::calls::reply_error;
-use crate::dora;
 use crate::error::{exception, sample_error};
 use crate::metadata;
 use crate::params;
@@ -29,6 +28,10 @@ pub(crate) struct PyEvent {
 impl PyEvent {
     pub(crate) fn new(event: NodeEvent, handle: Handle) -> Self {
         Self { event, handle }
+    }
+
+    pub(crate) fn node_event(&self) -> &NodeEvent {
+        &self.event
     }
 
     pub(crate) fn sample(&self) -> Option<&Sample> {
@@ -358,11 +361,6 @@ impl PyEvent {
             | NodeEvent::DeadlineMissed { id, .. } => PyList::new(py, [&**id]),
             _ => Ok(PyList::empty(py)),
         }
-    }
-
-    /// The event as a dict of dora; `None` for a kind that dora does not have.
-    fn _as_dora<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
-        dora::to_dict(py, &self.event)
     }
 
     fn __getitem__<'py>(slf: &Bound<'py, Self>, key: &str) -> PyResult<Bound<'py, PyAny>> {

@@ -31,6 +31,7 @@ pub(crate) struct PyNode {
     handle: Handle,
     publishers: Vec<Publisher>,
     receiver: Receiver,
+    dora: dora::Converter,
 }
 
 #[pymethods]
@@ -67,6 +68,7 @@ impl PyNode {
         Ok(Self {
             publishers: publishers.map_err(|error| unknown_name(py, &error))?,
             receiver: Receiver::new(handle.clone(), events),
+            dora: dora::Converter::new(binding::expected_inputs(&handle)),
             handle,
         })
     }
@@ -377,6 +379,25 @@ impl PyNode {
 
     // For the package `dora`:
 
+    /// Makes the node's events come in the order of dora.
+    fn _follow_dora(&self, py: Python<'_>) -> PyResult<()> {
+        self.receiver.deliver_samples_after_stop(py)
+    }
+
+    /// An event of `__anext__` as a dict of dora; `None` for a kind that dora does not have.
+    fn _to_dora<'py>(
+        &self,
+        py: Python<'py>,
+        event: &Bound<'py, PyEvent>,
+    ) -> PyResult<Option<Bound<'py, PyDict>>> {
+        self.dora.convert(py, event.get().node_event().clone())
+    }
+
+    /// What `_to_dora` left of the last event.
+    fn _rest_of_dora<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        self.dora.take_rest(py)
+    }
+
     /// Ends an output: its receivers get `INPUT_CLOSED`.
     fn _close_output(&self, output: &str) {
         binding::close_output(&self.handle, output);
@@ -390,10 +411,13 @@ impl PyNode {
         timeout: Option<f64>,
     ) -> PyResult<Option<Bound<'py, PyDict>>> {
         let deadline = deadline(dora::checked_timeout(timeout)?)?;
+        if let Some(dict) = self.dora.take_rest(py)? {
+            return Ok(Some(dict));
+        }
         loop {
             match self.receiver.next(py, deadline)? {
                 Next::Event(event) => {
-                    if let Some(dict) = dora::to_dict(py, &event)? {
+                    if let Some(dict) = self.dora.convert(py, event)? {
                         return Ok(Some(dict));
                     }
                 }
@@ -406,10 +430,13 @@ impl PyNode {
     /// The next event as a dict of dora, without waiting. `None` if there is none, `False` after
     /// `STOP`.
     fn _poll_dora<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        if let Some(dict) = self.dora.take_rest(py)? {
+            return Ok(dict.into_any());
+        }
         loop {
             match self.receiver.poll(py)? {
                 Next::Event(event) => {
-                    if let Some(dict) = dora::to_dict(py, &event)? {
+                    if let Some(dict) = self.dora.convert(py, event)? {
                         return Ok(dict.into_any());
                     }
                 }

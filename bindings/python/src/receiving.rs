@@ -102,6 +102,13 @@ impl Receiver {
         next.map_err(|error| forked(py, error))
     }
 
+    /// Makes the samples that are queued when Stop comes follow it.
+    pub(crate) fn deliver_samples_after_stop(&self, py: Python<'_>) -> PyResult<()> {
+        self.with_incoming(py, |incoming| {
+            binding::deliver_samples_after_stop(&mut incoming.events);
+        })
+    }
+
     /// The newest sample of an input.
     pub(crate) fn latest(&self, py: Python<'_>, input: &str) -> PyResult<Option<Sample>> {
         let found: Result<_, UnknownName> =

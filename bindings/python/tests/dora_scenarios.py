@@ -1,8 +1,8 @@
 """Small dataflows of dora programs, and what they report: under Nervure, and under dora itself.
 
-``python dora_scenarios.py /path/to/dora`` runs them all under that dora, and records what the nodes report in
-``dora_recorded.json``. Each node appends its reports to a file of its own, one JSON value a line, so that the
-comparison does not depend on the logs of either.
+``python dora_scenarios.py /path/to/dora`` runs them all under that dora, or those whose names follow, and records
+what the nodes report in ``dora_recorded.json``. Each node appends its reports to a file of its own, one JSON
+value a line, so that the comparison does not depend on the logs of either.
 """
 
 from __future__ import annotations
@@ -59,6 +59,8 @@ class Scenario:
 
     nodes: list[dict[str, Any]] = field(default_factory=list)
     arguments: tuple[str, ...] = ()
+    # Keys of the file beside `nodes`.
+    keys: dict[str, Any] = field(default_factory=dict)
 
     def node(self, id: str, code: str, **keys: Any) -> Scenario:
         self.nodes.append({"id": id, "code": PRELUDE + textwrap.dedent(code), **keys})
@@ -75,7 +77,7 @@ class Scenario:
             nodes.append({"path": path.name, "env": env, **keys})
         file = folder / "dataflow.yml"
         # JSON is a subset of YAML.
-        file.write_text(json.dumps({"nodes": nodes}, indent=1))
+        file.write_text(json.dumps({**self.keys, "nodes": nodes}, indent=1))
         return file
 
     def reports(self, folder: Path) -> dict[str, list[Any]]:
@@ -348,9 +350,6 @@ SCENARIOS["a node that is started again"] = (
         """
         node = Node()
         for event in node:
-            # dora reports only the restart.
-            if event["type"] == "NODE_FAILED":
-                continue
             report(kinds(event), event["type"], event["id"])
             if event["type"] == "INPUT":
                 report(event["value"].to_pylist())
@@ -358,6 +357,109 @@ SCENARIOS["a node that is started again"] = (
         """,
         inputs={"in": "sender/out"},
         outputs=["back"],
+    )
+)
+
+SCENARIOS["a node whose restarts are spent"] = (
+    Scenario()
+    .node(
+        "sender",
+        """
+        node = Node()
+        node.send_output("out", pa.array([node.restart_count()]))
+        node.next()
+        os._exit(1)
+        """,
+        inputs={"back": "receiver/back"},
+        outputs=["out"],
+        restart_policy="on-failure",
+        max_restarts=1,
+    )
+    .node(
+        "receiver",
+        """
+        node = Node()
+        for event in node:
+            report(event["type"], event["id"])
+            if event["type"] == "INPUT":
+                node.send_output("back", b"")
+            elif event["type"] == "NODE_FAILED":
+                # Nervure's reason goes on with the restarts.
+                report(event["value"]["error"].partition(";")[0], event["value"]["affected_input_ids"])
+        """,
+        inputs={"in": "sender/out"},
+        outputs=["back"],
+    )
+)
+
+# The timeout is far longer than what the scheduling of a loaded machine adds.
+SCENARIOS["an input that is silent for too long"] = (
+    Scenario(arguments=("--stop-after", "14s"), keys={"health_check_interval": 0.1})
+    .node(
+        "sender",
+        """
+        node = Node()
+        node.next()
+        # Before its first sample an input is not silent.
+        node.next(timeout=2.5)
+        for number in range(3):
+            node.send_output("out", pa.array([number]))
+            while node.next()["id"] != "closed":
+                pass
+        """,
+        inputs={**TICK, "closed": "receiver/closed"},
+        outputs=["out"],
+    )
+    .node(
+        "receiver",
+        """
+        node = Node()
+        batch = []
+        for event in node:
+            batch.append([event["type"], event["id"], kinds(event), str(event.get("value"))])
+            if event["type"] in ("INPUT_CLOSED", "STOP"):
+                # Under dora, INPUT and INPUT_RECOVERED may come in any order.
+                report(*sorted(batch))
+                batch.clear()
+                node.send_output("closed", b"")
+        report(*sorted(batch))
+        """,
+        inputs={"in": {"source": "sender/out", "input_timeout": 1.5}},
+        outputs=["closed"],
+    )
+)
+
+SCENARIOS["samples that are queued when the dataflow stops"] = (
+    Scenario(arguments=("--stop-after", "4s"))
+    .node(
+        "sender",
+        """
+        node = Node()
+        node.next()
+        # dora loses some of more than 16.
+        for number in range(8):
+            node.send_output("out", pa.array([number]))
+        for event in node:
+            pass
+        """,
+        inputs={**TICK},
+        outputs=["out"],
+    )
+    .node(
+        "receiver",
+        """
+        import time
+
+        node = Node()
+        report(node.next()["value"].to_pylist())
+        # Longer than until the stop.
+        time.sleep(6)
+        events = list(node)
+        report([[event["type"], event["id"]] for event in events[:2]], len(events))
+        report([event["value"][0].as_py() for event in events[1:]])
+        report(node.next(), node.try_recv(), list(node), outcome(node.drain))
+        """,
+        inputs={"in": {"source": "sender/out", "queue_size": 100}},
     )
 )
 
@@ -510,8 +612,8 @@ SCENARIOS["samples that are kept"] = (
 
         node = Node()
         node.next()
-        for number in range(60):
-            node.send_output("out", pa.array(np.full(100_000, number, "u1")))
+        for number in range(100):
+            node.send_output("out", pa.array(np.full(900_000, number, "u1")))
             node.next()
         """,
         inputs={**TICK, "back": "receiver/back"},
@@ -525,7 +627,7 @@ SCENARIOS["samples that are kept"] = (
             if event["type"] == "INPUT":
                 kept.append(event)
                 node.send_output("back", b"")
-        report([event["value"][99_999].as_py() for event in kept])
+        report([event["value"][899_999].as_py() for event in kept])
         """,
         inputs={"in": "sender/out"},
         outputs=["back"],
@@ -552,22 +654,24 @@ def run_dora(command: str, scenario: Scenario, folder: Path) -> dict[str, list[A
     return scenario.reports(folder)
 
 
-def record(command: str) -> None:
-    """Records the reports of all scenarios under dora."""
+def record(command: str, names: list[str]) -> None:
+    """Records the reports of scenarios under dora: of all, unless names are given."""
     import tempfile
 
     version = subprocess.run(
         [command, "--version"], capture_output=True, text=True, check=True
     ).stdout.split()
-    results = {}
-    for name, scenario in SCENARIOS.items():
+    recorded = json.loads(RECORDED.read_text())["reports"] if names else {}
+    results = {name: recorded[name] for name in SCENARIOS if name in recorded}
+    for name in names or SCENARIOS:
+        scenario = SCENARIOS[name]
         with tempfile.TemporaryDirectory() as folder:
             results[name] = run_dora(command, scenario, Path(folder))
         print(name, {node: len(reports) for node, reports in results[name].items()})
     day = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
-    recorded = {"dora": version[-1], "recorded": day, "reports": results}
-    RECORDED.write_text(json.dumps(recorded, indent=1, sort_keys=True) + "\n")
+    text = json.dumps({"dora": version[-1], "recorded": day, "reports": results}, indent=1, sort_keys=True)
+    RECORDED.write_text(text + "\n")
 
 
 if __name__ == "__main__":
-    record(sys.argv[1])
+    record(sys.argv[1], sys.argv[2:])

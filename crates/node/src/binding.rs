@@ -163,6 +163,17 @@ pub fn is_woken(events: &Events) -> bool {
     events.is_woken()
 }
 
+/// Makes the samples that are queued when Stop comes follow it, as in dora, and Stop come before
+/// them.
+pub fn deliver_samples_after_stop(events: &mut Events) {
+    events.deliver_samples_after_stop();
+}
+
+/// Names of the inputs that the dataflow file expects a sample of in each period (`expect_every`).
+pub fn expected_inputs(handle: &Handle) -> impl Iterator<Item = &str> {
+    handle.expected_inputs()
+}
+
 /// Closes an output: its consumers get [`crate::Event::InputClosed`] behind what is queued. Send
 /// nothing more on it. An output that the node does not have is ignored.
 pub fn close_output(handle: &Handle, output: &str) {

@@ -149,6 +149,12 @@ impl Handle {
         publisher.send_with(value, envelope, Wait::Forever)
     }
 
+    pub(crate) fn expected_inputs(&self) -> impl Iterator<Item = &str> {
+        let inputs = self.0.welcome.inputs.iter();
+        let expected = inputs.filter(|input| input.expect_every_nanos.is_some());
+        expected.map(|input| input.name.as_str())
+    }
+
     pub(crate) fn close_output(&self, output: &str) {
         let mut outputs = self.0.welcome.outputs.iter();
         if let Some(output) = outputs.position(|known| known.name == output) {

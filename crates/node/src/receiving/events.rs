@@ -54,9 +54,23 @@ pub struct Events {
     newest: Vec<Newest>,
     /// The last event came from the schedule, so a sample may pass first.
     sample_passes_first: bool,
-    ended: bool,
+    /// Whether the samples that are queued when Stop comes follow it.
+    samples_follow_stop: bool,
+    progress: Progress,
     /// Set for an observer that polls, and is not woken by its producers.
     poll: Option<AdaptivePoll>,
+}
+
+/// How far the stream of events has got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    Running,
+    /// Stop was delivered at this time, in nanoseconds of CLOCK_MONOTONIC. Samples that were
+    /// published before it follow.
+    Stopped {
+        at: u64,
+    },
+    Ended,
 }
 
 /// What [`Events::latest`] keeps of an input.
@@ -128,7 +142,8 @@ impl Events {
             stop: None,
             stop_when_drained: None,
             sample_passes_first: false,
-            ended: false,
+            samples_follow_stop: false,
+            progress: Progress::Running,
             poll: None,
             inbox,
             core,
@@ -187,10 +202,16 @@ impl Events {
     /// # Errors
     /// [`NodeForked`] in a forked child.
     pub fn poll(&mut self) -> Result<Next, NodeForked> {
-        if self.ended {
-            return Ok(Next::End);
+        match self.progress {
+            Progress::Running => {}
+            Progress::Stopped { at } => return self.poll_after_stop(at),
+            Progress::Ended => return Ok(Next::End),
         }
         self.core.producer.counters.beat();
+        if self.samples_follow_stop && self.core.producer.stopping.load(Ordering::Relaxed) {
+            // At once: the notice would wait behind up to 16 samples.
+            self.absorb_notices();
+        }
         if self.loop_deadline.is_some() {
             self.end_turn_of_loop();
         }
@@ -219,6 +240,37 @@ impl Events {
                 }
             }
         }
+    }
+
+    /// The next of the samples that were queued when Stop was delivered at `stopped_at`. Later ones
+    /// are dropped: two nodes that answer each other would not end.
+    #[cold]
+    fn poll_after_stop(&mut self, stopped_at: u64) -> Result<Next, NodeForked> {
+        self.core.producer.counters.beat();
+        while let Some(arrival) = self.inbox.try_next()? {
+            let Arrival::Sample { input, sample } = arrival else {
+                // Its event is not delivered after Stop.
+                self.on_control(arrival);
+                continue;
+            };
+            let was_queued = sample.header().publish_mono <= stopped_at;
+            if was_queued && self.roles[input as usize] == Role::Data {
+                let id = self.names[input as usize].clone();
+                let sample = Sample::new(sample);
+                return Ok(Next::Event(Event::Input { id, sample }));
+            }
+        }
+        self.progress = Progress::Ended;
+        Ok(Next::End)
+    }
+
+    fn has_stopped(&self) -> bool {
+        self.progress != Progress::Running
+    }
+
+    /// Makes the samples that are queued when Stop comes follow it, and Stop come at once.
+    pub(crate) fn deliver_samples_after_stop(&mut self) {
+        self.samples_follow_stop = true;
     }
 
     /// Waits for news until `deadline` (nanoseconds of CLOCK_MONOTONIC), or until a timer or a
@@ -364,7 +416,12 @@ impl Events {
     #[inline(never)]
     fn next_pending_or_due(&mut self) -> Option<Event> {
         if let Some(reason) = self.stop.take() {
-            self.ended = true;
+            self.progress = match self.samples_follow_stop {
+                true => Progress::Stopped {
+                    at: monotonic_nanos(),
+                },
+                false => Progress::Ended,
+            };
             return Some(Event::Stop { reason });
         }
         if let Some(event) = self.pending.pop_front() {

@@ -33,6 +33,7 @@ class Node:
 
     def __init__(self, node_id: str | None = None, daemon_port: int | None = None) -> None:
         self._node = _connect(node_id)
+        self._node._follow_dora()
         self._next = self._node._next_dora
         self._send = self._node._send_dora
         self._warned: set[str] = set()
@@ -98,13 +99,14 @@ class Node:
             return self._next(0)
 
     async def _received(self) -> dict[str, Any] | None:
-        while True:
+        while (reported := self._node._rest_of_dora()) is None:
             try:
                 event = await self._node.__anext__()
             except StopAsyncIteration:
                 return None
-            if (reported := event._as_dora()) is not None:
-                return reported
+            if (reported := self._node._to_dora(event)) is not None:
+                break
+        return reported
 
     def merge_external_events(self, subscription: Any) -> None:
         """Not supported: it needs dora's bridge to ROS 2."""
