@@ -28,6 +28,12 @@ enum Step {
     Wait { millis: u8 },
     /// The victim's application sends a sample.
     Send { stream: u8, bytes: u16 },
+    /// The victim's application changes the quality of service of a stream.
+    Change {
+        stream: u8,
+        keeps_all: bool,
+        depth: u8,
+    },
     /// The victim's application receives samples.
     Take { count: u8 },
     /// The victim's application accepts a requested stream.
@@ -90,6 +96,19 @@ pub fn run(bytes: &[u8]) {
                 // A stream that is full or was refused accepts no samples.
                 let stream = streams[usize::from(stream) % streams.len()];
                 let _ = victim.send(now, stream, vec![1; bytes.into()].into());
+            }
+            Step::Change {
+                stream,
+                keeps_all,
+                depth,
+            } => {
+                let stream = streams[usize::from(stream) % streams.len()];
+                let delivery = match keeps_all {
+                    true => Delivery::keep_all(depth.into()),
+                    false => Delivery::keep_last(depth.into()),
+                };
+                // It may be refused, or being changed.
+                let _ = victim.set_qos(now, stream, Qos::new(delivery));
             }
             Step::Take { count } => {
                 let from = readable.len().saturating_sub(count.into());

@@ -133,6 +133,12 @@ pub enum Message {
         first_sequence: Number,
         name_bytes: u16,
     },
+    Change {
+        delivery: u8,
+        depth: u8,
+        class: u8,
+        first_sequence: Number,
+    },
     Close,
     Want {
         bytes: Number,
@@ -208,6 +214,20 @@ impl Change {
             let at = usize::from(self.at) % packet.len();
             packet[at] ^= self.flip;
         }
+    }
+}
+
+fn qos(delivery: u8, depth: u8, class: u8) -> Qos {
+    let depth = u32::from(depth);
+    let deliveries = [
+        Delivery::keep_all(depth),
+        Delivery::keep_last(depth),
+        Delivery::best_effort(depth),
+        Delivery::Latest,
+    ];
+    Qos {
+        traffic_class: TrafficClass::ALL[usize::from(class) % 3],
+        ..Qos::new(deliveries[usize::from(delivery) % 4])
     }
 }
 
@@ -360,19 +380,10 @@ impl Peer {
                 first_sequence,
                 name_bytes,
             } => {
-                let depth = u32::from(*depth);
-                let deliveries = [
-                    Delivery::keep_all(depth),
-                    Delivery::keep_last(depth),
-                    Delivery::best_effort(depth),
-                    Delivery::Latest,
-                ];
                 let qos = Qos {
-                    delivery: deliveries[usize::from(*delivery) % 4],
-                    traffic_class: TrafficClass::ALL[usize::from(*class) % 3],
-                    deadline: None,
                     lifespan: (*lifespan_micros > 0)
                         .then(|| Duration::from_micros((*lifespan_micros).into())),
+                    ..qos(*delivery, *depth, *class)
                 };
                 let name = "n".repeat(usize::from(*name_bytes) % 513);
                 Control::Open {
@@ -383,6 +394,17 @@ impl Peer {
                 }
                 .encode()
             }
+            Message::Change {
+                delivery,
+                depth,
+                class,
+                first_sequence,
+            } => Control::Change {
+                stream,
+                qos: qos(*delivery, *depth, *class),
+                first_sequence: first_sequence.of(self.id),
+            }
+            .encode(),
             Message::Close => Control::Close { stream }.encode(),
             Message::Want { bytes } => Control::Want {
                 stream,

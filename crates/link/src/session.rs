@@ -247,6 +247,15 @@ impl Session {
         }
     }
 
+    /// Changes the quality of service of the samples that are accepted from now on. They go when all
+    /// earlier ones are closed and the peer has learned of it: [`SenderEvent::Changed`] follows.
+    ///
+    /// # Errors
+    /// When the stream is not open or refused, or samples wait for an earlier change.
+    pub fn set_qos(&mut self, now: Instant, stream: u32, qos: Qos) -> Result<(), SendError> {
+        self.sender.set_qos(now, stream, qos)
+    }
+
     /// Closes a stream to the peer; accepted samples are still carried.
     pub fn close(&mut self, now: Instant, stream: u32) {
         self.sender.close(now, stream);

@@ -195,6 +195,7 @@ impl Run {
                 LinkEvent::Forgotten { .. }
                 | LinkEvent::PeerLost { .. }
                 | LinkEvent::Requested { .. }
+                | LinkEvent::QosChanged { .. }
                 | LinkEvent::StreamRefused { .. } => {}
             }
         }

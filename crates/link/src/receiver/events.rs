@@ -56,6 +56,8 @@ impl Receiver {
             .expect("a stream is kept while it has notices");
         let event = if std::mem::take(&mut state.notices.readable) {
             ReceiverEvent::Readable(stream)
+        } else if std::mem::take(&mut state.notices.changed) {
+            ReceiverEvent::Changed(stream)
         } else {
             state.notices.ended = false;
             ReceiverEvent::Ended(stream)
@@ -72,6 +74,13 @@ impl Receiver {
 pub(super) fn note_readable(notices: &mut Notices, streams: &mut ReceiveStreams, stream: u32) {
     note(notices, streams, stream, |of_stream| {
         of_stream.readable = true
+    });
+}
+
+/// Notes that a stream has another quality of service.
+pub(super) fn note_changed(notices: &mut Notices, streams: &mut ReceiveStreams, stream: u32) {
+    note(notices, streams, stream, |of_stream| {
+        of_stream.changed = true
     });
 }
 

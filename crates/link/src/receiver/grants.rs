@@ -1,7 +1,10 @@
 //! Control messages of the peer, and the credit of its streams.
 
 use super::{
-    ReceiveCounters, Receiver, events::note_ended, notices::StreamNotices, stream::ReceiveStream,
+    ReceiveCounters, Receiver,
+    events::{note_changed, note_ended},
+    notices::StreamNotices,
+    stream::ReceiveStream,
 };
 use crate::{
     budget::{SMALL_BYTES, Size},
@@ -70,6 +73,11 @@ impl Receiver {
                     }
                 }
             }
+            Ok(Control::Change {
+                stream,
+                qos,
+                first_sequence,
+            }) => self.on_change(stream, qos, first_sequence),
             Ok(Control::Close { stream }) => {
                 if let Some(state) = self.streams.get_mut(&stream)
                     && !std::mem::replace(&mut state.ended, true)
@@ -131,6 +139,21 @@ impl Receiver {
             self.replies.push_back(self.grant(stream));
         }
         Ok(())
+    }
+
+    /// Changes the quality of service of a stream, if the policy allows that.
+    fn on_change(&mut self, stream: u32, qos: Qos, first_sequence: u64) {
+        let Some(state) = self.streams.get_mut(&stream).filter(|state| !state.ended) else {
+            return;
+        };
+        if let Decision::Refuse(why) = self.policy.decide(Direction::Incoming, &state.name, qos) {
+            self.refuse_stream(stream, why);
+        } else if state.change(qos, first_sequence) {
+            note_changed(&mut self.notices, &mut self.streams, stream);
+        } else {
+            // An honest sender waits until they are.
+            self.counters.invalid_messages += 1;
+        }
     }
 
     /// Accepts a requested stream. Returns false if there is none; if there is no memory for it, it

@@ -100,6 +100,8 @@ pub enum ReceiverEvent {
     /// A stream has samples: at least one came since the last such event, or is left after one was
     /// taken.
     Readable(u32),
+    /// A stream has another quality of service.
+    Changed(u32),
     /// A stream has ended: no samples follow those in its queue.
     Ended(u32),
     /// The peer has begun a new session: all streams are new.
@@ -306,6 +308,12 @@ impl Receiver {
             .iter()
             .filter(|(stream, _)| **stream != CONTROL_STREAM);
         streams.map(|(stream, state)| (*stream, state.name.as_str(), state.qos))
+    }
+
+    /// The name and the quality of service of a stream.
+    pub fn stream(&self, stream: u32) -> Option<(&str, Qos)> {
+        let state = self.streams.get(&stream)?;
+        Some((&state.name, state.qos))
     }
 
     /// The state of each stream, by its number.

@@ -18,6 +18,7 @@ pub(super) struct Notices {
 pub(super) struct StreamNotices {
     pub(super) opened: bool,
     pub(super) readable: bool,
+    pub(super) changed: bool,
     pub(super) ended: bool,
 }
 
@@ -25,16 +26,18 @@ impl StreamNotices {
     pub(super) const OPENED: Self = Self {
         opened: true,
         readable: false,
+        changed: false,
         ended: false,
     };
     pub(super) const NONE: Self = Self {
         opened: false,
         readable: false,
+        changed: false,
         ended: false,
     };
 
     pub(super) fn has_changed(self) -> bool {
-        self.readable || self.ended
+        self.readable || self.changed || self.ended
     }
 }
 

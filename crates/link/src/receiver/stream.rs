@@ -124,6 +124,9 @@ pub(super) struct ReceiveStream {
     /// Sequences, of a stream that keeps all, that its sender has given up.
     skipped: BTreeSet<u64>,
     pub(super) queue: VecDeque<LinkSample>,
+    /// Samples at the front of the queue that newer ones do not overwrite: they came when the stream
+    /// kept all.
+    kept: usize,
     /// Places of the queue that are charged.
     places: usize,
     pub(super) granted: u64,
@@ -155,6 +158,7 @@ impl ReceiveStream {
             waiting: BTreeMap::new(),
             skipped: BTreeSet::new(),
             queue: VecDeque::new(),
+            kept: 0,
             places: 0,
             granted,
             unclosed_bytes: 0,
@@ -248,6 +252,22 @@ impl ReceiveStream {
         self.unclosed_bytes.max(self.cost.div_ceil(9) * 4 + 4)
     }
 
+    /// Changes the quality of service of the samples from this one on. Returns false if earlier ones
+    /// are not closed.
+    pub(super) fn change(&mut self, qos: Qos, first_sequence: u64) -> bool {
+        if self.unclosed_bytes > 0 {
+            return false;
+        }
+        if self.qos.delivery.keeps_all() {
+            self.kept = self.queue.len();
+        }
+        self.cost -= self.skipped.len() as u64 * SKIPPED;
+        self.skipped.clear();
+        self.next_sequence = self.next_sequence.max(first_sequence);
+        self.qos = qos;
+        true
+    }
+
     /// Takes credit for a sample that begins to arrive and costs this much at most. Returns false
     /// when there is none.
     pub(super) fn begin(&mut self, bytes: usize, cost: u64) -> bool {
@@ -272,11 +292,11 @@ impl ReceiveStream {
             return QueueOutcome::Superseded;
         }
         self.next_sequence = sample.sequence.saturating_add(1);
-        while self.queue.len() >= self.qos.delivery.depth() {
+        while self.queue.len() - self.kept >= self.qos.delivery.depth() {
             self.overwrite_oldest(account);
         }
         while !self.take_place(sample.payload.len(), account) {
-            if self.queue.is_empty() {
+            if self.queue.len() == self.kept {
                 self.counters.refused += 1;
                 return QueueOutcome::NoRoom;
             }
@@ -324,7 +344,12 @@ impl ReceiveStream {
 
     /// Takes the oldest sample off the queue.
     pub(super) fn pop(&mut self, account: &mut Account) -> Option<LinkSample> {
-        let oldest = self.queue.pop_front()?;
+        self.kept = self.kept.saturating_sub(1);
+        self.pop_at(0, account)
+    }
+
+    fn pop_at(&mut self, place: usize, account: &mut Account) -> Option<LinkSample> {
+        let oldest = self.queue.remove(place)?;
         let bytes = oldest.payload.len();
         account.give(Size::of(bytes), cost::payload(bytes));
         if self.queue.is_empty() && self.places > IDLE_PLACES {
@@ -342,7 +367,7 @@ impl ReceiveStream {
     }
 
     fn overwrite_oldest(&mut self, account: &mut Account) {
-        if self.pop(account).is_some() {
+        if self.pop_at(self.kept, account).is_some() {
             self.counters.overwritten += 1;
         }
     }

@@ -39,6 +39,7 @@ impl Sender {
             .then(|| self.schedule.finish_tag(state))
             .flatten();
         self.schedule.place_stream(stream, state, tag);
+        self.request_change_if_drained(now, stream);
         // The last pending sample may just have expired.
         self.finish_if_done(now, stream);
     }

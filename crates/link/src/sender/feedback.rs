@@ -105,6 +105,9 @@ impl Sender {
     fn on_closed(&mut self, now: Instant, range: &ClosedRange) {
         for id in self.transmissions.ids(range.start..range.end) {
             let transmission = self.remove_transmission(id).expect("it was just seen");
+            if transmission.stream == CONTROL_STREAM {
+                self.finish_change(now, transmission.sequence);
+            }
             if let Some(state) = self.streams.get_mut(transmission.stream) {
                 let bytes = transmission.payload.len() as u64;
                 if range.outcome == Outcome::Delivered {

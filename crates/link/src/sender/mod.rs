@@ -6,6 +6,7 @@
 //! it needs. A transmission ends when the receiver reports it closed, with its outcome.
 
 mod admission;
+mod change;
 mod counters;
 mod feedback;
 mod fill;
@@ -17,7 +18,7 @@ mod streams;
 mod transmission;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
 };
 
@@ -59,6 +60,8 @@ pub struct Sender {
     coder: Coder,
     path: PathEstimate,
     feedback_seen: u64,
+    /// Streams whose quality of service changes when the peer has this control message.
+    changes: BTreeMap<u64, u32>,
     /// Streams that lack credit, and when to ask for it again.
     asking: BTreeSet<(Instant, u32)>,
     /// Streams with credit to return when they do not use it.
@@ -85,6 +88,7 @@ impl Sender {
             coder: Coder::default(),
             path: PathEstimate::default(),
             feedback_seen: 0,
+            changes: BTreeMap::new(),
             asking: BTreeSet::new(),
             large: BTreeSet::new(),
             review_at: None,
@@ -149,16 +153,20 @@ impl Sender {
             return Err(SendError::TooLong { bytes, most });
         }
         state.drop_expired(now);
-        let depth = state.qos.delivery.depth();
         if !state.has_room() {
             state.blocked = true;
             return Err(SendError::Full {
                 stream,
-                depth,
+                depth: state.accepts_as().delivery.depth(),
                 payload,
             });
         }
         state.counters.accepted_bytes += payload.len() as u64;
+        if state.change.is_some() {
+            state.push_behind_change(now, payload);
+            return Ok(());
+        }
+        let depth = state.qos.delivery.depth();
         state.push(now, payload);
         while state.pending.len() > depth {
             state.pop_pending();
@@ -292,6 +300,7 @@ impl Sender {
         self.in_flight.restart();
         self.schedule = Schedule::default();
         (self.asking, self.large, self.review_at) = Default::default();
+        self.changes.clear();
         let (unconfirmed, opens) = self.streams.begin_session();
         for open in opens {
             self.control(now, &open);

@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 
-use super::counters::SendCounters;
+use super::{change::Change, counters::SendCounters};
 use crate::{
     budget::SMALL_BYTES,
     policy::Refusal,
@@ -66,6 +66,8 @@ pub(super) struct SendStream {
     peaks: [u64; 2],
     /// Bytes of pending samples, as they count against the credit.
     pub(super) pending_bytes: u64,
+    /// Samples that wait until the stream has another quality of service.
+    pub(super) change: Option<Box<Change>>,
     /// The finish tag under which the stream waits in the schedule.
     pub(super) tag: Option<u64>,
     /// The finish tag of its last transmission.
@@ -100,6 +102,7 @@ impl SendStream {
             ask_at: None,
             peaks: [0; 2],
             pending_bytes: 0,
+            change: None,
             tag: None,
             last_finish: 0,
             dropped: false,
@@ -131,7 +134,8 @@ impl SendStream {
 
     /// Samples that are pending or not closed.
     pub(super) fn under_way(&self) -> usize {
-        self.pending.len() + self.unclosed
+        let behind_change = self.change.as_ref().map_or(0, |change| change.next.len());
+        self.pending.len() + self.unclosed + behind_change
     }
 
     /// The counters, `held` included.
@@ -262,7 +266,8 @@ impl SendStream {
 
     /// Removes all pending samples.
     pub(super) fn clear_pending(&mut self) -> u64 {
-        let count = self.pending.len();
+        let behind_change = self.change.take().map_or(0, |change| change.next.len());
+        let count = self.pending.len() + behind_change;
         self.pending.clear();
         self.pending_bytes = 0;
         count as u64
@@ -311,7 +316,8 @@ impl SendStream {
 
     /// Whether the stream accepts a sample now; one that may drop samples always does.
     pub(super) fn has_room(&self) -> bool {
-        !self.qos.delivery.keeps_all() || self.under_way() < self.qos.delivery.depth()
+        let delivery = self.accepts_as().delivery;
+        !delivery.keeps_all() || self.under_way() < delivery.depth()
     }
 
     /// Adds a pending sample.
@@ -333,9 +339,9 @@ impl SendStream {
         let mut next = self
             .pending
             .front()
-            .map_or(self.next_sequence, |first| first.sequence);
+            .map_or(self.end_of_pending(), |first| first.sequence);
         let mut gaps = Vec::new();
-        for sequence in pending.chain([self.next_sequence]) {
+        for sequence in pending.chain([self.end_of_pending()]) {
             gaps.extend(next..sequence);
             next = sequence + 1;
         }

@@ -40,6 +40,9 @@ pub enum SendError {
         /// The greatest length.
         most: usize,
     },
+    /// The quality of service is being changed, and samples wait for that.
+    #[error("the quality of service of stream {0} is being changed already")]
+    Changing(u32),
     /// The receiver does not accept the stream, or not any more.
     #[error("the peer refuses stream {stream}: {why}")]
     Refused {
@@ -65,6 +68,8 @@ pub enum SenderEvent {
     Opened(u32),
     /// A stream that keeps all has room again.
     Writable(u32),
+    /// A stream has the quality of service that it was changed to.
+    Changed(u32),
     /// A closed stream has ended; all of its samples are accounted for.
     Finished(u32, SendCounters),
     /// The peer does not accept a stream, or not any more.
@@ -106,6 +111,8 @@ pub struct OutgoingStatus {
     pub pending: usize,
     /// Samples in flight.
     pub in_flight: usize,
+    /// The quality of service that it is being changed to, if it is.
+    pub changes_to: Option<Qos>,
     /// Bytes of samples that may be in flight at once.
     pub credit_bytes: u64,
     /// Its counters.
@@ -151,6 +158,12 @@ impl SendStreams {
         }
     }
 
+    /// The quality of service of a stream, and the one that it is being changed to.
+    pub fn qos(&self, stream: u32) -> Option<(Qos, Option<Qos>)> {
+        let state = self.by_id.get(&stream)?;
+        Some((state.qos, state.change.as_ref().map(|change| change.qos)))
+    }
+
     /// Why the peer does not accept a stream, if it does not.
     pub fn refusal(&self, stream: u32) -> Option<&Refusal> {
         self.by_id.get(&stream)?.refused.as_ref()
@@ -181,6 +194,7 @@ impl SendStreams {
                 },
                 pending: state.under_way() - state.unclosed,
                 in_flight: state.unclosed,
+                changes_to: state.change.as_ref().map(|change| change.qos),
                 credit_bytes: state.credit,
                 counters: state.counters(),
             })
@@ -303,12 +317,17 @@ impl SendStreams {
     /// the messages that open the streams again.
     pub(super) fn begin_session(&mut self) -> (u64, Vec<Control>) {
         let mut unconfirmed = 0;
+        let mut changed = Vec::new();
         for (stream, state) in self.by_id.iter_mut() {
             let lost = state.unclosed as u64;
             state.counters.unconfirmed += lost;
             unconfirmed += if *stream == CONTROL_STREAM { 0 } else { lost };
             state.reset_session();
+            if state.finish_change_if_drained() {
+                changed.push(SenderEvent::Changed(*stream));
+            }
         }
+        self.events.extend(changed);
         let control = self.control();
         control.clear_pending();
         control.next_sequence = 0;
@@ -321,7 +340,7 @@ impl SendStreams {
                 first_sequence: state
                     .pending
                     .front()
-                    .map_or(state.next_sequence, |pending| pending.sequence),
+                    .map_or(state.end_of_pending(), |pending| pending.sequence),
                 name: state.name.clone(),
             });
         (unconfirmed, opens.collect())

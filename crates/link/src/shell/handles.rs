@@ -218,6 +218,35 @@ impl OutgoingStream {
         Ok(())
     }
 
+    /// Changes the quality of service of the samples that are sent from now on. They go when all
+    /// earlier ones have come to an end as they were sent, and the peer has learned of the change.
+    /// Waits while samples wait for an earlier change.
+    ///
+    /// # Errors
+    /// When the peer refuses the stream, its state is gone, or the link has ended.
+    pub fn set_qos(&self, qos: Qos) -> Result<(), StreamError> {
+        let shared = &self.peer.shared;
+        let set = shared.wait_for(None, |state| {
+            let Some(session) = state.endpoint.session_mut(&self.peer.key) else {
+                return Some(Err(ClosedError(self.peer.key).into()));
+            };
+            match session.set_qos(Instant::now(), self.stream, qos) {
+                Err(SendError::Changing(_)) => None,
+                other => Some(other.map_err(StreamError::from)),
+            }
+        });
+        shared.wake();
+        set.unwrap_or(Err(ClosedError(self.peer.key).into()))
+    }
+
+    /// The quality of service of the samples in flight, and the one that it is being changed to;
+    /// `None` when the stream has ended.
+    pub fn qos(&self) -> Option<(Qos, Option<Qos>)> {
+        let state = self.peer.shared.lock();
+        let session = state.endpoint.session(&self.peer.key)?;
+        session.sender().streams().qos(self.stream)
+    }
+
     /// Waits until the peer has opened the stream: from then on samples go at once. Returns false
     /// after the timeout, or when the link has ended.
     ///
@@ -317,9 +346,15 @@ impl IncomingStream {
         self.incoming.stream
     }
 
-    /// The quality of service that the peer opened it with.
+    /// The quality of service that the peer has opened it with, or changed it to.
     pub fn qos(&self) -> Qos {
-        self.qos
+        let incoming = &self.incoming;
+        let state = incoming.peer.shared.lock();
+        let session = state.endpoint.session(&incoming.peer.key);
+        let known = session.and_then(|session| session.receiver().stream(incoming.stream));
+        known
+            .filter(|_| incoming.is_valid(&state))
+            .map_or(self.qos, |(_, qos)| qos)
     }
 
     /// Takes the oldest sample; waits for one up to the timeout.

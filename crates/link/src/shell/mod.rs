@@ -49,6 +49,7 @@ use crate::{
     },
     endpoint::{Endpoint, EndpointEvent, MemoryOf, PeerStatus},
     policy::{Refusal, StreamPolicy},
+    qos::Qos,
     receiver::{LinkSample, ReceiverEvent},
     sender::SenderEvent,
     session::{SessionConfig, SessionEvent},
@@ -157,6 +158,17 @@ pub enum LinkEvent {
         name: String,
         /// The handle to accept or refuse it with.
         request: IncomingRequest,
+    },
+    /// A peer has changed the quality of service of a stream.
+    QosChanged {
+        /// The key of the peer.
+        peer: PublicKey,
+        /// The number of the stream; see [`IncomingStream::id`].
+        stream: u32,
+        /// Its name.
+        name: String,
+        /// The quality of service of the samples that come from now on.
+        qos: Qos,
     },
     /// A peer does not accept a stream of this end, or not any more.
     StreamRefused {
@@ -331,6 +343,19 @@ impl Link {
                     return event;
                 }
             }
+            while let Some((peer, stream)) = state.changed.pop_first() {
+                let session = state.endpoint.session(&peer);
+                let known = session.and_then(|session| session.receiver().stream(stream));
+                if let Some((name, qos)) = known {
+                    let name = name.into();
+                    return Some(LinkEvent::QosChanged {
+                        peer,
+                        stream,
+                        name,
+                        qos,
+                    });
+                }
+            }
             None
         })
     }
@@ -432,7 +457,11 @@ impl LinkEvent {
                 }
                 SessionEvent::PeerLost { unconfirmed } => Self::PeerLost { peer, unconfirmed },
                 SessionEvent::Sender(_)
-                | SessionEvent::Receiver(ReceiverEvent::Readable(_) | ReceiverEvent::Ended(_)) => {
+                | SessionEvent::Receiver(
+                    ReceiverEvent::Readable(_)
+                    | ReceiverEvent::Changed(_)
+                    | ReceiverEvent::Ended(_),
+                ) => {
                     return None;
                 }
             },

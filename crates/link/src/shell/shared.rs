@@ -47,6 +47,8 @@ pub(super) struct State {
     pub(super) events: Events,
     /// Streams that may have a sample.
     pub(super) readable: BTreeSet<(PublicKey, u32)>,
+    /// Streams of peers with another quality of service that the application has not learned.
+    pub(super) changed: BTreeSet<(PublicKey, u32)>,
     pub(super) socket: SocketCounters,
     pub(super) stopping: bool,
     /// Why the thread has ended, if it has.
@@ -59,6 +61,7 @@ impl State {
             endpoint,
             events: Events::default(),
             readable: BTreeSet::new(),
+            changed: BTreeSet::new(),
             socket: SocketCounters::default(),
             stopping: false,
             failed: None,
@@ -89,11 +92,14 @@ impl State {
             session.refuse_stream(Instant::now(), stream, why);
         }
         self.readable.remove(&(peer, stream));
+        self.changed.remove(&(peer, stream));
     }
 
     /// Forgets the streams of a peer that has lost its state.
     pub(super) fn forget_readable(&mut self, peer: PublicKey) {
-        self.readable.retain(|(other, _)| *other != peer);
+        for streams in [&mut self.readable, &mut self.changed] {
+            streams.retain(|(other, _)| *other != peer);
+        }
     }
 
     fn has_ended(&self) -> bool {

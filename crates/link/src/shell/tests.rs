@@ -199,6 +199,35 @@ fn a_receiver_accepts_refuses_and_closes() {
 }
 
 #[test]
+fn both_ends_learn_a_change_of_the_quality_of_service() {
+    let (receiving, _sending, peer) = connected();
+    let [all, last] = [Delivery::keep_all(4), Delivery::keep_last(1)].map(Qos::new);
+    let stream = peer.open("stream", all).expect("the name is short");
+    (0..3_u8).for_each(|number| stream.send(vec![number]).expect("there is room"));
+    stream.set_qos(last).expect("it is open");
+    assert!(
+        stream
+            .qos()
+            .is_some_and(|(now, then)| then.unwrap_or(now) == last)
+    );
+    (3..9_u8).for_each(|number| stream.send(vec![number]).expect("it keeps the last"));
+    let (_, incoming) = next_opened(&receiving);
+    let mut taken = Vec::new();
+    while taken.last() != Some(&8) {
+        let sample = incoming.receive(TIMEOUT).expect("the last one arrives");
+        taken.push(sample.payload[0]);
+    }
+    assert_eq!(taken[..3], [0, 1, 2], "{taken:?}");
+    assert_eq!((incoming.qos(), stream.qos()), (last, Some((last, None))));
+    match receiving.next_event(TIMEOUT) {
+        Some(LinkEvent::QosChanged { name, qos, .. }) => {
+            assert_eq!((&*name, qos), ("stream", last))
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
 fn an_end_opens_no_stream_that_its_policy_refuses() {
     let (_receiving, sending, peer) = connected();
     let mut rules = StreamRules::default();

@@ -244,9 +244,16 @@ fn take_events(state: &mut State) -> bool {
                     }
                     continue;
                 }
+                SessionEvent::Receiver(ReceiverEvent::Changed(stream)) => {
+                    state.changed.insert((*peer, *stream));
+                    continue;
+                }
                 // Handles that wait for these poll the state of their stream.
                 SessionEvent::Sender(
-                    SenderEvent::Opened(_) | SenderEvent::Writable(_) | SenderEvent::Finished(..),
+                    SenderEvent::Opened(_)
+                    | SenderEvent::Changed(_)
+                    | SenderEvent::Writable(_)
+                    | SenderEvent::Finished(..),
                 )
                 | SessionEvent::Receiver(ReceiverEvent::Ended(_)) => continue,
                 SessionEvent::Receiver(ReceiverEvent::PeerRestarted { .. }) => {

@@ -170,7 +170,7 @@ impl Host {
     fn on_events(&mut self, now: Duration) {
         while let Some(event) = self.session.poll_event() {
             match event {
-                SessionEvent::Sender(SenderEvent::Opened(_)) => {}
+                SessionEvent::Sender(SenderEvent::Opened(_) | SenderEvent::Changed(_)) => {}
                 SessionEvent::Sender(SenderEvent::Writable(stream)) => {
                     self.sources
                         .iter_mut()
@@ -186,7 +186,7 @@ impl Host {
                     self.arrived.entry(name.clone()).or_default().qos = Some(qos);
                     self.names.insert(stream, name);
                 }
-                SessionEvent::Receiver(ReceiverEvent::Readable(_)) => {}
+                SessionEvent::Receiver(ReceiverEvent::Readable(_) | ReceiverEvent::Changed(_)) => {}
                 SessionEvent::Receiver(ReceiverEvent::Requested { stream, name, qos }) => {
                     self.arrived.entry(name.clone()).or_default().qos = Some(qos);
                     self.names.insert(stream, name.clone());

@@ -4,6 +4,7 @@ mod app;
 mod closing;
 mod hostile;
 mod networks;
+mod qos_change;
 mod restart;
 
 use std::time::Instant;

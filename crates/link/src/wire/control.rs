@@ -8,6 +8,8 @@
 //! grant:   0x04 | stream varint | session u32 | incarnation u32 | bytes varint | most varint
 //! refuse:  0x05 | stream varint | session u32 | incarnation u32 | why u8 | reason: length varint, UTF-8
 //! return:  0x06 | stream varint | bytes varint
+//! change:  0x07 | stream varint | delivery u8 | depth varint | class u8 | deadline varint | lifespan varint
+//!               | first sequence varint
 //! ```
 //!
 //! The sender of a stream opens and closes it, and requests and returns credit. Its receiver grants credit or
@@ -67,6 +69,15 @@ pub enum Control {
         /// Bytes of samples that may still be in flight at once.
         bytes: u64,
     },
+    /// A stream has another quality of service. All earlier samples are closed.
+    Change {
+        /// Its number.
+        stream: u32,
+        /// How it is delivered from now on.
+        qos: Qos,
+        /// The sequence of the first sample that is delivered so.
+        first_sequence: u64,
+    },
     /// A stream has this much credit from now on.
     Grant {
         /// Its number.
@@ -109,6 +120,7 @@ impl Control {
             Self::Grant { stream, .. } => (4, stream),
             Self::Refuse { stream, .. } => (5, stream),
             Self::Return { stream, .. } => (6, stream),
+            Self::Change { stream, .. } => (7, stream),
         };
         out.push(kind);
         put_varint(&mut out, u64::from(*stream));
@@ -119,27 +131,18 @@ impl Control {
                 name,
                 ..
             } => {
-                let (delivery, depth) = match qos.delivery {
-                    Delivery::KeepAll { depth } => (0, depth),
-                    Delivery::KeepLast { depth } => (1, depth),
-                    Delivery::BestEffort { depth } => (2, depth),
-                    Delivery::Latest => (3, NonZeroU32::MIN),
-                };
-                out.push(delivery);
-                put_varint(&mut out, u64::from(depth.get()));
-                out.push(qos.traffic_class as u8);
-                for duration in [qos.deadline, qos.lifespan] {
-                    let micros = duration.map_or(0, |duration| duration.as_micros().max(1));
-                    put_varint(
-                        &mut out,
-                        u64::try_from(micros)
-                            .unwrap_or(u64::MAX)
-                            .min(super::VARINT_MAX),
-                    );
-                }
+                write_qos(qos, &mut out);
                 put_varint(&mut out, *first_sequence);
                 put_varint(&mut out, name.len() as u64);
                 out.extend_from_slice(name.as_bytes());
+            }
+            Self::Change {
+                qos,
+                first_sequence,
+                ..
+            } => {
+                write_qos(qos, &mut out);
+                put_varint(&mut out, *first_sequence);
             }
             Self::Want { bytes, .. } | Self::Return { bytes, .. } => put_varint(&mut out, *bytes),
             Self::Grant {
@@ -196,6 +199,11 @@ impl Control {
                 stream,
                 bytes: reader.varint("kept bytes")?,
             },
+            7 => Self::Change {
+                stream,
+                qos: read_qos(&mut reader)?,
+                first_sequence: reader.varint("the first sequence")?,
+            },
             other => return Err(WireError::Kind(other)),
         };
         if reader.is_empty() {
@@ -228,6 +236,23 @@ impl StreamEnds {
             session: reader.u32("the session")?,
             incarnation: reader.u32("the incarnation")?,
         })
+    }
+}
+
+fn write_qos(qos: &Qos, out: &mut Vec<u8>) {
+    let (delivery, depth) = match qos.delivery {
+        Delivery::KeepAll { depth } => (0, depth),
+        Delivery::KeepLast { depth } => (1, depth),
+        Delivery::BestEffort { depth } => (2, depth),
+        Delivery::Latest => (3, NonZeroU32::MIN),
+    };
+    out.push(delivery);
+    put_varint(out, u64::from(depth.get()));
+    out.push(qos.traffic_class as u8);
+    for duration in [qos.deadline, qos.lifespan] {
+        let micros = duration.map_or(0, |duration| duration.as_micros().max(1));
+        let micros = u64::try_from(micros).unwrap_or(u64::MAX);
+        put_varint(out, micros.min(super::VARINT_MAX));
     }
 }
 
@@ -316,7 +341,7 @@ mod tests {
                 lifespan,
             },
         );
-        (0..6, 1..u32::MAX, qos, ".{0,40}", 0u64..1 << 60).prop_map(
+        (0..7, 1..u32::MAX, qos, ".{0,40}", 0u64..1 << 60).prop_map(
             |(kind, stream, qos, name, bytes)| {
                 let ends = StreamEnds {
                     session: bytes as u32,
@@ -331,6 +356,11 @@ mod tests {
                     },
                     1 => Control::Close { stream },
                     2 => Control::Want { stream, bytes },
+                    6 => Control::Change {
+                        stream,
+                        qos,
+                        first_sequence: bytes,
+                    },
                     4 => Control::Return { stream, bytes },
                     3 => Control::Grant {
                         stream,

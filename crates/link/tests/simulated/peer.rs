@@ -247,7 +247,7 @@ impl Peer {
 
     fn on_session_event(&mut self, now: Duration, peer: PublicKey, event: SessionEvent) {
         match event {
-            SessionEvent::Sender(SenderEvent::Opened(_)) => {}
+            SessionEvent::Sender(SenderEvent::Opened(_) | SenderEvent::Changed(_)) => {}
             SessionEvent::Sender(SenderEvent::Writable(stream)) => {
                 let writable =
                     |source: &&mut Source| (source.peer, source.stream) == (peer, stream);
@@ -271,7 +271,11 @@ impl Peer {
             SessionEvent::Receiver(ReceiverEvent::Readable(stream)) => {
                 self.consume(now, peer, stream)
             }
-            SessionEvent::Receiver(ReceiverEvent::Ended(_) | ReceiverEvent::Requested { .. }) => {}
+            SessionEvent::Receiver(
+                ReceiverEvent::Ended(_)
+                | ReceiverEvent::Changed(_)
+                | ReceiverEvent::Requested { .. },
+            ) => {}
             SessionEvent::Receiver(ReceiverEvent::PeerRestarted { .. }) => {}
             SessionEvent::PeerLost { unconfirmed } => self.unconfirmed.push(unconfirmed),
         }
