@@ -12,7 +12,8 @@ use std::{
 use crate::{
     budget::Budget,
     carrier::{
-        Carrier, CarrierEvent, ConnectError, DisconnectReason, Ecn, PublicKey, SessionId, Transmit,
+        Addresses, Carrier, CarrierEvent, ConnectError, DisconnectReason, Ecn, PublicKey,
+        SessionId, Transmit,
     },
     memory::{Heap, Memory},
     policy::{PeerPolicy, SharedPolicy, StreamPolicy},
@@ -275,7 +276,7 @@ impl<C: Carrier> Endpoint<C> {
     pub fn handle_packet(
         &mut self,
         now: Instant,
-        from: SocketAddr,
+        from: impl Into<Addresses>,
         ecn: Option<Ecn>,
         mut packet: impl AsMut<[u8]>,
     ) {

@@ -21,7 +21,7 @@ pub mod quic;
 #[cfg(test)]
 mod tests;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -48,11 +48,32 @@ pub enum Ecn {
     CongestionExperienced,
 }
 
+/// The two addresses of a packet, as this end sees them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Addresses {
+    /// The address of the other end.
+    pub remote: SocketAddr,
+    /// The address of this end, where the socket has several; `None` when the socket has one, or
+    /// leaves the choice to the system.
+    pub local: Option<IpAddr>,
+}
+
+impl From<SocketAddr> for Addresses {
+    fn from(remote: SocketAddr) -> Self {
+        Self {
+            remote,
+            local: None,
+        }
+    }
+}
+
 /// Destination and size of a packet that [`Carrier::poll_transmit`] wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transmit {
     /// Address of the receiver.
     pub destination: SocketAddr,
+    /// The address to send from; `None` leaves the choice to the system.
+    pub source: Option<IpAddr>,
     /// Length of the packet, in bytes.
     pub size: usize,
     /// The mark to send it with.
@@ -216,7 +237,7 @@ pub trait Carrier {
     fn handle_packet<'p>(
         &mut self,
         now: Instant,
-        from: SocketAddr,
+        from: impl Into<Addresses>,
         ecn: Option<Ecn>,
         packet: &'p mut [u8],
     ) -> Option<(SessionId, &'p [u8])>;

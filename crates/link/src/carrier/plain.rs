@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::{
-    Carrier, CarrierCounters, CarrierEvent, ConnectError, DisconnectReason, Ecn, NextDatagram,
-    PublicKey, SessionId, Transmit,
+    Addresses, Carrier, CarrierCounters, CarrierEvent, ConnectError, DisconnectReason, Ecn,
+    NextDatagram, PublicKey, SessionId, Transmit,
 };
 
 const PACKET_BYTES: usize = 1472;
@@ -174,10 +174,11 @@ impl Carrier for PlainCarrier {
     fn handle_packet<'p>(
         &mut self,
         _now: Instant,
-        from: SocketAddr,
+        from: impl Into<Addresses>,
         _ecn: Option<Ecn>,
         packet: &'p mut [u8],
     ) -> Option<(SessionId, &'p [u8])> {
+        let from = from.into().remote;
         let Some((header, content)) = packet.split_first_chunk::<HEADER_BYTES>() else {
             self.counters.packets_ignored += 1;
             return None;
@@ -235,6 +236,7 @@ impl Carrier for PlainCarrier {
             self.counters.packets_sent += 1;
             return Some(Transmit {
                 destination,
+                source: None,
                 size: control.len(),
                 ecn: None,
             });
@@ -264,6 +266,7 @@ impl Carrier for PlainCarrier {
                 let size = packet.len() - start;
                 return Some(Transmit {
                     destination: session.address,
+                    source: None,
                     size,
                     ecn: Some(Ecn::Ect0),
                 });

@@ -2,14 +2,14 @@
 
 use std::{
     io::{self, IoSliceMut},
-    net::{SocketAddr, UdpSocket},
+    net::{IpAddr, SocketAddr, UdpSocket},
     os::fd::{AsFd, BorrowedFd},
     time::Instant,
 };
 
 use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
 
-use crate::carrier::Ecn;
+use crate::carrier::{Addresses, Ecn};
 
 /// Kernel buffer for packets that arrive while the thread is busy.
 const BUFFER_BYTES: usize = 8 << 20;
@@ -21,6 +21,8 @@ const PACKET_BYTES: usize = 2048;
 pub(super) struct Socket {
     socket: UdpSocket,
     state: UdpSocketState,
+    /// It receives at all addresses of the host, and answers from the one that was asked.
+    has_all_addresses: bool,
     buffers: Vec<Vec<u8>>,
     meta: Vec<RecvMeta>,
 }
@@ -36,7 +38,9 @@ impl Socket {
         let buffers = (0..BATCH_SIZE)
             .map(|_| vec![0; PACKET_BYTES * state.gro_segments()])
             .collect();
+        let has_all_addresses = address.ip().is_unspecified();
         Ok(Self {
+            has_all_addresses,
             socket,
             state,
             buffers,
@@ -65,6 +69,7 @@ impl Socket {
     pub(super) fn send(
         &self,
         to: SocketAddr,
+        source: Option<IpAddr>,
         ecn: Option<Ecn>,
         packets: &[u8],
         segment_bytes: usize,
@@ -78,7 +83,7 @@ impl Socket {
             }),
             contents: packets,
             segment_size: (packets.len() > segment_bytes).then_some(segment_bytes),
-            src_ip: None,
+            src_ip: source,
         };
         let sent = self.state.try_send((&self.socket).into(), &transmit);
         !sent.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
@@ -93,7 +98,7 @@ impl Socket {
     /// When the socket fails.
     pub(super) fn receive(
         &mut self,
-        mut each: impl FnMut(Instant, SocketAddr, Option<Ecn>, &mut [u8]),
+        mut each: impl FnMut(Instant, Addresses, Option<Ecn>, &mut [u8]),
     ) -> io::Result<bool> {
         let mut slices: Vec<_> = self
             .buffers
@@ -117,8 +122,12 @@ impl Socket {
                 EcnCodepoint::Ect1 => Ecn::Ect1,
                 EcnCodepoint::Ce => Ecn::CongestionExperienced,
             });
+            let from = Addresses {
+                remote: meta.addr,
+                local: meta.dst_ip.filter(|_| self.has_all_addresses),
+            };
             for packet in buffer[..meta.len].chunks_mut(meta.stride.max(1)) {
-                each(now, meta.addr, ecn, packet);
+                each(now, from, ecn, packet);
             }
         }
         Ok(count == self.meta.len())
@@ -153,7 +162,7 @@ mod tests {
             };
             let to = receiver.local_address().expect("it is bound");
             for mark in [None, Some(Ecn::Ect0), Some(Ecn::CongestionExperienced)] {
-                assert!(sender.send(to, mark, b"packet", 6));
+                assert!(sender.send(to, None, mark, b"packet", 6));
                 let mut arrived = Vec::new();
                 while arrived.is_empty() {
                     rustix::event::poll(

@@ -239,6 +239,54 @@ fn an_end_opens_no_stream_that_its_policy_refuses() {
     assert!(matches!(error, Some(OpenError::Policy { .. })), "{error:?}");
 }
 
+/// An acceptor on all addresses of a host answers from the one that was asked: from another one, the
+/// peer would take no answer.
+#[test]
+fn an_acceptor_answers_from_the_address_that_was_asked() {
+    for wildcard in ["0.0.0.0:0", "[::]:0"] {
+        let keys = [1, 2, 3].map(|seed| KeyPair::from_seed([seed; 32]));
+        let ids = keys.each_ref().map(KeyPair::public);
+        let [acceptor, first, second] = keys;
+        let acceptor = Link::bind(LinkConfig {
+            allow: ids.to_vec(),
+            ..LinkConfig::new(wildcard.parse().expect("an address"), acceptor)
+        });
+        let Ok(acceptor) = acceptor else {
+            // A host without IPv6.
+            assert!(wildcard.starts_with('['), "all addresses can be bound");
+            continue;
+        };
+        for (asked, key) in [("127.0.0.1", first), ("127.0.0.2", second)] {
+            let own = key.public();
+            let address = "127.0.0.1:0".parse().expect("an address");
+            let link = Link::bind(LinkConfig::new(address, key)).expect("a socket");
+            let to = (
+                asked.parse::<std::net::IpAddr>().expect("an address"),
+                acceptor.local_address().port(),
+            );
+            let peer = link
+                .connect(to.into(), ids[0])
+                .expect("the address is good");
+            let stream = peer
+                .open("stream", Qos::new(Delivery::keep_all(2)))
+                .expect("the name is short");
+            stream.send(vec![7; 50_000]).expect("it is accepted");
+            let event = link.next_event(Duration::from_secs(20));
+            let Some(LinkEvent::Connected { address, .. }) = event else {
+                panic!("{wildcard} {asked}: {event:?}");
+            };
+            assert_eq!(address, to.into());
+            assert!(stream.flush(TIMEOUT), "{wildcard} {asked}");
+            let known = acceptor.peers();
+            assert!(
+                known
+                    .iter()
+                    .any(|known| known.peer == own && known.address == Some(link.local_address()))
+            );
+        }
+    }
+}
+
 /// A socket for both families connects to an IPv4 peer, and accepts one.
 #[test]
 fn a_socket_of_both_families_reaches_ipv4_peers() {

@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::Once,
     time::{Duration, Instant},
 };
@@ -63,8 +63,11 @@ pub(super) fn serve(shared: &Shared, mut socket: Socket) {
 struct Unsent {
     bytes: Vec<u8>,
     segment_bytes: usize,
-    to: Option<(SocketAddr, Option<Ecn>)>,
+    to: Option<Destination>,
 }
+
+/// Where packets go: the destination, the address that they come from, and their mark.
+type Destination = (SocketAddr, Option<IpAddr>, Option<Ecn>);
 
 /// When packets arrived.
 #[derive(Default)]
@@ -172,10 +175,11 @@ fn transmit(state: &mut MutexGuard<'_, State>, socket: &Socket, unsent: &mut Uns
             unsent.flush(socket);
             return true;
         };
+        let to = (transmit.destination, transmit.source, transmit.ecn);
         state.socket.packets_sent += 1;
         state.socket.bytes_sent += transmit.size as u64;
         MutexGuard::bump(state);
-        if !unsent.on_written((transmit.destination, transmit.ecn), transmit.size, socket) {
+        if !unsent.on_written(to, transmit.size, socket) {
             return true;
         }
     }
@@ -319,7 +323,7 @@ impl Unsent {
     /// Notes a packet that was written behind the others. If it cannot be sent with them, they are
     /// sent first. Returns false when the socket has no room for them: then this packet is lost, as
     /// in transit.
-    fn on_written(&mut self, to: (SocketAddr, Option<Ecn>), size: usize, socket: &Socket) -> bool {
+    fn on_written(&mut self, to: Destination, size: usize, socket: &Socket) -> bool {
         let before = self.bytes.len() - size;
         if before > 0 && !self.takes(to, before, size, socket) {
             if !self.flush_first(before, socket) {
@@ -335,13 +339,7 @@ impl Unsent {
     }
 
     /// Whether a packet can be sent with the `before` bytes that wait.
-    fn takes(
-        &self,
-        to: (SocketAddr, Option<Ecn>),
-        before: usize,
-        size: usize,
-        socket: &Socket,
-    ) -> bool {
+    fn takes(&self, to: Destination, before: usize, size: usize, socket: &Socket) -> bool {
         self.to == Some(to)
             && size <= self.segment_bytes
             && before.is_multiple_of(self.segment_bytes)
@@ -358,9 +356,9 @@ impl Unsent {
     }
 
     fn flush_first(&self, bytes: usize, socket: &Socket) -> bool {
-        let Some((to, ecn)) = self.to.filter(|_| bytes > 0) else {
+        let Some((to, source, ecn)) = self.to.filter(|_| bytes > 0) else {
             return true;
         };
-        socket.send(to, ecn, &self.bytes[..bytes], self.segment_bytes)
+        socket.send(to, source, ecn, &self.bytes[..bytes], self.segment_bytes)
     }
 }

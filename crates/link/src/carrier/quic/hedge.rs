@@ -6,10 +6,10 @@
 //! section 12.3).
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::connection::Connection;
+use crate::carrier::Addresses;
 
 /// The delays of the copies.
 const COPIES_AFTER: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(12)];
@@ -27,7 +27,7 @@ const LONG_HEADER: u8 = 0x80;
 /// Copies that wait to be sent, ordered by time.
 #[derive(Default)]
 pub struct Hedge {
-    waiting: VecDeque<(Instant, SocketAddr, Vec<u8>)>,
+    waiting: VecDeque<(Instant, Addresses, Vec<u8>)>,
 }
 
 impl Hedge {
@@ -36,7 +36,7 @@ impl Hedge {
         &mut self,
         now: Instant,
         connection: &mut Connection,
-        to: SocketAddr,
+        to: Addresses,
         packet: &[u8],
     ) {
         let size = packet.len() as u64;
@@ -61,8 +61,8 @@ impl Hedge {
         }
     }
 
-    /// Writes a copy that is due, and returns its destination.
-    pub fn pop_due(&mut self, now: Instant, packet: &mut Vec<u8>) -> Option<SocketAddr> {
+    /// Writes a copy that is due, and returns its addresses.
+    pub fn pop_due(&mut self, now: Instant, packet: &mut Vec<u8>) -> Option<Addresses> {
         if self.timeout()? > now {
             return None;
         }

@@ -32,8 +32,8 @@ use quinn_proto::{
 };
 
 use super::{
-    Carrier, CarrierCounters, CarrierEvent, ConnectError, DisconnectReason, Ecn, KeyPair,
-    NextDatagram, PublicKey, SessionId, Transmit,
+    Addresses, Carrier, CarrierCounters, CarrierEvent, ConnectError, DisconnectReason, Ecn,
+    KeyPair, NextDatagram, PublicKey, SessionId, Transmit,
 };
 use crate::random::RandomBytes;
 use connection::{Connection, ConnectionHint};
@@ -341,6 +341,7 @@ impl QuicCarrier {
                 self.counters.datagrams_sent += 1;
                 return Some(Transmit {
                     destination: connection.address(),
+                    source: connection.quic.local_ip(),
                     size: packet.len() - start,
                     ecn: connection.ecn,
                 });
@@ -354,8 +355,11 @@ impl QuicCarrier {
         let transmit = connection.quic.poll_transmit(now, 1, &mut self.quic_packet);
         if let Some(transmit) = &transmit {
             connection.ecn = transmit.ecn.map(from_quinn_ecn);
-            self.hedge
-                .on_packet(now, connection, transmit.destination, &self.quic_packet);
+            let to = Addresses {
+                remote: transmit.destination,
+                local: transmit.src_ip,
+            };
+            self.hedge.on_packet(now, connection, to, &self.quic_packet);
             packet.extend_from_slice(&self.quic_packet);
         }
         self.process_events(now, handle);
@@ -465,21 +469,22 @@ impl Carrier for QuicCarrier {
     fn handle_packet<'p>(
         &mut self,
         now: Instant,
-        from: SocketAddr,
+        from: impl Into<Addresses>,
         ecn: Option<Ecn>,
         packet: &'p mut [u8],
     ) -> Option<(SessionId, &'p [u8])> {
         if sealed::is_sealed(packet) {
             return self.open(now, packet);
         }
-        let from = canonical(from);
+        let Addresses { remote, local } = from.into();
+        let from = canonical(remote);
         let mut reply = Vec::new();
         let bytes = packet.len();
         let packet = BytesMut::from(&*packet);
         self.counters.bytes_copied_in += bytes as u64;
         match self
             .endpoint
-            .handle(now, from, None, ecn.map(to_quinn), packet, &mut reply)
+            .handle(now, from, local, ecn.map(to_quinn), packet, &mut reply)
         {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 if let Some(connection) = self.connections.get_mut(&handle.0) {
@@ -512,10 +517,11 @@ impl Carrier for QuicCarrier {
             return Some(from_quinn(&transmit));
         }
         let start = packet.len();
-        if let Some(destination) = self.hedge.pop_due(now, packet) {
+        if let Some(to) = self.hedge.pop_due(now, packet) {
             self.counters.packets_sent += 1;
             return Some(Transmit {
-                destination,
+                destination: to.remote,
+                source: to.local,
                 size: packet.len() - start,
                 ecn: None,
             });
@@ -602,6 +608,7 @@ fn same_host(one: IpAddr, other: IpAddr) -> bool {
 fn from_quinn(transmit: &quinn_proto::Transmit) -> Transmit {
     Transmit {
         destination: transmit.destination,
+        source: transmit.src_ip,
         size: transmit.size,
         ecn: transmit.ecn.map(from_quinn_ecn),
     }
