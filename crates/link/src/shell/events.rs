@@ -24,6 +24,10 @@ impl Events {
         self.waiting.push_back(event);
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     pub(super) fn pop(&mut self) -> Option<EndpointEvent> {
         self.waiting.pop_front()
     }

@@ -1,6 +1,7 @@
 //! The application's handles of peers and streams.
 
 use std::{
+    future::poll_fn,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -186,20 +187,42 @@ impl OutgoingStream {
     pub fn send(&self, payload: impl Into<Bytes>) -> Result<(), StreamError> {
         let mut payload = Some(payload.into());
         let shared = &self.peer.shared;
-        let sent = shared.wait_for(None, |state| {
-            let Some(session) = state.endpoint.session_mut(&self.peer.key) else {
-                return Some(Err(ClosedError(self.peer.key).into()));
-            };
-            match session.send(Instant::now(), self.stream, payload.take()?) {
-                Err(SendError::Full { payload: back, .. }) => {
-                    payload = Some(back);
-                    None
-                }
-                other => Some(other.map_err(StreamError::from)),
-            }
-        });
+        let sent = shared.wait_for(None, |state| self.offer(state, &mut payload));
         shared.wake();
         sent.unwrap_or(Err(ClosedError(self.peer.key).into()))
+    }
+
+    /// Sends a sample, as [`send`](Self::send), on any executor: waits there while a stream that keeps
+    /// all has no room. A sample whose future is dropped before it is ready was not sent.
+    ///
+    /// # Errors
+    /// As of [`send`](Self::send).
+    pub async fn send_async(&self, payload: impl Into<Bytes>) -> Result<(), StreamError> {
+        let mut payload = Some(payload.into());
+        let shared = &self.peer.shared;
+        let sent =
+            poll_fn(|context| shared.poll_for(context, |state| self.offer(state, &mut payload)))
+                .await;
+        shared.wake();
+        sent.unwrap_or(Err(ClosedError(self.peer.key).into()))
+    }
+
+    /// Sends the sample, or leaves it, if there is no room.
+    fn offer(
+        &self,
+        state: &mut State,
+        payload: &mut Option<Bytes>,
+    ) -> Option<Result<(), StreamError>> {
+        let Some(session) = state.endpoint.session_mut(&self.peer.key) else {
+            return Some(Err(ClosedError(self.peer.key).into()));
+        };
+        match session.send(Instant::now(), self.stream, payload.take()?) {
+            Err(SendError::Full { payload: back, .. }) => {
+                *payload = Some(back);
+                None
+            }
+            other => Some(other.map_err(StreamError::from)),
+        }
     }
 
     /// Sends a sample, or returns it if a stream that keeps all has no room.
@@ -326,10 +349,18 @@ impl Incoming {
             .then(|| state.take(self.peer.key, self.stream))?
     }
 
+    /// Whether no sample can come any more.
+    fn has_ended(&self, state: &State) -> bool {
+        let session = state.endpoint.session(&self.peer.key);
+        let stream = session.and_then(|session| session.receiver().stream(self.stream));
+        !self.is_valid(state) || stream.is_none()
+    }
+
     fn refuse(&self, why: Refusal) {
         let mut state = self.peer.shared.lock();
         if self.is_valid(&state) {
             state.refuse(self.peer.key, self.stream, why);
+            self.peer.shared.settle_ready(&mut state);
         }
         drop(state);
         self.peer.shared.wake();
@@ -367,10 +398,31 @@ impl IncomingStream {
         taken
     }
 
+    /// Waits for the oldest sample, on any executor. `None` when the stream or the link has ended and
+    /// all samples were taken.
+    pub async fn receive_async(&self) -> Option<LinkSample> {
+        let shared = &self.incoming.peer.shared;
+        let taken = poll_fn(|context| {
+            shared.poll_for(context, |state| match self.incoming.take(state) {
+                None => self.incoming.has_ended(state).then_some(None),
+                taken => Some(taken),
+            })
+        })
+        .await
+        .flatten();
+        if taken.is_some() {
+            shared.wake();
+        }
+        taken
+    }
+
     /// Takes the oldest sample, if there is one.
     pub fn try_receive(&self) -> Option<LinkSample> {
         let shared = &self.incoming.peer.shared;
-        let taken = self.incoming.take(&mut shared.lock());
+        let mut state = shared.lock();
+        let taken = self.incoming.take(&mut state);
+        shared.settle_ready(&mut state);
+        drop(state);
         if taken.is_some() {
             shared.wake();
         }

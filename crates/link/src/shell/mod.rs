@@ -33,8 +33,10 @@ mod tests;
 mod thread;
 
 use std::{
+    future::poll_fn,
     io,
     net::SocketAddr,
+    os::fd::{AsFd, BorrowedFd},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -43,9 +45,10 @@ use rustix::event::{EventfdFlags, eventfd};
 use thiserror::Error;
 
 use crate::{
+    budget::SMALL_BYTES,
     carrier::{
         self, ConnectError, DisconnectReason, KeyPair, PublicKey,
-        quic::{QuicCarrier, QuicConfig},
+        quic::{FIRST_PACKET_BYTES, MAX_UNVALIDATED, QuicCarrier, QuicConfig},
     },
     endpoint::{Endpoint, EndpointEvent, MemoryOf, PeerStatus},
     policy::{Refusal, StreamPolicy},
@@ -74,7 +77,10 @@ pub struct LinkConfig {
     pub allow: Vec<PublicKey>,
     /// Decides on streams that are opened; see [`policy`](crate::policy).
     pub streams: StreamPolicy,
-    /// The configuration of each peer's session.
+    /// Limits on the number of peers.
+    pub limits: LinkLimits,
+    /// The configuration of each peer's session, with its limits on streams and memory
+    /// ([`ReceiverConfig`](crate::receiver::ReceiverConfig)).
     pub session: SessionConfig,
     /// The largest packet to try, in bytes of UDP payload.
     pub largest_packet_bytes: u16,
@@ -88,9 +94,70 @@ impl LinkConfig {
             key,
             allow: Vec::new(),
             streams: StreamPolicy::accept_all(),
+            limits: LinkLimits::default(),
             session: SessionConfig::default(),
             largest_packet_bytes: 1472,
         }
+    }
+}
+
+/// Limits on the number of peers of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkLimits {
+    /// The most peers that are connected or being connected to at once.
+    pub peers: usize,
+    /// The most handshakes that peers have begun and not completed, at least 9. Of these, 8 may come
+    /// from addresses that are not validated, and 8 from one host.
+    pub handshakes: usize,
+}
+
+impl Default for LinkLimits {
+    fn default() -> Self {
+        Self {
+            peers: 256,
+            handshakes: 64,
+        }
+    }
+}
+
+/// Memory of the budget for each peer, in bytes: an idle session takes 0.4 MiB of its half.
+const BUDGET_PER_PEER: u64 = 1 << 20;
+
+impl LinkConfig {
+    /// Checks the limits.
+    fn check(&self) -> Result<(), LinkError> {
+        let bounds = self.session.receiver;
+        let budget = self.limits.peers as u64 * BUDGET_PER_PEER;
+        for (field, value, least) in [
+            ("limits.peers", self.limits.peers as u64, 1),
+            (
+                "limits.handshakes",
+                self.limits.handshakes as u64,
+                MAX_UNVALIDATED as u64 + 1,
+            ),
+            ("session.receiver.budget_bytes", bounds.budget_bytes, budget),
+            ("session.receiver.shares", bounds.shares as u64, 1),
+            ("session.receiver.max_streams", bounds.max_streams as u64, 1),
+            (
+                "session.receiver.initial_credit",
+                bounds.initial_credit,
+                SMALL_BYTES,
+            ),
+            (
+                "largest_packet_bytes",
+                self.largest_packet_bytes.into(),
+                FIRST_PACKET_BYTES.into(),
+            ),
+        ] {
+            if value < least {
+                return Err(LinkError::Config {
+                    field,
+                    value,
+                    least,
+                });
+            }
+        }
+        Ok(())
     }
 }
 
@@ -105,6 +172,16 @@ pub enum LinkError {
         /// The error of the operating system.
         #[source]
         error: io::Error,
+    },
+    /// A limit is too low.
+    #[error("{field} is {value}, expected at least {least}")]
+    Config {
+        /// The field of [`LinkConfig`].
+        field: &'static str,
+        /// Its value.
+        value: u64,
+        /// The least value.
+        least: u64,
     },
     /// The thread or its descriptors could not be made.
     #[error("cannot start the link's thread: {0}")]
@@ -232,9 +309,10 @@ impl Link {
     /// Binds a socket and starts the thread that serves it.
     ///
     /// # Errors
-    /// When the address is in use or not of this host, or the system is out of descriptors or
-    /// threads.
+    /// When a limit is too low, the address is in use or not of this host, or the system is out of
+    /// descriptors or threads.
     pub fn bind(config: LinkConfig) -> Result<Self, LinkError> {
+        config.check()?;
         let address = config.address;
         let socket = Socket::bind(address).map_err(|error| LinkError::Bind { address, error })?;
         let local = socket
@@ -245,6 +323,8 @@ impl Link {
         let quic = QuicConfig {
             accepts: !config.allow.is_empty(),
             largest_packet_bytes: config.largest_packet_bytes,
+            max_sessions: config.limits.peers,
+            max_handshakes: config.limits.handshakes,
             ..QuicConfig::new(config.key)
         };
         let mut carrier = QuicCarrier::new(quic);
@@ -256,7 +336,9 @@ impl Link {
         endpoint.set_policy(Instant::now(), config.streams);
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| LinkError::Start(error.into()))?;
-        let shared = Arc::new(Shared::new(State::new(endpoint), wake));
+        let ready = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|error| LinkError::Start(error.into()))?;
+        let shared = Arc::new(Shared::new(State::new(endpoint), wake, ready));
         let for_thread = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("nervure-link".into())
@@ -336,28 +418,41 @@ impl Link {
     /// peer that wait are summed up, and a stream that a peer opened counts as open until its event
     /// was taken.
     pub fn next_event(&self, timeout: Duration) -> Option<LinkEvent> {
-        self.shared.wait_for(Some(timeout), |state| {
-            while let Some(event) = state.poll_event() {
-                let event = LinkEvent::new(&self.shared, state, event);
-                if event.is_some() {
-                    return event;
-                }
-            }
-            while let Some((peer, stream)) = state.changed.pop_first() {
-                let session = state.endpoint.session(&peer);
-                let known = session.and_then(|session| session.receiver().stream(stream));
-                if let Some((name, qos)) = known {
-                    let name = name.into();
-                    return Some(LinkEvent::QosChanged {
-                        peer,
-                        stream,
-                        name,
-                        qos,
-                    });
-                }
-            }
-            None
+        self.shared
+            .wait_for(Some(timeout), |state| self.find_event(state))
+    }
+
+    /// Waits for the next event, as [`next_event`](Self::next_event), on any executor. `None` when
+    /// the link has ended.
+    pub async fn next_event_async(&self) -> Option<LinkEvent> {
+        poll_fn(|context| {
+            self.shared
+                .poll_for(context, |state| self.find_event(state))
         })
+        .await
+    }
+
+    fn find_event(&self, state: &mut State) -> Option<LinkEvent> {
+        while let Some(event) = state.poll_event() {
+            let event = LinkEvent::new(&self.shared, state, event);
+            if event.is_some() {
+                return event;
+            }
+        }
+        while let Some((peer, stream)) = state.changed.pop_first() {
+            let session = state.endpoint.session(&peer);
+            let known = session.and_then(|session| session.receiver().stream(stream));
+            if let Some((name, qos)) = known {
+                let name = name.into();
+                return Some(LinkEvent::QosChanged {
+                    peer,
+                    stream,
+                    name,
+                    qos,
+                });
+            }
+        }
+        None
     }
 
     /// Returns the next sample of any stream; waits for one up to the timeout. Do not mix it with
@@ -396,6 +491,16 @@ impl Link {
     /// Why the link has ended, if it has: the error of its socket.
     pub fn failure(&self) -> Option<String> {
         self.shared.lock().failed.clone()
+    }
+}
+
+/// The descriptor is readable while an event or a sample of any stream waits, and when the link has
+/// ended. It is for `poll` only. From the first use on, it costs a system call each time that this
+/// changes.
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.shared.use_ready();
+        self.shared.ready.as_fd()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    task::{Context, Poll, Waker},
     time::{Duration, Instant},
 };
 
@@ -39,6 +40,8 @@ pub(super) struct Shared {
     pub(super) changed: Condvar,
     /// Wakes the thread.
     pub(super) wake: OwnedFd,
+    /// Readable while an event or a sample waits, once the application has asked for it.
+    pub(super) ready: OwnedFd,
 }
 
 pub(super) struct State {
@@ -50,9 +53,21 @@ pub(super) struct State {
     /// Streams of peers with another quality of service that the application has not learned.
     pub(super) changed: BTreeSet<(PublicKey, u32)>,
     pub(super) socket: SocketCounters,
+    ready: Ready,
+    /// Async tasks that wait for a change.
+    wakers: Vec<Waker>,
     pub(super) stopping: bool,
     /// Why the thread has ended, if it has.
     pub(super) failed: Option<String>,
+}
+
+/// The state of the descriptor for the application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ready {
+    /// The application does not use it: no system call is spent on it.
+    Unused,
+    Clear,
+    Set,
 }
 
 impl State {
@@ -63,6 +78,8 @@ impl State {
             readable: BTreeSet::new(),
             changed: BTreeSet::new(),
             socket: SocketCounters::default(),
+            ready: Ready::Unused,
+            wakers: Vec::new(),
             stopping: false,
             failed: None,
         }
@@ -102,17 +119,31 @@ impl State {
         }
     }
 
+    /// Whether an event or a sample waits for the application, or the link has ended; `None` if the
+    /// application does not use the descriptor.
+    fn has_something_if_polled(&self) -> Option<bool> {
+        let has_something = || {
+            self.has_ended()
+                || !self.events.is_empty()
+                || !self.changed.is_empty()
+                || !self.readable.is_empty()
+                || self.endpoint.has_opened()
+        };
+        (self.ready != Ready::Unused).then(has_something)
+    }
+
     fn has_ended(&self) -> bool {
         self.stopping || self.failed.is_some()
     }
 }
 
 impl Shared {
-    pub(super) fn new(state: State, wake: OwnedFd) -> Self {
+    pub(super) fn new(state: State, wake: OwnedFd, ready: OwnedFd) -> Self {
         Self {
             state: Mutex::new(state),
             changed: Condvar::new(),
             wake,
+            ready,
         }
     }
 
@@ -124,6 +155,63 @@ impl Shared {
     pub(super) fn wake(&self) {
         // This fails only when the counter is full, and then the thread wakes anyway.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
+    /// Makes the descriptor readable if something waits for the application, and otherwise not.
+    pub(super) fn settle_ready(&self, state: &mut State) {
+        let to = match state.has_something_if_polled() {
+            Some(true) => Ready::Set,
+            Some(false) => Ready::Clear,
+            None => return,
+        };
+        if std::mem::replace(&mut state.ready, to) == to {
+            return;
+        }
+        // Neither can fail: the counter is 0 or 1.
+        let _ = match to {
+            Ready::Set => rustix::io::write(&self.ready, &1u64.to_ne_bytes()),
+            _ => rustix::io::read(&self.ready, &mut [0; 8]),
+        };
+    }
+
+    /// Keeps the descriptor up to date from now on.
+    pub(super) fn use_ready(&self) {
+        let mut state = self.lock();
+        if state.ready == Ready::Unused {
+            state.ready = Ready::Clear;
+        }
+        self.settle_ready(&mut state);
+    }
+
+    /// Wakes handles that wait for a change, and async tasks.
+    pub(super) fn notify(&self, mut state: MutexGuard<'_, State>) {
+        self.settle_ready(&mut state);
+        let wakers = std::mem::take(&mut state.wakers);
+        drop(state);
+        self.changed.notify_all();
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Looks with `find`, and has the task woken at the next change if that returns nothing. The
+    /// result is `None` when the link has ended.
+    pub(super) fn poll_for<T>(
+        &self,
+        context: &Context<'_>,
+        mut find: impl FnMut(&mut State) -> Option<T>,
+    ) -> Poll<Option<T>> {
+        let mut state = self.lock();
+        if let Some(found) = find(&mut state) {
+            self.settle_ready(&mut state);
+            return Poll::Ready(Some(found));
+        }
+        if state.has_ended() {
+            return Poll::Ready(None);
+        }
+        let known = |waker: &Waker| waker.will_wake(context.waker());
+        if !state.wakers.iter().any(known) {
+            state.wakers.push(context.waker().clone());
+        }
+        Poll::Pending
     }
 
     /// Polls `is_done` until it returns true. Returns false after the timeout, and when the link
@@ -160,6 +248,7 @@ impl Shared {
         let mut state = self.lock();
         loop {
             if let Some(found) = find(&mut state) {
+                self.settle_ready(&mut state);
                 return Some(found);
             }
             if state.has_ended() {

@@ -239,6 +239,187 @@ fn an_end_opens_no_stream_that_its_policy_refuses() {
     assert!(matches!(error, Some(OpenError::Policy { .. })), "{error:?}");
 }
 
+/// Whether the descriptor of a link is readable, now or within the timeout.
+fn is_ready(link: &Link, timeout: Duration) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let timeout = Timespec {
+        tv_sec: timeout.as_secs() as _,
+        tv_nsec: timeout.subsec_nanos().into(),
+    };
+    let mut descriptors = [PollFd::new(link, PollFlags::IN)];
+    poll(&mut descriptors, Some(&timeout)).expect("it can be polled") > 0
+}
+
+#[test]
+fn one_descriptor_stands_for_events_and_samples() {
+    let (receiving, _sending, peer) = connected();
+    let stream = peer
+        .open("stream", Qos::new(Delivery::keep_all(8)))
+        .expect("the name is short");
+    // The event of the connection, and that of the stream.
+    let (mut opened, mut events) = (None, 0);
+    while opened.is_none() {
+        assert!(is_ready(&receiving, TIMEOUT));
+        events += 1;
+        if let Some(LinkEvent::Opened { stream, .. }) = receiving.next_event(Duration::ZERO) {
+            opened = Some(stream);
+        }
+    }
+    let incoming = opened.expect("it was opened");
+    assert!(
+        events <= 2 && !is_ready(&receiving, Duration::ZERO),
+        "{events}"
+    );
+    for number in 0..100_u8 {
+        (0..2).for_each(|_| stream.send(vec![number]).expect("it is accepted"));
+        for _ in 0..2 {
+            assert!(is_ready(&receiving, TIMEOUT));
+            let taken = match number % 3 {
+                0 => incoming.receive(Duration::ZERO),
+                1 => incoming.try_receive(),
+                _ => receiving
+                    .receive_any(Duration::ZERO)
+                    .map(|received| received.sample),
+            };
+            assert_eq!(taken.expect("it is readable").payload[..], [number]);
+        }
+        assert!(!is_ready(&receiving, Duration::ZERO));
+    }
+    // A sample that no one takes does not keep the descriptor readable when its stream is closed.
+    stream.send("not taken").expect("it is accepted");
+    assert!(is_ready(&receiving, TIMEOUT));
+    incoming.close(Refusal::because("closed"));
+    assert!(!is_ready(&receiving, Duration::ZERO));
+}
+
+/// Runs a future on this thread.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(std::thread::Thread);
+    impl std::task::Wake for Unpark {
+        fn wake(self: std::sync::Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = std::task::Waker::from(std::sync::Arc::new(Unpark(std::thread::current())));
+    let mut context = std::task::Context::from_waker(&waker);
+    let mut future = std::pin::pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            std::task::Poll::Ready(result) => return result,
+            std::task::Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+#[test]
+fn async_tasks_wait_for_events_room_and_samples() {
+    const SAMPLES: u8 = 200;
+    let (receiving, _sending, peer) = connected();
+    let producer = std::thread::spawn(move || {
+        block_on(async {
+            let stream = peer
+                .open("stream", Qos::new(Delivery::keep_all(2)))
+                .expect("the name is short");
+            for number in 0..SAMPLES {
+                stream
+                    .send_async(vec![number; 100])
+                    .await
+                    .expect("it is accepted");
+            }
+        });
+    });
+    block_on(async {
+        let stream = loop {
+            match receiving.next_event_async().await.expect("the link runs") {
+                LinkEvent::Opened { stream, .. } => break stream,
+                LinkEvent::Connected { .. } => {}
+                other => panic!("{other:?}"),
+            }
+        };
+        for number in 0..SAMPLES {
+            let sample = stream.receive_async().await.expect("it was sent");
+            assert_eq!(sample.payload[..], [number; 100]);
+        }
+        assert_eq!(stream.receive_async().await, None, "the stream has ended");
+    });
+    producer.join().expect("the producer ends");
+}
+
+#[test]
+fn limits_that_are_too_low_are_errors() {
+    let configs: [(&str, fn(&mut LinkConfig)); 6] = [
+        ("limits.peers is 0, expected at least 1", |config| {
+            config.limits.peers = 0
+        }),
+        ("limits.handshakes is 8, expected at least 9", |config| {
+            config.limits.handshakes = 8
+        }),
+        (
+            "session.receiver.budget_bytes is 1048576, expected at least 268435456",
+            |config| config.session.receiver.budget_bytes = 1 << 20,
+        ),
+        (
+            "session.receiver.max_streams is 0, expected at least 1",
+            |config| config.session.receiver.max_streams = 0,
+        ),
+        (
+            "session.receiver.initial_credit is 1, expected at least 4096",
+            |config| config.session.receiver.initial_credit = 1,
+        ),
+        (
+            "largest_packet_bytes is 1000, expected at least 1200",
+            |config| config.largest_packet_bytes = 1000,
+        ),
+    ];
+    for (expected, change) in configs {
+        let address = "127.0.0.1:0".parse().expect("an address");
+        let mut config = LinkConfig::new(address, KeyPair::from_seed([1; 32]));
+        change(&mut config);
+        let error = Link::bind(config).map(drop).expect_err(expected);
+        assert_eq!(error.to_string(), expected);
+    }
+}
+
+#[test]
+fn a_link_takes_no_more_peers_than_configured() {
+    let keys = [1, 2, 3].map(|seed| KeyPair::from_seed([seed; 32]));
+    let ids = keys.each_ref().map(KeyPair::public);
+    let [acceptor, first, second] = keys;
+    let address: SocketAddr = "127.0.0.1:0".parse().expect("an address");
+    let mut config = LinkConfig {
+        allow: ids.to_vec(),
+        ..LinkConfig::new(address, acceptor)
+    };
+    config.limits.peers = 1;
+    let acceptor = Link::bind(config).expect("a socket");
+    let links = [first, second].map(|key| {
+        let link = Link::bind(LinkConfig::new(address, key)).expect("a socket");
+        link.connect(acceptor.local_address(), ids[0])
+            .expect("the address is good");
+        // One after the other.
+        match acceptor.next_event(TIMEOUT) {
+            Some(LinkEvent::Connected { peer, .. }) => assert_eq!(peer, ids[1]),
+            Some(LinkEvent::Refused { peer, why, .. }) => {
+                assert_eq!(peer, Some(ids[2]));
+                assert!(why.contains("too many sessions"), "{why}");
+            }
+            other => panic!("{other:?}"),
+        }
+        link
+    });
+    let [known] = &acceptor.peers()[..] else {
+        panic!("one peer is connected");
+    };
+    assert_eq!(known.peer, ids[1]);
+    // An idle session leaves room in the least budget for each peer.
+    assert!(
+        known.session.link.budget_used_bytes < 512 << 10,
+        "{:?}",
+        known.session.link
+    );
+    drop(links);
+}
+
 /// An acceptor on all addresses of a host answers from the one that was asked: from another one, the
 /// peer would take no answer.
 #[test]

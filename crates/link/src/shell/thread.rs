@@ -53,8 +53,7 @@ pub(super) fn serve(shared: &Shared, mut socket: Socket) {
     let mut state = shared.lock();
     state.stopping = true;
     state.failed = failure.map(|error| error.to_string());
-    drop(state);
-    shared.changed.notify_all();
+    shared.notify(state);
 }
 
 /// Packets that the socket has not taken yet: all of one length, the last may be shorter, to one
@@ -139,9 +138,10 @@ fn turn(
     }
     let now = Instant::now();
     let timeout = state.endpoint.poll_timeout(now);
-    drop(state);
     if changed {
-        shared.changed.notify_all();
+        shared.notify(state);
+    } else {
+        drop(state);
     }
     Ok(Some(match timeout {
         _ if more || !all_sent => Sleep::NotAtAll,

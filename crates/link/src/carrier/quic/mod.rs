@@ -41,13 +41,11 @@ use hedge::Hedge;
 pub use packet_size::FIRST_PACKET_BYTES;
 use session::QuicSession;
 
-/// The most handshakes begun by peers and not yet complete.
-const MAX_HALF_OPEN: usize = 64;
-/// Of these, the most from peers that have not shown that they receive at their address. Anyone can
+/// Of the handshakes that peers have begun, the most from peers that have not shown that they receive at their address. Anyone can
 /// forge them, so no limit on an address counts them. Further peers are answered by a Retry packet,
 /// without state, and their addresses are validated when they return its token (RFC 9000, section
 /// 8.1.2).
-const MAX_UNVALIDATED: usize = 8;
+pub const MAX_UNVALIDATED: usize = 8;
 /// The most handshakes from one validated host.
 const MAX_HALF_OPEN_PER_HOST: usize = 8;
 /// The shortest time between two reported refusals.
@@ -70,6 +68,8 @@ pub struct QuicConfig {
     /// Whether datagrams go beside QUIC where they can. Otherwise all go in QUIC's DATAGRAM frames,
     /// which costs more; see `sealed`.
     pub seals: bool,
+    /// The most handshakes begun by peers and not yet complete: more than [`MAX_UNVALIDATED`].
+    pub max_handshakes: usize,
     /// The seed of a simulation that is to repeat: packet sizes and timing depend on it, keys never
     /// do. `None` draws random numbers from the system.
     pub simulation_seed: Option<u64>,
@@ -83,6 +83,7 @@ impl QuicConfig {
             accepts: false,
             largest_packet_bytes: 1472,
             max_sessions: 256,
+            max_handshakes: 64,
             seals: true,
             simulation_seed: None,
         }
@@ -126,7 +127,7 @@ impl QuicCarrier {
             let mut server =
                 ServerConfig::with_crypto(tls::server(&config.key, Arc::clone(&allowed_peers)));
             server
-                .max_incoming(MAX_HALF_OPEN)
+                .max_incoming(config.max_handshakes)
                 .incoming_buffer_size(64 * 1024)
                 .incoming_buffer_size_total(1024 * 1024);
             server
@@ -208,7 +209,7 @@ impl QuicCarrier {
         }
         let same_host = |c: &&Connection| same_host(c.address().ip(), address.ip());
         let from_there = self.half_open().filter(alike).filter(same_host).count();
-        if count >= MAX_HALF_OPEN - MAX_UNVALIDATED
+        if count >= self.config.max_handshakes.saturating_sub(MAX_UNVALIDATED)
             || is_validated && from_there >= MAX_HALF_OPEN_PER_HOST
         {
             self.endpoint.ignore(incoming);
