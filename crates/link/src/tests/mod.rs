@@ -1,5 +1,6 @@
 //! The link on simulated networks: every run repeats exactly from its seed.
 
+mod addresses;
 mod app;
 mod closing;
 mod hostile;

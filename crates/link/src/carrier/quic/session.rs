@@ -23,6 +23,8 @@ pub struct QuicSession {
 
 pub struct Initiator {
     pub to: SocketAddr,
+    /// Since when the peer is expected there: connections that began before may lead to where it was.
+    pub since: Instant,
     /// The peer's location is not known (any more): attempts continue.
     pub seeking: bool,
     pub next_attempt: Instant,
@@ -34,6 +36,7 @@ impl Initiator {
     fn new(now: Instant, to: SocketAddr) -> Self {
         Self {
             to,
+            since: now,
             seeking: true,
             next_attempt: now + ATTEMPT_PERIOD,
             attempts: 1,

@@ -274,9 +274,16 @@ impl QuicCarrier {
         let before = session.active.replace(handle);
         let (peer, ours) = (session.peer, session.is_ours());
         if let Some(initiator) = session.initiator.as_mut() {
-            initiator.seeking = false;
+            let began = self
+                .connections
+                .get(&handle)
+                .map(|connection| connection.began);
+            if began.is_some_and(|began| began >= initiator.since) {
+                initiator.seeking = false;
+            }
             initiator.search.succeeded(now, handle);
         }
+        let seeks = session.seeks();
         for (other, connection) in &mut self.connections {
             if connection.session != Some(id) || *other == handle {
                 continue;
@@ -286,7 +293,7 @@ impl QuicCarrier {
                 // established, or may give it up.
             } else if connection.established && !connection.awaits_peer {
                 connection.retires_at.get_or_insert(now + RETIREMENT);
-            } else {
+            } else if !seeks {
                 // The attempt is not needed any more.
                 connection.close(now);
             }
