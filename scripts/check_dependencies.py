@@ -64,6 +64,12 @@ FORBIDDEN = [
         ["nervure-shm", "nervure-link", "nervure-dataflow"],
         "a store holds keys and values, whatever they mean",
     ),
+    (
+        "nervure-coordinator",
+        ["nervure-shm", "nervure-link", "nervure-node", "nervure-dataflow"],
+        "the coordinator never touches payloads",
+    ),
+    ("nervure-daemon", ["nervure-keeper"], "keepers are started by the command, and outlive daemons"),
     ("nervure-identity", ["nervure-link", "nervure-shm"], "keys know nothing of what they protect"),
     ("nervure-keeper", ["nervure-node"], "the keeper wires nodes, it is none"),
 ]

@@ -155,8 +155,28 @@ pub enum Command {
     /// Generate keys, and measure the link between two hosts.
     #[command(subcommand)]
     Link(crate::link::LinkCommand),
+    /// Start a fleet on this machine: its coordinator, and the daemon of this machine.
+    ///
+    /// Prints the command line with which another machine joins. Runs in the foreground; its end
+    /// ends no dataflow.
+    Up(crate::fleet::arguments::UpArguments),
+    /// Join a fleet with this machine, and run its daemon.
+    ///
+    /// Runs in the foreground; its end ends no dataflow. Without an invitation, it runs the daemon of
+    /// a machine that has joined before, also while the coordinator is away.
+    Join(crate::fleet::arguments::JoinArguments),
+    /// Start a dataflow on several machines.
+    ///
+    /// Sends the folder of the file to the machines, and returns when all of them run it.
+    Start(crate::fleet::arguments::StartArguments),
+    /// List the machines of the fleet.
+    #[command(subcommand)]
+    Machine(crate::fleet::arguments::MachineCommand),
     /// Print the JSON schema of dataflow files, for editors.
     Schema,
+    /// Check or start a part of a dataflow. Started by a daemon.
+    #[command(name = "__part", hide = true)]
+    Part,
     /// Run as a keeper. Started by `run`.
     #[command(name = "__keeper", hide = true)]
     Keeper,

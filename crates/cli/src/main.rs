@@ -9,6 +9,7 @@ mod complete;
 mod doctor;
 mod environments;
 mod failure;
+mod fleet;
 mod format;
 mod hosts;
 mod info;
@@ -83,6 +84,11 @@ fn main() -> ExitCode {
         Command::Lint(arguments) => inspect::lint::lint(&arguments),
         Command::Attach(arguments) => inspect::attach::attach(&arguments),
         Command::Param(arguments) => inspect::param::param(&arguments),
+        Command::Up(arguments) => fleet::up(&arguments),
+        Command::Join(arguments) => fleet::join(&arguments),
+        Command::Start(arguments) => fleet::start(&arguments),
+        Command::Machine(command) => fleet::machine(&command),
+        Command::Part => fleet::run_part(),
         Command::Keeper => keep(),
         Command::Operators => nervure_dora_operators::host()
             .map(|()| ExitCode::SUCCESS)

@@ -178,7 +178,7 @@ fn unknown_param(dataflow: &Dataflow, name: &str) -> Failure {
     ))
 }
 
-fn parse_param(text: &str) -> Result<Assignment, String> {
+pub fn parse_param(text: &str) -> Result<Assignment, String> {
     let is_param = |(name, _): &(&str, &str)| name.contains('.');
     let (name, value) = text
         .split_once('=')
@@ -190,7 +190,7 @@ fn parse_param(text: &str) -> Result<Assignment, String> {
     })
 }
 
-fn parse_variable(text: &str) -> Result<Assignment, String> {
+pub fn parse_variable(text: &str) -> Result<Assignment, String> {
     let is_name = |name: &str| {
         !name.is_empty()
             && !name.starts_with(|first: char| first.is_ascii_digit())

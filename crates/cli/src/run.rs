@@ -50,6 +50,7 @@ use crate::{
     failure::{Failure, IMPERFECT, INTERNAL, KILLED},
     format,
     inspect::list,
+    option_values::LogLevel,
     output,
 };
 
@@ -71,6 +72,9 @@ const TICK: Duration = Duration::from_millis(500);
 /// How long a detached dataflow is supervised once it is ready, so that immediate failures are
 /// reported.
 const SETTLING: Duration = Duration::from_millis(500);
+
+/// Grace period where no option sets it: the default of `run`.
+const DEFAULT_GRACE: Duration = Duration::from_secs(5);
 
 /// Set for hosts of operators that load changed files again.
 const HOT_RELOAD_VARIABLE: &str = "NERVURE_HOT_RELOAD";
@@ -108,6 +112,19 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
         clock,
         None,
     )
+}
+
+/// Starts a dataflow that runs until it is stopped, and returns when it is ready.
+pub fn run_detached(dataflow: Dataflow, file: PathBuf) -> Result<ExitCode, Failure> {
+    let options = RunOptions {
+        stop_after: None,
+        log_level: LogLevel::Warn,
+        json: false,
+        grace: DEFAULT_GRACE,
+        name: None,
+        no_logs: false,
+    };
+    start(dataflow, Some(file), &options, true, None, None)
 }
 
 /// Fails if a dataflow of this name already runs from this file: two copies of a robot's drivers

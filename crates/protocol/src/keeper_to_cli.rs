@@ -157,6 +157,9 @@ pub struct NodeDeclared {
     /// True if the keeper does not start it: a process joins as the node.
     #[serde(default)]
     pub dynamic: bool,
+    /// The machine that it is on, if it is a stand-in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote: Option<String>,
     /// Why the start of the dataflow waits for it, as in "has not connected".
     #[serde(default)]
     pub not_done: Option<String>,

@@ -71,11 +71,13 @@ impl NodeState {
         match (&self.started, &self.ended) {
             (_, Some(ended)) if ended.restarts => "restarts",
             (_, Some(ended)) if ended.failed => "failed",
+            (_, Some(_)) if self.declared.remote.is_some() => "no daemon",
             (_, Some(_)) if self.declared.dynamic => "absent",
             (_, Some(ended)) if ended.reason.contains("by hand") => "stopped",
             (_, Some(_)) => "ended",
             (Some(_), None) if self.awaited().is_some() => "starts",
             (Some(_), None) => "runs",
+            (None, None) if self.declared.remote.is_some() => "no daemon",
             (None, None) if self.declared.dynamic => "absent",
             (None, None) => "starts",
         }
@@ -241,6 +243,7 @@ impl State {
                         observer: started.observer,
                         attached: None,
                         dynamic: false,
+                        remote: None,
                         not_done: None,
                         file_says: None,
                         outputs: Vec::new(),

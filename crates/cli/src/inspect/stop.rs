@@ -16,13 +16,16 @@ use rustix::{
 use serde_json::json;
 
 use super::{arguments::StopArguments, send_order};
-use crate::{failure::Failure, output};
+use crate::{failure::Failure, fleet, output};
 
 /// Interval between messages about waiting.
 const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Stops a dataflow, and waits until its keeper has ended.
 pub fn stop(arguments: &StopArguments) -> Result<ExitCode, Failure> {
+    if let Some(code) = fleet::stop_if_fleet(arguments)? {
+        return Ok(code);
+    }
     let address = running::find(arguments.target.dataflow.as_deref())?;
     let mut connection = match Connection::open(&address, "stop") {
         Err(ConnectionError::NoAnswer { .. }) => return handle_unresponsive(&address, arguments),

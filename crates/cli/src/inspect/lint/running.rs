@@ -386,6 +386,7 @@ mod tests {
             observer: false,
             attached: None,
             dynamic: false,
+            remote: None,
             not_done: None,
             outputs: outputs.iter().map(output).collect(),
             inputs: inputs.iter().map(input).collect(),

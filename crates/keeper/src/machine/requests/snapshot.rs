@@ -2,6 +2,7 @@
 
 use nervure_protocol::{
     cli_to_keeper::Watch,
+    graph::Program,
     keeper_to_cli::{self, NodeDeclared},
     report::Report,
 };
@@ -79,6 +80,10 @@ impl Requests {
             observer: graph.is_guest(node),
             attached: self.place_kept_for(node),
             dynamic: plan.is_dynamic(),
+            remote: match &plan.program {
+                Program::Remote { machine } => Some(machine.clone()),
+                _ => None,
+            },
             not_done: supervisor
                 .network()
                 .missing_step(node)

@@ -1,0 +1,71 @@
+//! The connection of a command to the coordinator: with the key of this machine.
+
+use nervure_coordinator::{CallError, Client};
+use nervure_daemon::{
+    PAIRING,
+    folder::{Folder, Pairing},
+};
+use nervure_identity::KeyPair;
+use nervure_store::StoreError;
+
+use crate::failure::Failure;
+
+/// The fleet that this machine belongs to.
+#[derive(Debug)]
+pub struct Fleet {
+    pub client: Client,
+}
+
+impl Fleet {
+    /// Connects.
+    pub fn connect() -> Result<Self, Failure> {
+        Self::connect_if_paired()?.ok_or_else(|| {
+            Failure::invalid("this machine belongs to no fleet")
+                .hint("`nervure up` makes one, and prints the `nervure join ..` for other machines")
+        })
+    }
+
+    /// Connects, unless this machine belongs to no fleet.
+    pub fn connect_if_paired() -> Result<Option<Self>, Failure> {
+        let folder = folder()?;
+        let pairing: Option<Pairing> = folder
+            .read(PAIRING)
+            .map_err(|error| folder_failure(&error))?;
+        let Some(pairing) = pairing else {
+            return Ok(None);
+        };
+        let key =
+            KeyPair::load(&folder.key()).map_err(|error| Failure::internal(error.to_string()))?;
+        let coordinator = pairing
+            .coordinator_key()
+            .map_err(|error| folder_failure(&error))?;
+        let client = Client::new(pairing.address, coordinator, &key)
+            .map_err(|error| Failure::internal("cannot start a client").because(error))?;
+        Ok(Some(Self { client }))
+    }
+}
+
+/// The state of this machine on disk.
+pub fn folder() -> Result<Folder, Failure> {
+    Folder::of_user().map_err(|error| folder_failure(&error))
+}
+
+pub fn folder_failure(error: &std::io::Error) -> Failure {
+    Failure::internal("the state of this machine cannot be used")
+        .because(error)
+        .hint("NERVURE_STATE names its folder; the default is ~/.local/state/nervure")
+}
+
+pub fn store_failure(error: StoreError) -> Failure {
+    Failure::internal(error.to_string()).hint("does `nervure up` run?")
+}
+
+pub fn call_failure(error: CallError) -> Failure {
+    let hint = match error {
+        CallError::Unreachable { .. } => "does `nervure up` run, and can this machine reach it?",
+        _ => {
+            "`nervure up` prints an invitation for each machine; it is valid once, and for an hour"
+        }
+    };
+    Failure::internal(error.to_string()).hint(hint)
+}

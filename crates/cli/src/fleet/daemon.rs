@@ -1,0 +1,234 @@
+//! `nervure up` and `nervure join`: the daemon of this machine, with the coordinator or without.
+
+use std::{
+    io,
+    net::{IpAddr, SocketAddr, UdpSocket},
+    process::ExitCode,
+    sync::{Arc, mpsc},
+    time::Duration,
+};
+
+use nervure_coordinator::{Client, Coordinator, Machine, check_machine_name};
+use nervure_daemon::{
+    Config, DaemonError, PAIRING,
+    folder::{Folder, Pairing},
+};
+use nervure_identity::KeyPair;
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGTERM},
+    iterator::Signals,
+};
+
+use super::{
+    arguments::{JoinArguments, UpArguments},
+    connection::{call_failure, folder, folder_failure},
+};
+use crate::{failure::Failure, output};
+
+/// Port of the coordinator, and of links where it is free.
+const PORT: u16 = 7700;
+
+/// How long an invitation is valid.
+const INVITATION_LIFETIME: Duration = Duration::from_secs(3600);
+
+/// Starts a fleet on this machine: its coordinator, and the daemon.
+pub fn up(arguments: &UpArguments) -> Result<ExitCode, Failure> {
+    let folder = folder()?;
+    let known: Option<Pairing> = folder
+        .read(PAIRING)
+        .map_err(|error| folder_failure(&error))?;
+    let key = load_key(&folder)?;
+    if let Some(known) = known
+        .as_ref()
+        .filter(|known| known.coordinator != key.public().to_string())
+    {
+        let text = format!(
+            "this machine belongs to the fleet of {}, as `{}`",
+            known.address, known.name
+        );
+        return Err(Failure::invalid(text).hint("`nervure join` starts its daemon"));
+    }
+    let address = match (arguments.address, &known) {
+        (Some(address), _) => address,
+        (None, Some(known)) => known.address,
+        (None, None) => SocketAddr::new(own_address()?, PORT),
+    };
+    let name = match (&arguments.name, known) {
+        (Some(name), _) => name.clone(),
+        (None, Some(known)) => known.name,
+        (None, None) => host_name()?,
+    };
+    let data = folder
+        .coordinator()
+        .map_err(|error| folder_failure(&error))?;
+    let store = nervure_store::open(&data.join("store.redb")).map_err(|error| {
+        Failure::internal(error.to_string()).hint("does `nervure up` run already?")
+    })?;
+    let (paired, machines) = mpsc::channel::<Machine>();
+    let own = key.public();
+    let coordinator = Coordinator::start(nervure_coordinator::Config {
+        address,
+        key: load_key(&folder)?,
+        store: Arc::new(store),
+        bundles: data.join("bundles"),
+        on_paired: Box::new(move |machine| drop(paired.send(machine))),
+    })
+    .map_err(|error| {
+        Failure::internal(error.to_string())
+            .hint("`--address IP:PORT` chooses another address of this machine")
+    })?;
+    let address = coordinator.address();
+    let client = Client::new(address, own, &key)
+        .map_err(|error| Failure::internal("cannot start a client").because(error))?;
+    // The name of this machine may be its own from before.
+    match client.join("", &name) {
+        Ok(()) => {}
+        Err(nervure_coordinator::CallError::Refused { reason, .. })
+            if reason.contains("another machine") && is_own(&client, &name, own) => {}
+        Err(error) => return Err(call_failure(error)),
+    }
+    let pairing = pairing(&folder, name, address, own.to_string())?;
+    std::thread::spawn(move || {
+        invite(&coordinator);
+        for machine in machines {
+            if machine.key != own.to_string() {
+                note!("{} has joined from {}", machine.name, machine.address);
+                invite(&coordinator);
+            }
+        }
+    });
+    serve(folder, pairing, Some(address.ip()))
+}
+
+/// Pairs this machine with a fleet, and starts its daemon.
+pub fn join(arguments: &JoinArguments) -> Result<ExitCode, Failure> {
+    let folder = folder()?;
+    let known: Option<Pairing> = folder
+        .read(PAIRING)
+        .map_err(|error| folder_failure(&error))?;
+    let Some(invitation) = &arguments.invitation else {
+        let pairing = known.ok_or_else(|| {
+            Failure::invalid("this machine belongs to no fleet")
+                .hint("`nervure up` on another machine prints the command line for this one")
+        })?;
+        return serve(folder, pairing, None);
+    };
+    let key = load_key(&folder)?;
+    let name = match (&arguments.name, known) {
+        (Some(name), _) => name.clone(),
+        (None, Some(known)) if known.coordinator == invitation.coordinator.to_string() => {
+            known.name
+        }
+        _ => host_name()?,
+    };
+    let client = Client::new(invitation.address, invitation.coordinator, &key)
+        .map_err(|error| Failure::internal("cannot start a client").because(error))?;
+    client
+        .join(&invitation.secret, &name)
+        .map_err(call_failure)?;
+    let pairing = pairing(
+        &folder,
+        name,
+        invitation.address,
+        invitation.coordinator.to_string(),
+    )?;
+    serve(folder, pairing, None)
+}
+
+fn invite(coordinator: &Coordinator) {
+    match coordinator.invite(INVITATION_LIFETIME) {
+        // A closed stdout is that of a supervisor that does not want it.
+        Ok(invitation) => drop(output::write(&format!("nervure join {invitation}\n"))),
+        Err(error) => note!("warning: no invitation can be made: {error}"),
+    }
+}
+
+fn load_key(folder: &Folder) -> Result<KeyPair, Failure> {
+    KeyPair::load_or_generate(&folder.key()).map_err(|error| Failure::internal(error.to_string()))
+}
+
+/// Writes the pairing, with the port of the link from before.
+fn pairing(
+    folder: &Folder,
+    name: String,
+    address: SocketAddr,
+    coordinator: String,
+) -> Result<Pairing, Failure> {
+    let known: Option<Pairing> = folder
+        .read(PAIRING)
+        .map_err(|error| folder_failure(&error))?;
+    let link_port = known.map_or(PORT, |known| known.link_port);
+    let pairing = Pairing {
+        name,
+        address,
+        coordinator,
+        link_port,
+    };
+    folder
+        .write(PAIRING, &pairing)
+        .map_err(|error| folder_failure(&error))?;
+    Ok(pairing)
+}
+
+/// Runs the daemon until a signal. Its dataflows go on, and the next daemon finds them.
+fn serve(folder: Folder, pairing: Pairing, address: Option<IpAddr>) -> Result<ExitCode, Failure> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
+        .map_err(|error| Failure::internal("cannot watch for signals").because(error))?;
+    std::thread::spawn(move || {
+        if signals.forever().next().is_some() {
+            // No node is left in order: for its neighbours a daemon that restarts was never gone.
+            std::process::exit(0);
+        }
+    });
+    let name = pairing.name.clone();
+    let on_ready = || {
+        note!("{name} is ready; its dataflows go on when this ends, and `nervure stop` stops them")
+    };
+    let end = nervure_daemon::serve(
+        Config {
+            folder,
+            pairing,
+            address,
+        },
+        on_ready,
+    );
+    end.map(|()| ExitCode::SUCCESS)
+        .map_err(|error| match error {
+            DaemonError::Runs(_) => Failure::invalid(error.to_string())
+                .hint("NERVURE_STATE names another folder, for a second daemon on this machine"),
+            _ => Failure::internal(error.to_string()),
+        })
+}
+
+fn is_own(client: &Client, name: &str, own: nervure_identity::PublicKey) -> bool {
+    use nervure_store::Store;
+    let entry = client
+        .get(&format!("{}{name}", nervure_coordinator::MACHINES))
+        .ok()
+        .flatten();
+    let machine = entry.and_then(|entry| serde_json::from_slice::<Machine>(&entry.value).ok());
+    machine.is_some_and(|machine| machine.key == own.to_string())
+}
+
+/// The address of this machine towards the default route. Nothing is sent.
+fn own_address() -> Result<IpAddr, Failure> {
+    let find = || -> io::Result<IpAddr> {
+        let socket = UdpSocket::bind("0.0.0.0:0")?;
+        // An address for documentation (RFC 5737), which no network has.
+        socket.connect("192.0.2.1:9")?;
+        Ok(socket.local_addr()?.ip())
+    };
+    find().map_err(|error| {
+        Failure::internal("the address of this machine is not known: it has no default route")
+            .because(error)
+            .hint("name it: `nervure up --address 192.168.1.10:7700`")
+    })
+}
+
+fn host_name() -> Result<String, Failure> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = name.trim().to_owned();
+    check_machine_name(&name)
+        .map_err(|why| Failure::invalid(why).hint("name this machine with `--name NAME`"))?;
+    Ok(name)
+}

@@ -1,0 +1,55 @@
+//! `nervure __part`: checks or starts the part of a dataflow on this machine, for the daemon.
+
+use std::{io::Read, process::ExitCode};
+
+use nervure_daemon::PartSpec;
+use nervure_dataflow::check_name;
+
+use crate::{
+    failure::Failure,
+    overrides::{Overrides, parse_param, parse_variable},
+    run,
+};
+
+/// The largest description of a part.
+const MAX_SPEC_BYTES: u64 = 4 << 20;
+
+pub fn run_part() -> Result<ExitCode, Failure> {
+    let mut bytes = Vec::new();
+    std::io::stdin()
+        .take(MAX_SPEC_BYTES)
+        .read_to_end(&mut bytes)
+        .map_err(|error| Failure::internal("cannot read the part").because(error))?;
+    let spec: PartSpec = serde_json::from_slice(&bytes)
+        .map_err(|error| Failure::invalid(format!("this is no part: {error}")))?;
+    let parse = |texts: &[String], parse: fn(&str) -> Result<_, String>| {
+        texts
+            .iter()
+            .map(|text| parse(text))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(Failure::invalid)
+    };
+    let overrides = Overrides {
+        params: parse(&spec.params, parse_param)?,
+        variables: parse(&spec.variables, parse_variable)?,
+    };
+    check_name(&spec.dataflow)
+        .map_err(|error| Failure::invalid(format!("`{}`: {error}", spec.dataflow)))?;
+    let mut dataflow = overrides.read_to_start(&spec.file)?;
+    dataflow.name.clone_from(&spec.dataflow);
+    let name_of = |role: &str| {
+        spec.machines
+            .get(role)
+            .cloned()
+            .unwrap_or_else(|| role.to_owned())
+    };
+    let part = dataflow.part(&spec.role, name_of);
+    if spec.check {
+        return Ok(ExitCode::SUCCESS);
+    }
+    spec.write_stand_ins(part.outgoing, part.incoming)
+        .map_err(|error| {
+            Failure::internal("cannot write the stand-ins of the part").because(error)
+        })?;
+    run::run_detached(part.dataflow, spec.file)
+}

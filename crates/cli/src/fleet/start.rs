@@ -1,0 +1,236 @@
+//! `nervure start`: places a dataflow on machines, and starts it there.
+
+use std::{collections::BTreeMap, fs::File, io::Read, path::Path, process::ExitCode};
+
+use nervure_daemon::{
+    bundle,
+    state::{DesiredRun, Phase, RunState, change_desired},
+};
+use nervure_dataflow::Dataflow;
+use nervure_protocol::did_you_mean;
+use serde_json::json;
+
+use super::{
+    actual,
+    arguments::StartArguments,
+    connection::{Fleet, call_failure, store_failure},
+    machines,
+    progress::Progress,
+    stop::desired_runs,
+};
+use crate::{failure::Failure, output, overrides::Assignment};
+
+/// Starts a dataflow on its machines: all are prepared before any node starts.
+pub fn start(arguments: &StartArguments) -> Result<ExitCode, Failure> {
+    let dataflow = arguments.overrides.read(&arguments.file)?;
+    let name = arguments
+        .name
+        .clone()
+        .unwrap_or_else(|| dataflow.name.clone());
+    nervure_dataflow::check_name(&name)
+        .map_err(|error| Failure::invalid(format!("`--name {name}`: {error}")))?;
+    if dataflow.machines.is_empty() {
+        return Err(
+            Failure::invalid("the dataflow has no `machines`, so it runs on one host").hint(
+                format!("`nervure run {}` runs it here", arguments.file.display()),
+            ),
+        );
+    }
+    let fleet = Fleet::connect()?;
+    let placed = place(&fleet, &dataflow, &arguments.bind)?;
+    if desired_runs(&fleet)?.iter().any(|run| run.dataflow == name) {
+        return Err(
+            Failure::invalid(format!("there is a dataflow `{name}` in the fleet")).hint(format!(
+                "stop it with `nervure stop -d {name}`, or start a second one with `--name NAME`"
+            )),
+        );
+    }
+    let file = arguments.file.canonicalize().map_err(|error| {
+        Failure::invalid(format!("cannot find {}", arguments.file.display())).because(error)
+    })?;
+    let bundle = send_bundle(&fleet, file.parent().unwrap_or(Path::new("/")))?;
+    let file_name = file
+        .file_name()
+        .and_then(|name| name.to_str())
+        .unwrap_or_default();
+    let run = run_id()?;
+    let text = |one: &Assignment| format!("{}={}", one.name, one.value);
+    for (role, machine) in &placed {
+        let desired = DesiredRun {
+            phase: Phase::Prepare,
+            dataflow: name.clone(),
+            bundle: bundle.clone(),
+            file: file_name.to_owned(),
+            role: role.clone(),
+            machines: placed.clone(),
+            params: arguments.overrides.params.iter().map(text).collect(),
+            variables: arguments.overrides.variables.iter().map(text).collect(),
+        };
+        change_desired(&fleet.client, machine, |state| {
+            state.runs.insert(run.clone(), desired.clone());
+        })
+        .map_err(store_failure)?;
+    }
+    let mut progress = Progress::new(&fleet, &run, placed.values().cloned(), arguments.json);
+    progress.wait("prepare", |run| run.state == RunState::Prepared)?;
+    check(&fleet, &progress, &run, &placed, "cannot be prepared")?;
+    for machine in placed.values() {
+        change_desired(&fleet.client, machine, |state| {
+            if let Some(run) = state.runs.get_mut(&run) {
+                run.phase = Phase::Run;
+            }
+        })
+        .map_err(store_failure)?;
+    }
+    progress.wait("run", |run| {
+        let started = run.nodes.values().all(|state| state != "waiting");
+        match run.state {
+            RunState::Running { .. } => started && !run.nodes.is_empty(),
+            RunState::Ended => true,
+            _ => false,
+        }
+    })?;
+    check(&fleet, &progress, &run, &placed, "cannot be started")?;
+    output::write(&match arguments.json {
+        true => format!(
+            "{}\n",
+            json!({"message": "started", "dataflow": name, "run": run, "machines": placed})
+        ),
+        false => format!(
+            "{name} runs on {}; stop it with `nervure stop -d {name}`\n",
+            listed(&placed)
+        ),
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The machine of each role. Everything that cannot be placed is named.
+fn place(
+    fleet: &Fleet,
+    dataflow: &Dataflow,
+    bindings: &[(String, String)],
+) -> Result<BTreeMap<String, String>, Failure> {
+    let known = machines(fleet)?;
+    let names = || known.iter().map(|machine| machine.name.as_str());
+    let roles = || dataflow.machines.iter().map(String::as_str);
+    if let Some((role, _)) = bindings
+        .iter()
+        .find(|(role, _)| !dataflow.machines.contains(role))
+    {
+        return Err(Failure::invalid(format!(
+            "`--bind {role}=..`: the dataflow has no machine `{role}`"
+        ))
+        .hint(did_you_mean(role, "its machines are", roles())));
+    }
+    let mut placed = BTreeMap::new();
+    let mut problems = Vec::new();
+    for role in &dataflow.machines {
+        let bound = bindings
+            .iter()
+            .find(|(of, _)| of == role)
+            .map(|(_, machine)| machine);
+        let machine = bound.unwrap_or(role);
+        let nodes: Vec<_> = dataflow
+            .nodes
+            .iter()
+            .filter(|node| node.machine.as_ref() == Some(role))
+            .collect();
+        let what = match nodes.as_slice() {
+            [] => format!("machine `{role}`"),
+            nodes => {
+                let ids: Vec<_> = nodes.iter().map(|node| node.id.as_str()).collect();
+                format!("machine `{role}` with {}", ids.join(", "))
+            }
+        };
+        if !names().any(|name| name == machine) {
+            let list: Vec<_> = names().collect();
+            problems.push(format!(
+                "{what}: no machine `{machine}` has joined; these have: {}",
+                list.join(", ")
+            ));
+        } else if actual(fleet, machine)?.is_none() {
+            problems.push(format!(
+                "{what}: the daemon of `{machine}` has not reported yet"
+            ));
+        } else if let Some((other, _)) = placed.iter().find(|(_, taken)| *taken == machine) {
+            problems.push(format!("{what}: `{machine}` is bound to `{other}` already"));
+        }
+        placed.insert(role.clone(), machine.clone());
+    }
+    if problems.is_empty() {
+        return Ok(placed);
+    }
+    let failure = Failure::invalid("the dataflow cannot be placed, and nothing was started");
+    Err(problems.into_iter().fold(failure, Failure::because).hint(
+        "bind each role with `--bind ROLE=MACHINE`; `nervure machine list` lists the machines",
+    ))
+}
+
+/// Gives the coordinator the bundle, unless it has it. Returns its digest.
+fn send_bundle(fleet: &Fleet, folder: &Path) -> Result<String, Failure> {
+    let bundle = bundle::pack(folder).map_err(|error| {
+        Failure::invalid(format!("the programs cannot be sent: {error}"))
+            .hint("leave large files out with `.nervureignore`, which is written like `.gitignore`")
+    })?;
+    for path in &bundle.left_out {
+        note!("not sent: {}, which is no regular file", path.display());
+    }
+    if !fleet
+        .client
+        .has_bundle(&bundle.digest)
+        .map_err(call_failure)?
+    {
+        note!(
+            "sending {} files, {} kB",
+            bundle.files,
+            bundle.bytes.len().div_ceil(1000)
+        );
+        fleet
+            .client
+            .put_bundle(&bundle.digest, bundle.bytes)
+            .map_err(call_failure)?;
+    }
+    Ok(bundle.digest)
+}
+
+/// After a failure: nothing stays started.
+fn check(
+    fleet: &Fleet,
+    progress: &Progress<'_>,
+    run: &str,
+    placed: &BTreeMap<String, String>,
+    what: &str,
+) -> Result<(), Failure> {
+    let failures = progress.failures();
+    if failures.is_empty() {
+        return Ok(());
+    }
+    let mut failure = Failure::invalid(format!("the dataflow {what}, and nothing of it runs"));
+    for (machine, reason) in failures {
+        failure = failure.because(format!("{machine}: {reason}"));
+    }
+    for machine in placed.values() {
+        change_desired(&fleet.client, machine, |state| drop(state.runs.remove(run)))
+            .map_err(store_failure)?;
+    }
+    Err(failure)
+}
+
+fn listed(placed: &BTreeMap<String, String>) -> String {
+    let all: Vec<_> = placed
+        .iter()
+        .map(|(role, machine)| match role == machine {
+            true => machine.clone(),
+            false => format!("{machine} ({role})"),
+        })
+        .collect();
+    all.join(", ")
+}
+
+fn run_id() -> Result<String, Failure> {
+    let mut bytes = [0; 8];
+    File::open("/dev/urandom")
+        .and_then(|mut random| random.read_exact(&mut bytes))
+        .map_err(|error| Failure::internal("cannot read /dev/urandom").because(error))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}

@@ -1,0 +1,61 @@
+//! The text that pairs a machine: `ADDRESS#KEY.SECRET`.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::str::FromStr;
+
+use nervure_identity::PublicKey;
+
+/// What a machine needs to pair: where the coordinator is, its key, and a secret that is valid once.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Invitation {
+    /// The address of the coordinator.
+    pub address: SocketAddr,
+    /// Its key.
+    pub coordinator: PublicKey,
+    /// 128 random bits in hexadecimal.
+    pub secret: String,
+}
+
+/// A text that is not an invitation.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "this is no invitation: expected `ADDRESS:PORT#` and 64 hexadecimal digits, `.` and 32 hexadecimal digits, as `nervure up` prints it"
+)]
+pub struct ParseInvitationError;
+
+impl fmt::Display for Invitation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let key = self.coordinator.to_string();
+        let digits = key.split_once(':').map_or("", |(_, digits)| digits);
+        write!(f, "{}#{digits}.{}", self.address, self.secret)
+    }
+}
+
+/// Leaves the secret out.
+impl fmt::Debug for Invitation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Invitation")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}
+
+impl FromStr for Invitation {
+    type Err = ParseInvitationError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (address, rest) = text.trim().split_once('#').ok_or(ParseInvitationError)?;
+        let (key, secret) = rest.split_once('.').ok_or(ParseInvitationError)?;
+        let is_secret = secret.len() == 32 && secret.bytes().all(|digit| digit.is_ascii_hexdigit());
+        Ok(Self {
+            address: address.parse().map_err(|_| ParseInvitationError)?,
+            coordinator: format!("ed25519:{key}")
+                .parse()
+                .map_err(|_| ParseInvitationError)?,
+            secret: is_secret
+                .then(|| secret.to_owned())
+                .ok_or(ParseInvitationError)?,
+        })
+    }
+}

@@ -1,0 +1,71 @@
+//! The coordinator of a fleet: serves its store to paired machines, and pairs machines.
+//!
+//! It never touches payloads. Machines talk to it over HTTPS with TLS 1.3, where both ends prove an
+//! Ed25519 key: the client has pinned that of the coordinator, and the coordinator those of paired
+//! machines. A machine pairs with an [`Invitation`]: it names the coordinator's key, and has a
+//! secret that is valid once. [`Client`] is the store as a machine sees it.
+
+mod api;
+mod client;
+mod invitation;
+mod server;
+
+pub use client::{CallError, Client};
+pub use invitation::{Invitation, ParseInvitationError};
+pub use server::{Config, Coordinator, StartError};
+
+use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
+
+/// The protocol between coordinator and clients. Every incompatible change takes a new number.
+const ALPN: &[u8] = b"nervure-coordinator/1";
+
+/// Prefix of the entries of paired machines, which only the coordinator writes.
+pub const MACHINES: &str = "machines/";
+
+/// Prefix of the entries that a machine writes about itself.
+pub const ACTUAL: &str = "actual/";
+
+/// Prefix of the entries that say what a machine is to do.
+pub const DESIRED: &str = "desired/";
+
+/// The largest bundle of programs, in bytes.
+pub const MAX_BUNDLE_BYTES: usize = 256 << 20;
+
+/// The longest name of a machine.
+pub const MAX_NAME_BYTES: usize = 63;
+
+/// A paired machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Its name.
+    pub name: String,
+    /// Its public key.
+    pub key: String,
+    /// The address that it paired from.
+    pub address: IpAddr,
+}
+
+/// Checks the name of a machine: letters, digits, `-`, `_` and `.`, as in a host name.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_machine_name(name: &str) -> Result<(), String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let starts = name.starts_with(|first: char| first.is_ascii_alphanumeric());
+    match starts && name.len() <= MAX_NAME_BYTES && name.chars().all(fits) {
+        true => Ok(()),
+        false => Err(format!(
+            "{name:?} is no name for a machine: expected 1 to {MAX_NAME_BYTES} letters, digits, `-`, `_` and `.`"
+        )),
+    }
+}
+
+/// SHA-256 in hexadecimal: the name of a bundle.
+pub fn digest(bytes: &[u8]) -> String {
+    hexadecimal(ring::digest::digest(&ring::digest::SHA256, bytes).as_ref())
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

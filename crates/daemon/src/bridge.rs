@@ -1,0 +1,463 @@
+//! Carries samples between the stand-ins of dataflows and the links to other machines.
+//!
+//! Each stand-in is joined by a thread of its own, and each topic that arrives has one, so that a
+//! consumer that makes one topic wait holds up no other. A topic has one stream for each consuming
+//! machine.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use nervure_dataflow::{Delivery, Incoming, Outgoing, Stream, TrafficClass};
+use nervure_identity::PublicKey;
+use nervure_link::qos::{self, Qos};
+use nervure_link::sender::{SendCounters, SendError as LinkSendError};
+use nervure_link::shell::{IncomingStream, Link, LinkEvent, OutgoingStream, StreamError};
+use nervure_node::{Event, Handle, Node, Publisher, SendError, Wait, monotonic_nanos};
+
+use crate::part::StandIns;
+use crate::state::{LinkEnd, StreamReport};
+use crate::wire::{self, Arrival, END_OF_TOPIC};
+
+/// The longest wait without a look at whether the run is over.
+const CHECK: Duration = Duration::from_millis(200);
+
+/// The pause before a full or missing stream is tried again: the link has no event for it. It is
+/// below the time between two samples of a topic at 200 Hz.
+const RETRY: Duration = Duration::from_millis(2);
+
+/// How long the last samples of a run may take.
+const FLUSH: Duration = Duration::from_secs(2);
+
+/// All links of a machine, and what arrives on them.
+#[derive(Debug)]
+pub(crate) struct Bridge {
+    link: Link,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    peers: HashMap<String, (LinkEnd, PublicKey)>,
+    /// Streams that no stand-in has taken yet, by the peer's key and their name.
+    arrived: HashMap<(PublicKey, String), IncomingStream>,
+}
+
+/// A run whose stand-ins are joined.
+#[derive(Debug)]
+pub(crate) struct Crossing {
+    run: String,
+    keeper: u32,
+    machines: BTreeMap<String, String>,
+    over: AtomicBool,
+    reports: Mutex<BTreeMap<(String, String), (SendCounters, u64)>>,
+}
+
+impl Bridge {
+    /// Takes over a link.
+    pub fn start(link: Link) -> std::io::Result<Arc<Self>> {
+        let bridge = Arc::new(Self {
+            link,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        let for_thread = Arc::clone(&bridge);
+        std::thread::Builder::new()
+            .name("nervure-arrive".into())
+            .spawn(move || for_thread.take_events())?;
+        Ok(bridge)
+    }
+
+    /// The state of the link's socket, if it has failed.
+    pub fn failure(&self) -> Option<String> {
+        self.link.failure()
+    }
+
+    /// Connects to a machine, or lets it connect; again if it has moved. `dials` says which of the
+    /// two ends connects.
+    pub fn set_peer(&self, machine: &str, end: &LinkEnd, dials: bool) {
+        let Ok(key) = end.key.parse::<PublicKey>() else {
+            return;
+        };
+        let known = self
+            .lock()
+            .peers
+            .insert(machine.to_owned(), (end.clone(), key));
+        if known.as_ref().is_some_and(|(known, _)| known == end) {
+            return;
+        }
+        if let Some((_, old)) = known.filter(|(_, old)| *old != key) {
+            self.link.forbid(old);
+        }
+        match dials {
+            // Fails if the address cannot be sent to; the next report of the peer has another.
+            true => drop(self.link.connect(end.address, key)),
+            false => self.link.allow(key),
+        }
+        self.changed.notify_all();
+    }
+
+    /// Joins as the stand-ins of a run.
+    pub fn join(
+        self: &Arc<Self>,
+        run: &str,
+        keeper: u32,
+        machines: &BTreeMap<String, String>,
+        stand_ins: StandIns,
+    ) -> Arc<Crossing> {
+        let crossing = Arc::new(Crossing {
+            run: run.to_owned(),
+            keeper,
+            machines: machines.clone(),
+            over: AtomicBool::new(false),
+            reports: Mutex::default(),
+        });
+        for outgoing in stand_ins.outgoing {
+            let (bridge, crossing) = (Arc::clone(self), Arc::clone(&crossing));
+            spawn(move || bridge.send_all(&crossing, &outgoing));
+        }
+        for incoming in stand_ins.incoming {
+            let (bridge, crossing) = (Arc::clone(self), Arc::clone(&crossing));
+            spawn(move || bridge.publish_all(&crossing, &incoming));
+        }
+        crossing
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_events(&self) {
+        while self.link.failure().is_none() {
+            match self.link.next_event(CHECK) {
+                Some(LinkEvent::Opened { peer, name, stream }) => {
+                    // A peer that has restarted opens its streams again.
+                    self.lock().arrived.insert((peer, name), stream);
+                    self.changed.notify_all();
+                }
+                Some(LinkEvent::Forgotten { peer, .. }) => {
+                    self.lock().arrived.retain(|(of, _), _| *of != peer);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn key_of(&self, machine: &str) -> Option<PublicKey> {
+        self.lock().peers.get(machine).map(|(_, key)| *key)
+    }
+
+    /// Takes the samples of a local node, and sends them to one machine.
+    fn send_all(&self, crossing: &Crossing, outgoing: &Outgoing) {
+        let Some(node) = crossing.join(&outgoing.node) else {
+            return;
+        };
+        let (handle, mut events) = node.split();
+        let machine = crossing.machine(&outgoing.machine);
+        let mut senders: HashMap<&str, Sender<'_>> = HashMap::new();
+        for stream in &outgoing.streams {
+            let sender = Sender {
+                bridge: self,
+                crossing,
+                machine,
+                spec: stream,
+                stream: None,
+                past: SendCounters::default(),
+                last: SendCounters::default(),
+                unsent: 0,
+                is_closed: false,
+            };
+            senders.insert(&stream.output, sender);
+        }
+        while !crossing.is_over() {
+            match events.next_timeout(CHECK) {
+                Some(Event::Input { id, sample }) => {
+                    let Some(sender) = senders.get_mut(&*id) else {
+                        continue;
+                    };
+                    match wire::encode(&sample) {
+                        Ok(bytes) => sender.send(&bytes.into(), &handle),
+                        Err(error) => {
+                            eprintln!("a sample of {} is not sent: {error}", sender.spec.topic)
+                        }
+                    }
+                }
+                Some(Event::InputClosed { id }) => {
+                    if let Some(sender) = senders.get_mut(&*id) {
+                        sender.send(&Bytes::from_static(END_OF_TOPIC), &handle);
+                        sender.is_closed = true;
+                    }
+                }
+                Some(Event::Stop { .. }) => break,
+                Some(_) => {}
+                None if handle.is_stopping() => break,
+                None => {}
+            }
+            if senders.values().all(|sender| sender.is_closed) {
+                break;
+            }
+        }
+        for sender in senders.values_mut() {
+            sender.finish();
+        }
+    }
+
+    /// Publishes as a remote node what arrives from its machine.
+    fn publish_all(self: &Arc<Self>, crossing: &Arc<Crossing>, incoming: &Incoming) {
+        let Some(node) = crossing.join(&incoming.node) else {
+            return;
+        };
+        let (handle, mut events) = node.split();
+        let has_left = Arc::new(AtomicBool::new(false));
+        let topics = incoming.outputs.iter().filter_map(|output| {
+            let publisher = handle.output(output).ok()?;
+            let (bridge, crossing) = (Arc::clone(self), Arc::clone(crossing));
+            let machine = crossing.machine(&incoming.machine).to_owned();
+            let topic = nervure_protocol::wiring::topic(&incoming.node, output);
+            let has_left = Arc::clone(&has_left);
+            Some(spawn(move || {
+                bridge.publish(&crossing, &machine, &topic, &publisher, &has_left)
+            }))
+        });
+        let topics: Vec<_> = topics.collect();
+        while !crossing.is_over() && !topics.iter().all(std::thread::JoinHandle::is_finished) {
+            match events.next_timeout(CHECK) {
+                Some(Event::Stop { .. }) => break,
+                _ if handle.is_stopping() => break,
+                _ => {}
+            }
+        }
+        has_left.store(true, Ordering::SeqCst);
+        for topic in topics {
+            // The panic hook has reported a panic.
+            let _ = topic.join();
+        }
+    }
+
+    /// Publishes a topic until its node has ended.
+    fn publish(
+        &self,
+        crossing: &Crossing,
+        machine: &str,
+        topic: &str,
+        publisher: &Publisher,
+        has_left: &AtomicBool,
+    ) {
+        let name = crossing.stream_name(topic);
+        let is_over = || crossing.is_over() || has_left.load(Ordering::SeqCst);
+        let mut current: Option<IncomingStream> = None;
+        while !is_over() {
+            if let Some(newer) = self.take_arrived(machine, &name, current.is_none()) {
+                current = Some(newer);
+            }
+            let Some(sample) = current.as_ref().and_then(|stream| stream.receive(CHECK)) else {
+                continue;
+            };
+            match wire::decode(&sample.payload) {
+                Ok(Arrival::End) => return,
+                Ok(Arrival::Sample(value)) => {
+                    let envelope = value.envelope();
+                    while !is_over() {
+                        let until = monotonic_nanos() + CHECK.as_nanos() as u64;
+                        match publisher.send_with(&*value, &envelope, Wait::Until(until)) {
+                            Err(SendError::TimedOut { .. }) => {}
+                            Ok(_) => break,
+                            Err(SendError::Stopped) => return,
+                            Err(error) => {
+                                eprintln!("a sample of {topic} is not published: {error}");
+                                break;
+                            }
+                        }
+                    }
+                }
+                Err(error) => eprintln!("a sample of {topic} from {machine} is damaged: {error}"),
+            }
+        }
+    }
+
+    /// The stream of this name that the machine has opened last. Waits for it if `waits`.
+    fn take_arrived(&self, machine: &str, name: &str, waits: bool) -> Option<IncomingStream> {
+        let mut state = self.lock();
+        if waits && Self::place(&state, machine, name).is_none() {
+            let waited = self.changed.wait_timeout(state, CHECK);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let place = Self::place(&state, machine, name)?;
+        state.arrived.remove(&place)
+    }
+
+    /// Streams of other machines with this name are not taken.
+    fn place(state: &State, machine: &str, name: &str) -> Option<(PublicKey, String)> {
+        let (_, key) = state.peers.get(machine)?;
+        let place = (*key, name.to_owned());
+        state.arrived.contains_key(&place).then_some(place)
+    }
+}
+
+impl Crossing {
+    /// Ends all threads of the run.
+    pub fn end(&self) {
+        self.over.store(true, Ordering::SeqCst);
+    }
+
+    /// What became of the samples that were sent so far.
+    pub fn reports(&self) -> Vec<StreamReport> {
+        let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        let report =
+            |((topic, machine), (counters, unsent)): (&(String, String), &(SendCounters, u64))| {
+                let causes = [
+                    ("overwritten", counters.overwritten),
+                    ("lifespan", counters.expired),
+                    ("superseded", counters.superseded),
+                    ("not repaired", counters.incomplete),
+                    ("refused", counters.refused),
+                    ("unconfirmed", counters.unconfirmed + counters.held),
+                    ("not sent", *unsent),
+                ];
+                StreamReport {
+                    topic: topic.clone(),
+                    machine: machine.clone(),
+                    accepted: counters.accepted,
+                    delivered: counters.delivered,
+                    lost: causes
+                        .into_iter()
+                        .filter(|(_, count)| *count > 0)
+                        .map(|(cause, count)| (cause.to_owned(), count))
+                        .collect(),
+                }
+            };
+        reports.iter().map(report).collect()
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+
+    fn machine<'c>(&'c self, role: &'c str) -> &'c str {
+        self.machines.get(role).map_or(role, String::as_str)
+    }
+
+    fn stream_name(&self, topic: &str) -> String {
+        format!("{}/{topic}", self.run)
+    }
+
+    /// Joins as a node; `None` if the run is over. The keeper may not know the last daemon's death
+    /// yet, and then the place is taken.
+    fn join(&self, node: &str) -> Option<Node> {
+        let keeper = self.keeper.to_string();
+        while !self.is_over() {
+            match Node::join(Some(&keeper), node) {
+                Ok(node) => return Some(node),
+                Err(_) => std::thread::sleep(RETRY * 10),
+            }
+        }
+        None
+    }
+}
+
+/// The stream of a topic to a machine.
+struct Sender<'b> {
+    bridge: &'b Bridge,
+    crossing: &'b Crossing,
+    machine: &'b str,
+    spec: &'b Stream,
+    stream: Option<OutgoingStream>,
+    /// Counters of its former streams, and the last ones of the present stream.
+    past: SendCounters,
+    last: SendCounters,
+    /// Samples that waited for the link when the run ended.
+    unsent: u64,
+    is_closed: bool,
+}
+
+impl Sender<'_> {
+    /// Sends a message. Waits while a stream that keeps all is full, or there is no connection yet:
+    /// the input's queue holds the samples behind it, by its policy.
+    fn send(&mut self, message: &Bytes, handle: &Handle) {
+        while !self.crossing.is_over() && !handle.is_stopping() {
+            let Some(stream) = &self.stream else {
+                self.stream = self.open();
+                if self.stream.is_none() {
+                    std::thread::sleep(RETRY);
+                }
+                continue;
+            };
+            match stream.try_send(message.clone()) {
+                Ok(()) => return self.count(),
+                Err(StreamError::Send(LinkSendError::Full { .. })) => std::thread::sleep(RETRY),
+                Err(StreamError::Send(error @ LinkSendError::TooLong { .. })) => {
+                    return eprintln!("a sample of {} is not sent: {error}", self.spec.topic);
+                }
+                // The session is gone, or the peer had no memory for the stream: open it again.
+                Err(_) => {
+                    self.count();
+                    self.stream = None;
+                    let mut ended = std::mem::take(&mut self.last);
+                    ended.unconfirmed += std::mem::take(&mut ended.held);
+                    self.past = self.past + ended;
+                    std::thread::sleep(RETRY * 10);
+                }
+            }
+        }
+        self.unsent += 1;
+        self.count();
+    }
+
+    fn open(&self) -> Option<OutgoingStream> {
+        let key = self.bridge.key_of(self.machine)?;
+        let name = self.crossing.stream_name(&self.spec.topic);
+        self.bridge.link.peer(key).open(&name, qos(self.spec)).ok()
+    }
+
+    /// Keeps the counters for the report. Those of a stream whose session is gone are those of its
+    /// last sample.
+    fn count(&mut self) {
+        if let Some(counters) = self.stream.as_ref().and_then(OutgoingStream::counters) {
+            self.last = counters;
+        }
+        let place = (self.spec.topic.clone(), self.machine.to_owned());
+        let mut reports = self
+            .crossing
+            .reports
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        reports.insert(place, (self.past + self.last, self.unsent));
+    }
+
+    /// Waits for the last samples.
+    fn finish(&mut self) {
+        if let Some(stream) = &self.stream {
+            let until = Instant::now() + FLUSH;
+            while !stream.flush(CHECK) && Instant::now() < until {}
+        }
+        self.count();
+    }
+}
+
+fn qos(stream: &Stream) -> Qos {
+    let delivery = match stream.delivery {
+        Delivery::KeepAll { depth } => qos::Delivery::keep_all(depth),
+        Delivery::KeepLast { depth } => qos::Delivery::keep_last(depth),
+        Delivery::BestEffort { depth } => qos::Delivery::best_effort(depth),
+        Delivery::Latest => qos::Delivery::Latest,
+    };
+    Qos {
+        traffic_class: match stream.traffic_class {
+            TrafficClass::Control => qos::TrafficClass::Control,
+            TrafficClass::Default => qos::TrafficClass::Default,
+            TrafficClass::Bulk => qos::TrafficClass::Bulk,
+        },
+        lifespan: stream.lifespan,
+        ..Qos::new(delivery)
+    }
+}
+
+fn spawn(work: impl FnOnce() + Send + 'static) -> std::thread::JoinHandle<()> {
+    std::thread::Builder::new()
+        .name("nervure-bridge".into())
+        .spawn(work)
+        .expect("the system gives threads")
+}

@@ -1,0 +1,152 @@
+//! The state of a machine on disk.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use nervure_identity::PublicKey;
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+/// The environment variable with the folder.
+pub const STATE_VARIABLE: &str = "NERVURE_STATE";
+
+/// The folder: keys, the machine's pairing, the last desired state, the files of its runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Folder(PathBuf);
+
+/// The pairing of a machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pairing {
+    /// Name of this machine.
+    pub name: String,
+    /// Address of the coordinator.
+    pub address: SocketAddr,
+    /// Key of the coordinator.
+    pub coordinator: String,
+    /// Port of the link, if it is to stay the same.
+    #[serde(default)]
+    pub link_port: u16,
+}
+
+impl Pairing {
+    /// The key of the coordinator.
+    ///
+    /// # Errors
+    /// If the file was altered.
+    pub fn coordinator_key(&self) -> io::Result<PublicKey> {
+        self.coordinator.parse().map_err(io::Error::other)
+    }
+}
+
+impl Folder {
+    /// The folder of this user: `$NERVURE_STATE`, or `nervure` in `$XDG_STATE_HOME`, which is
+    /// `~/.local/state` by default. It is made if it does not exist.
+    ///
+    /// # Errors
+    /// If there is no home, or the folder cannot be made.
+    pub fn of_user() -> io::Result<Self> {
+        let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let path = match (
+            variable(STATE_VARIABLE),
+            variable("XDG_STATE_HOME"),
+            variable("HOME"),
+        ) {
+            (Some(path), _, _) => PathBuf::from(path),
+            (_, Some(state), _) => Path::new(&state).join("nervure"),
+            (_, _, Some(home)) => Path::new(&home).join(".local/state/nervure"),
+            _ => return Err(io::Error::other("neither NERVURE_STATE nor HOME is set")),
+        };
+        Self::at(&path)
+    }
+
+    /// The folder with this path. It is made if it does not exist.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn at(path: &Path) -> io::Result<Self> {
+        make(path)?;
+        Ok(Self(path.canonicalize()?))
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The file with the machine's private key.
+    pub fn key(&self) -> PathBuf {
+        self.0.join("key")
+    }
+
+    /// The folder of the coordinator, which is made.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn coordinator(&self) -> io::Result<PathBuf> {
+        let path = self.0.join("coordinator");
+        make(&path.join("bundles"))?;
+        Ok(path)
+    }
+
+    /// The files of a run.
+    pub fn run(&self, run: &str) -> PathBuf {
+        self.runs().join(run)
+    }
+
+    /// The folder of all runs.
+    pub fn runs(&self) -> PathBuf {
+        self.0.join("runs")
+    }
+
+    /// Takes the lock that only one daemon can have.
+    ///
+    /// # Errors
+    /// If another daemon has it.
+    pub fn lock(&self) -> io::Result<File> {
+        let path = self.0.join("daemon.lock");
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .open(path)?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(file)
+    }
+
+    /// Reads a value; `None` if there is no such file.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or holds something else.
+    pub fn read<T: DeserializeOwned>(&self, name: &str) -> io::Result<Option<T>> {
+        match fs::read(self.0.join(name)) {
+            Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes a value, durably: after a power failure the file has the old or the new one.
+    ///
+    /// # Errors
+    /// If it cannot be written; the old one is left.
+    pub fn write(&self, name: &str, value: &impl Serialize) -> io::Result<()> {
+        let (path, temporary) = (self.0.join(name), self.0.join(format!("{name}.new")));
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(true).write(true).mode(0o600);
+        let mut file = options.open(&temporary)?;
+        file.write_all(&serde_json::to_vec_pretty(value)?)?;
+        file.sync_all()?;
+        fs::rename(&temporary, &path)?;
+        // The rename itself.
+        File::open(&self.0)?.sync_all()
+    }
+}
+
+/// Makes a folder that only its owner can enter.
+pub(crate) fn make(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}

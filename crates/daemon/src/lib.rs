@@ -1,0 +1,22 @@
+//! The daemon of a machine.
+//!
+//! It watches what its machine is to do (`desired/<machine>` in the coordinator's store), keeps the
+//! last revision on disk, brings its keepers in line with it, and writes what is (`actual/<machine>`).
+//! There is no other command protocol. For dataflows of several machines it joins as the stand-ins
+//! of its part, and carries their samples over the link.
+//!
+//! Keepers and nodes do not depend on it: if it dies they go on, and the next one finds them.
+//! [`machine`] decides, without a clock, a file or a process; [`serve`] is the thin shell around it.
+
+mod bridge;
+pub mod bundle;
+pub mod folder;
+pub mod machine;
+mod part;
+mod runs;
+mod shell;
+pub mod state;
+pub mod wire;
+
+pub use part::PartSpec;
+pub use shell::{Config, DaemonError, PAIRING, serve};

@@ -1,0 +1,336 @@
+//! What a daemon decides: `handle(event, now) -> actions`.
+//!
+//! For each run it knows what is desired and what is, and takes one step at a time from one to the
+//! other. A step that is under way is awaited before the next: so a run has at most one keeper. A
+//! run is identified by its id, not by the dataflow's name: a stale revision names only runs that
+//! have been, and a run that has ended does not start again.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use nervure_store::Revision;
+use serde::{Deserialize, Serialize};
+
+use crate::state::{Desired, DesiredRun, Phase, RunId, RunState};
+
+/// The pause before a keeper that was killed is started again; doubles with each, up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// The desired state that a daemon keeps on disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// The revision of the store.
+    pub revision: Revision,
+    /// The state.
+    pub desired: Desired,
+}
+
+/// What has happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The desired state, from the store or from the disk.
+    Desired(Kept),
+    /// At the start of the daemon: a keeper runs.
+    Found {
+        /// Its run.
+        run: RunId,
+        /// Its process id.
+        keeper: u32,
+    },
+    /// At the start of the daemon: a run has ended before.
+    WasEnded {
+        /// The run.
+        run: RunId,
+    },
+    /// At the start of the daemon: a run has left files.
+    HasFiles {
+        /// The run.
+        run: RunId,
+    },
+    /// The preparation of a run has ended.
+    Prepared {
+        /// The run.
+        run: RunId,
+        /// Why it failed.
+        result: Result<(), String>,
+    },
+    /// The start of a run has ended.
+    Started {
+        /// The run.
+        run: RunId,
+        /// The keeper, or why there is none.
+        result: Result<u32, String>,
+    },
+    /// A keeper is gone.
+    KeeperGone {
+        /// Its run.
+        run: RunId,
+        /// Whether all nodes had ended. Otherwise it was killed.
+        finished: bool,
+    },
+    /// Time has passed.
+    Tick,
+}
+
+/// What the shell is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Keep the desired state on disk, before anything else is done.
+    Keep(Kept),
+    /// Fetch and check the programs of a run: answered by [`Event::Prepared`].
+    Prepare {
+        /// The run.
+        run: RunId,
+        /// What is desired.
+        desired: DesiredRun,
+    },
+    /// Start a run: answered by [`Event::Started`], and then [`Event::KeeperGone`].
+    Start {
+        /// The run.
+        run: RunId,
+        /// What is desired.
+        desired: DesiredRun,
+    },
+    /// Follow a keeper that was found: answered by [`Event::KeeperGone`].
+    Follow {
+        /// The run.
+        run: RunId,
+        /// Its process id.
+        keeper: u32,
+    },
+    /// Stop the keeper of a run.
+    Stop {
+        /// The run.
+        run: RunId,
+    },
+    /// Note on disk that a run has ended.
+    NoteEnded {
+        /// The run.
+        run: RunId,
+    },
+    /// Remove the files of a run.
+    Remove {
+        /// The run.
+        run: RunId,
+    },
+}
+
+#[derive(Clone, Debug)]
+struct Run {
+    /// `None` if it is not desired any more.
+    desired: Option<DesiredRun>,
+    state: State,
+    /// Number of keepers that were killed.
+    killed: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    New,
+    Preparing,
+    Prepared,
+    Starting,
+    Running { keeper: u32 },
+    Stopping,
+    Waiting { until: Duration },
+    Ended,
+    Failed { reason: String },
+}
+
+/// The state machine of a daemon.
+#[derive(Clone, Debug, Default)]
+pub struct Daemon {
+    revision: Option<Revision>,
+    runs: BTreeMap<RunId, Run>,
+}
+
+impl Daemon {
+    /// Handles an event at a time since the start of the daemon. The actions are in order.
+    pub fn handle(&mut self, event: Event, now: Duration) -> Vec<Action> {
+        let mut actions = Vec::new();
+        match event {
+            Event::Desired(kept) => self.desired(kept, &mut actions),
+            Event::Found { run, keeper } => {
+                self.run(&run).state = State::Running { keeper };
+                actions.push(Action::Follow { run, keeper });
+            }
+            Event::WasEnded { run } => self.run(&run).state = State::Ended,
+            Event::HasFiles { run } => drop(self.run(&run)),
+            Event::Prepared { run, result } => self.finish_step(
+                &run,
+                State::Preparing,
+                match result {
+                    Ok(()) => State::Prepared,
+                    Err(reason) => State::Failed { reason },
+                },
+            ),
+            Event::Started { run, result } => self.finish_step(
+                &run,
+                State::Starting,
+                match result {
+                    Ok(keeper) => State::Running { keeper },
+                    Err(reason) => State::Failed { reason },
+                },
+            ),
+            Event::KeeperGone { run, finished } => {
+                self.keeper_gone(&run, finished, now, &mut actions)
+            }
+            Event::Tick => {}
+        }
+        self.settle(now, &mut actions);
+        actions
+    }
+
+    /// When [`Event::Tick`] is due.
+    pub fn deadline(&self) -> Option<Duration> {
+        let waits = self.runs.values().filter_map(|run| match run.state {
+            State::Waiting { until } => Some(until),
+            _ => None,
+        });
+        waits.min()
+    }
+
+    /// The runs and their states.
+    pub fn runs(&self) -> impl Iterator<Item = (&RunId, &str, RunState)> {
+        self.runs.iter().map(|(id, run)| {
+            let dataflow = run.desired.as_ref().map_or("", |desired| &desired.dataflow);
+            (id, dataflow, run.report())
+        })
+    }
+
+    fn run(&mut self, id: &str) -> &mut Run {
+        self.runs.entry(id.to_owned()).or_insert(Run {
+            desired: None,
+            state: State::New,
+            killed: 0,
+        })
+    }
+
+    fn desired(&mut self, kept: Kept, actions: &mut Vec<Action>) {
+        if self.revision.is_some_and(|known| kept.revision <= known) {
+            return;
+        }
+        self.revision = Some(kept.revision);
+        for (id, run) in &mut self.runs {
+            run.desired = kept.desired.runs.get(id).cloned();
+        }
+        for (id, desired) in &kept.desired.runs {
+            self.run(id).desired = Some(desired.clone());
+        }
+        actions.push(Action::Keep(kept));
+    }
+
+    /// A step has ended, unless it was overtaken.
+    fn finish_step(&mut self, run: &str, step: State, next: State) {
+        if let Some(run) = self.runs.get_mut(run)
+            && run.state == step
+        {
+            run.state = next;
+        }
+    }
+
+    fn keeper_gone(&mut self, id: &str, finished: bool, now: Duration, actions: &mut Vec<Action>) {
+        let Some(run) = self.runs.get_mut(id) else {
+            return;
+        };
+        let was_asked = run.state == State::Stopping;
+        if !matches!(run.state, State::Running { .. } | State::Stopping) {
+            return;
+        }
+        if finished || was_asked {
+            run.state = State::Ended;
+            actions.push(Action::NoteEnded { run: id.to_owned() });
+        } else {
+            let pause = FIRST_PAUSE
+                .saturating_mul(1 << run.killed.min(6))
+                .min(LONGEST_PAUSE);
+            run.killed += 1;
+            run.state = State::Waiting { until: now + pause };
+        }
+    }
+
+    /// Takes each run the next step towards what is desired.
+    fn settle(&mut self, now: Duration, actions: &mut Vec<Action>) {
+        // What is desired is not known before the disk was read.
+        if self.revision.is_none() {
+            return;
+        }
+        for (id, run) in &mut self.runs {
+            run.settle(id, now, actions);
+        }
+        self.runs
+            .retain(|_, run| run.desired.is_some() || !run.is_idle());
+    }
+}
+
+impl Run {
+    /// Whether no step is under way and no keeper runs.
+    fn is_idle(&self) -> bool {
+        !matches!(
+            self.state,
+            State::Preparing | State::Starting | State::Running { .. } | State::Stopping
+        )
+    }
+
+    fn settle(&mut self, id: &str, now: Duration, actions: &mut Vec<Action>) {
+        let run = || id.to_owned();
+        let Some(desired) = &self.desired else {
+            match self.state {
+                State::Running { .. } => self.stop(id, actions),
+                _ if self.is_idle() => actions.push(Action::Remove { run: run() }),
+                _ => {}
+            }
+            return;
+        };
+        match (desired.phase, &self.state) {
+            (Phase::Prepare | Phase::Run, State::New) => {
+                actions.push(Action::Prepare {
+                    run: run(),
+                    desired: desired.clone(),
+                });
+                self.state = State::Preparing;
+            }
+            (Phase::Run, State::Prepared) => {
+                actions.push(Action::Start {
+                    run: run(),
+                    desired: desired.clone(),
+                });
+                self.state = State::Starting;
+            }
+            (Phase::Run, State::Waiting { until }) if *until <= now => {
+                actions.push(Action::Start {
+                    run: run(),
+                    desired: desired.clone(),
+                });
+                self.state = State::Starting;
+            }
+            (Phase::Stop, State::Running { .. }) => self.stop(id, actions),
+            (Phase::Stop, State::New | State::Prepared | State::Waiting { .. }) => {
+                self.state = State::Ended;
+                actions.push(Action::NoteEnded { run: run() });
+            }
+            _ => {}
+        }
+    }
+
+    fn stop(&mut self, id: &str, actions: &mut Vec<Action>) {
+        actions.push(Action::Stop { run: id.to_owned() });
+        self.state = State::Stopping;
+    }
+
+    fn report(&self) -> RunState {
+        match &self.state {
+            State::New | State::Preparing => RunState::Preparing,
+            State::Prepared => RunState::Prepared,
+            State::Starting => RunState::Starting,
+            State::Running { keeper } => RunState::Running { keeper: *keeper },
+            State::Waiting { .. } => RunState::Waiting,
+            State::Stopping => RunState::Stopping,
+            State::Ended => RunState::Ended,
+            State::Failed { reason } => RunState::Failed {
+                reason: reason.clone(),
+            },
+        }
+    }
+}

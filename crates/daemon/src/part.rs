@@ -1,0 +1,118 @@
+//! The part of a dataflow on this machine, for the process that checks or starts it.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use nervure_dataflow::{Incoming, Outgoing};
+use serde::{Deserialize, Serialize};
+
+use crate::folder::Folder;
+use crate::state::DesiredRun;
+
+/// What `nervure __part` is given on its standard input.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartSpec {
+    /// True to check it only.
+    pub check: bool,
+    /// The dataflow file.
+    pub file: PathBuf,
+    /// The folder of the run: the stand-ins are written there.
+    pub folder: PathBuf,
+    /// Name of the dataflow.
+    pub dataflow: String,
+    /// Role of this machine.
+    pub role: String,
+    /// The machine of each role.
+    pub machines: BTreeMap<String, String>,
+    /// Parameters that override those of the file.
+    pub params: Vec<String>,
+    /// Environment variables of the nodes.
+    pub variables: Vec<String>,
+}
+
+/// The stand-ins of a part.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StandIns {
+    /// Those of remote consumers.
+    pub outgoing: Vec<Outgoing>,
+    /// Those of remote producers.
+    pub incoming: Vec<Incoming>,
+}
+
+/// Name of the file with the stand-ins, in the folder of a run.
+const STAND_INS: &str = "stand-ins.json";
+
+/// Name of the file with what the start of a run has printed.
+const START_LOG: &str = "start.log";
+
+/// Name of the file that says that a run has ended.
+pub(crate) const ENDED: &str = "ended";
+
+/// Name of the folder with the unpacked bundle.
+pub(crate) const FILES: &str = "files";
+
+impl PartSpec {
+    pub(crate) fn new(folder: &Folder, run: &str, desired: &DesiredRun, check: bool) -> Self {
+        let folder = folder.run(run);
+        Self {
+            check,
+            file: folder.join(FILES).join(&desired.file),
+            folder,
+            dataflow: desired.dataflow.clone(),
+            role: desired.role.clone(),
+            machines: desired.machines.clone(),
+            params: desired.params.clone(),
+            variables: desired.variables.clone(),
+        }
+    }
+
+    /// Writes the stand-ins of the part, for the daemon.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn write_stand_ins(
+        &self,
+        outgoing: Vec<Outgoing>,
+        incoming: Vec<Incoming>,
+    ) -> io::Result<()> {
+        Folder::at(&self.folder)?.write(STAND_INS, &StandIns { outgoing, incoming })
+    }
+
+    pub(crate) fn stand_ins(&self) -> io::Result<StandIns> {
+        let stand_ins = Folder::at(&self.folder)?.read(STAND_INS)?;
+        stand_ins.ok_or_else(|| io::Error::other("the run has no list of its stand-ins"))
+    }
+
+    /// Starts the process that checks or starts the part. Its output goes to a file of the run.
+    pub(crate) fn spawn(&self) -> io::Result<Child> {
+        let log = std::fs::File::create(self.folder.join(START_LOG))?;
+        let mut child = Command::new("/proc/self/exe")
+            .arg0("nervure")
+            .arg("__part")
+            .stdin(Stdio::piped())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            // Ctrl-C in the terminal of the daemon is not for the dataflow.
+            .process_group(0)
+            .spawn()?;
+        let json = serde_json::to_vec(self)?;
+        let mut stdin = child.stdin.take().expect("it is piped");
+        match stdin.write_all(&json) {
+            // It has ended, and printed why.
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
+            _ => Ok(child),
+        }
+    }
+
+    /// What the process has printed, up to its last two thousand characters.
+    pub(crate) fn printed(&self) -> String {
+        let text = std::fs::read(self.folder.join(START_LOG)).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let text = text.trim();
+        let from = text.char_indices().rev().nth(2000).map_or(0, |(at, _)| at);
+        text[from..].to_owned()
+    }
+}

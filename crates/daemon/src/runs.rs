@@ -1,0 +1,211 @@
+//! Prepares, starts, finds, follows and stops the keepers of runs. Each function here may block.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nervure_coordinator::Client;
+use nervure_node::running::{self, Connection, ConnectionError};
+use nervure_protocol::cli_to_keeper::{Message, Watch};
+use nervure_protocol::keeper_to_cli;
+use nervure_protocol::report::{NodeEnded, Report};
+
+use crate::bundle;
+use crate::folder::{self, Folder};
+use crate::part::{FILES, PartSpec};
+use crate::state::DesiredRun;
+
+/// Pause between two looks for a keeper that is being started.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Fetches the bundle of a run, unpacks it, and checks the part.
+pub(crate) fn prepare(
+    folder: &Folder,
+    client: &Client,
+    run: &str,
+    desired: &DesiredRun,
+) -> Result<(), String> {
+    let target = folder.run(run);
+    let files = target.join(FILES);
+    folder::make(&target).map_err(|error| format!("{}: {error}", target.display()))?;
+    if !files.exists() {
+        let bytes = client
+            .bundle(&desired.bundle)
+            .map_err(|error| error.to_string())?;
+        // Complete, or not there.
+        let partly = target.join("files.part");
+        let _ = std::fs::remove_dir_all(&partly);
+        bundle::unpack(&bytes, &partly).map_err(|error| error.to_string())?;
+        std::fs::rename(&partly, &files)
+            .map_err(|error| format!("{}: {error}", files.display()))?;
+    }
+    let spec = PartSpec::new(folder, run, desired, true);
+    let status = spec.spawn().and_then(|mut child| child.wait());
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(_) => Err(spec.printed()),
+        Err(error) => Err(format!("its check cannot be started: {error}")),
+    }
+}
+
+/// Starts a part, and returns its keeper as soon as that listens: nodes start only when the
+/// stand-ins have joined. The process that starts it reports to a file of the run.
+pub(crate) fn start(folder: &Folder, run: &str, desired: &DesiredRun) -> Result<u32, String> {
+    let spec = PartSpec::new(folder, run, desired, false);
+    // Another daemon, which was killed, may have begun it.
+    if let Some(keeper) = find(&spec) {
+        return Ok(keeper);
+    }
+    let mut child = spec
+        .spawn()
+        .map_err(|error| format!("it cannot be started: {error}"))?;
+    loop {
+        if let Some(keeper) = find(&spec) {
+            // It ends when the dataflow is ready, or has ended; it must not become a zombie.
+            std::thread::spawn(move || child.wait());
+            return Ok(keeper);
+        }
+        match child.try_wait() {
+            Ok(None) => std::thread::sleep(LOOK),
+            // Its keeper may have begun to listen in between.
+            Ok(Some(_)) => return find(&spec).ok_or_else(|| spec.printed()),
+            Err(error) => return Err(format!("it cannot be started: {error}")),
+        }
+    }
+}
+
+/// The keeper of a part, if it runs.
+fn find(spec: &PartSpec) -> Option<u32> {
+    let of_name = running::dataflows().ok()?.into_iter();
+    let mut of_name = of_name.filter(|address| address.dataflow == spec.dataflow);
+    let file = of_name.find(|address| {
+        let opened = Connection::open(address, "daemon");
+        opened.is_ok_and(|it| it.welcome().file.as_deref().map(Path::new) == Some(&spec.file))
+    });
+    file.map(|address| address.keeper)
+}
+
+/// The keepers of all runs of this machine: they outlive the daemon.
+pub(crate) fn find_all(folder: &Folder) -> Vec<(String, u32)> {
+    let runs = folder.runs();
+    let keepers = running::dataflows().unwrap_or_default().into_iter();
+    let run = |address: nervure_protocol::address::KeeperAddress| {
+        let opened = Connection::open(&address, "daemon").ok()?;
+        let file = opened.welcome().file.clone()?;
+        let run = Path::new(&file)
+            .strip_prefix(&runs)
+            .ok()?
+            .components()
+            .next()?;
+        Some((run.as_os_str().to_str()?.to_owned(), address.keeper))
+    };
+    keepers.filter_map(run).collect()
+}
+
+/// Follows a keeper until it is gone, and reports the states of its nodes. Returns whether all nodes
+/// had ended.
+pub(crate) fn follow(keeper: u32, report: impl Fn(&BTreeMap<String, String>)) -> bool {
+    let connect = || {
+        let address = running::find(Some(&keeper.to_string()))?;
+        let connection = Connection::open(&address, "daemon")?;
+        let watch = Watch {
+            logs: false,
+            follow: true,
+            without_observers: true,
+        };
+        connection.send(&Message::Watch(watch))?;
+        Ok::<_, ConnectionError>(connection)
+    };
+    let mut connection = loop {
+        match connect() {
+            Ok(connection) => break connection,
+            Err(ConnectionError::NoAnswer { .. } | ConnectionError::System(_)) => {
+                std::thread::sleep(Duration::from_millis(200));
+            }
+            Err(_) => return false,
+        }
+    };
+    let mut states = NodeStates::default();
+    loop {
+        match connection.receive_until(Instant::now() + Duration::from_secs(60)) {
+            Ok(Some((message, _))) => {
+                if states.note(message) {
+                    report(&states.nodes);
+                }
+            }
+            Ok(None) | Err(ConnectionError::Protocol(_)) => {}
+            Err(_) => return states.is_finished,
+        }
+    }
+}
+
+/// The states of the nodes of a keeper, from its reports.
+#[derive(Debug, Default)]
+struct NodeStates {
+    nodes: BTreeMap<String, String>,
+    /// Ids of stand-ins, which are nodes of other machines.
+    stand_ins: BTreeSet<String>,
+    is_finished: bool,
+}
+
+impl NodeStates {
+    /// Notes a message of the keeper. Returns whether a state has changed.
+    fn note(&mut self, message: keeper_to_cli::Message) -> bool {
+        let (id, state) = match message {
+            keeper_to_cli::Message::NodeDeclared(node) if node.remote.is_some() => {
+                self.stand_ins.insert(node.id);
+                return false;
+            }
+            keeper_to_cli::Message::NodeDeclared(node) => {
+                self.nodes
+                    .entry(node.id)
+                    .or_insert_with(|| "waiting".to_owned());
+                return true;
+            }
+            keeper_to_cli::Message::Report { report } => match report {
+                Report::NodeStarted(started) => (started.id, "running".to_owned()),
+                Report::NodeEnded(ended) => (ended.id.clone(), ended_text(&ended)),
+                Report::Finished => {
+                    self.is_finished = true;
+                    return false;
+                }
+                _ => return false,
+            },
+            _ => return false,
+        };
+        let is_own = !self.stand_ins.contains(&id);
+        is_own && self.nodes.insert(id, state.clone()) != Some(state)
+    }
+}
+
+fn ended_text(ended: &NodeEnded) -> String {
+    match (ended.failed, ended.restarts) {
+        (true, _) => format!("failed: {}", ended.reason),
+        (false, true) => format!("restarts: {}", ended.reason),
+        (false, false) => "ended".to_owned(),
+    }
+}
+
+/// Stops a keeper. It is gone when [`follow`] returns.
+pub(crate) fn stop(keeper: u32) {
+    let message = Message::Stop {
+        reason: "`nervure stop`".to_owned(),
+    };
+    let send = || {
+        let address = running::find(Some(&keeper.to_string()))?;
+        Connection::open(&address, "daemon")?.ask(&message)
+    };
+    // A keeper that does not answer now may be stopped (SIGSTOP).
+    while let Err(ConnectionError::NoAnswer { .. } | ConnectionError::System(_)) = send() {
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// Removes the files of a run.
+pub(crate) fn remove(folder: &Folder, run: &str) -> io::Result<()> {
+    match std::fs::remove_dir_all(folder.run(run)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,180 @@
+//! The desired and the actual state of a machine, as JSON in the store.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use nervure_coordinator::{ACTUAL, DESIRED};
+use nervure_store::{Expected, Revision, Store, StoreError};
+use serde::{Deserialize, Serialize};
+
+/// Identifies one start of a dataflow on all its machines: 16 hexadecimal digits.
+pub type RunId = String;
+
+/// What a machine is to do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Desired {
+    /// The dataflows that it has a part of.
+    pub runs: BTreeMap<RunId, DesiredRun>,
+}
+
+/// A part of a dataflow that a machine is to run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DesiredRun {
+    /// How far it is to be brought.
+    pub phase: Phase,
+    /// Name of the dataflow.
+    pub dataflow: String,
+    /// Digest of the bundle with its file and programs.
+    pub bundle: String,
+    /// The dataflow file, relative to the bundle.
+    pub file: String,
+    /// The role of this machine.
+    pub role: String,
+    /// The machine of each role.
+    pub machines: BTreeMap<String, String>,
+    /// Parameters that override those of the file: `node.parameter=value`.
+    #[serde(default)]
+    pub params: Vec<String>,
+    /// Environment variables of the nodes: `NAME=value`.
+    #[serde(default)]
+    pub variables: Vec<String>,
+}
+
+/// How far a run is to be brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Its programs are to be there, and checked.
+    Prepare,
+    /// It is to run.
+    Run,
+    /// It is to be stopped; its report stays.
+    Stop,
+}
+
+/// What a machine does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Actual {
+    /// Where its link is.
+    pub link: LinkEnd,
+    /// Its parts of dataflows.
+    pub runs: BTreeMap<RunId, ActualRun>,
+}
+
+/// Where the link of a machine is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkEnd {
+    /// Its address.
+    pub address: SocketAddr,
+    /// Its public key.
+    pub key: String,
+}
+
+/// A part of a dataflow on a machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ActualRun {
+    /// Name of the dataflow.
+    pub dataflow: String,
+    /// Its state.
+    pub state: RunState,
+    /// State of each node, without stand-ins.
+    pub nodes: BTreeMap<String, String>,
+    /// Samples that were sent to other machines, when the run has ended.
+    pub streams: Vec<StreamReport>,
+}
+
+/// The state of a run on a machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "snake_case")]
+pub enum RunState {
+    /// The bundle is fetched and checked.
+    Preparing,
+    /// It can start.
+    Prepared,
+    /// Its nodes are starting.
+    Starting,
+    /// Its keeper runs.
+    Running {
+        /// Process id of the keeper.
+        keeper: u32,
+    },
+    /// Its keeper was killed; it will be started again.
+    Waiting,
+    /// Its nodes are stopping.
+    Stopping,
+    /// Its nodes have ended.
+    Ended,
+    /// It cannot be prepared or started.
+    Failed {
+        /// The reason.
+        reason: String,
+    },
+}
+
+/// What became of the samples of a topic on their way to a machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamReport {
+    /// `node/output`.
+    pub topic: String,
+    /// The machine of the consumers.
+    pub machine: String,
+    /// Samples that the link accepted.
+    pub accepted: u64,
+    /// Samples that were delivered.
+    pub delivered: u64,
+    /// Samples that were dropped, by cause.
+    pub lost: BTreeMap<String, u64>,
+}
+
+/// The key of a machine's desired state.
+pub fn desired_key(machine: &str) -> String {
+    format!("{DESIRED}{machine}")
+}
+
+/// The key of a machine's actual state.
+pub fn actual_key(machine: &str) -> String {
+    format!("{ACTUAL}{machine}")
+}
+
+/// Changes the desired state of a machine, whatever other writers do meanwhile. Nothing is written
+/// if `change` leaves it as it is.
+///
+/// # Errors
+/// As [`Store::compare_and_set`]; [`StoreError::Unavailable`] if the state cannot be read.
+pub fn change_desired(
+    store: &dyn Store,
+    machine: &str,
+    change: impl Fn(&mut Desired),
+) -> Result<Revision, StoreError> {
+    let key = desired_key(machine);
+    loop {
+        let entry = store.get(&key)?;
+        let (expected, before) = match &entry {
+            None => (Expected::Absent, Desired::default()),
+            Some(entry) => (
+                Expected::Revision(entry.revision),
+                parse(&key, &entry.value)?,
+            ),
+        };
+        let mut desired = before.clone();
+        change(&mut desired);
+        if desired == before {
+            return Ok(entry.map_or(Revision(0), |entry| entry.revision));
+        }
+        let json = serde_json::to_vec(&desired).expect("a state can be written as JSON");
+        match store.compare_and_set(&key, expected, Some(&json), None) {
+            // Another writer was first.
+            Err(StoreError::Conflict { .. }) => {}
+            done => return done,
+        }
+    }
+}
+
+/// Reads a state.
+///
+/// # Errors
+/// [`StoreError::Unavailable`] if it is not one.
+pub fn parse<T: serde::de::DeserializeOwned>(key: &str, value: &[u8]) -> Result<T, StoreError> {
+    serde_json::from_slice(value)
+        .map_err(|error| StoreError::Unavailable(format!("`{key}` cannot be read: {error}")))
+}

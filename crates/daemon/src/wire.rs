@@ -1,0 +1,178 @@
+//! A sample on the link: everything that its consumers see, in one piece.
+//!
+//! | field | bytes |
+//! |---|---|
+//! | kind: 1 for a sample, 2 for the end of the topic, which has no further fields | 1 |
+//! | stamp | 8 |
+//! | correlation id | 8 |
+//! | trace id | 16 |
+//! | lengths of frame, schema and head | 4, 4, 4 |
+//! | frame, schema, head, payload | |
+//!
+//! Numbers are little-endian. The head is that of [`nervure_message`]: layout and metadata. Every
+//! sample has its schema, so that none depends on one that the link has dropped.
+
+use nervure_message::{
+    DecodeError, Encode, Layout, Metadata, Schema, View, ViewError, decode_head,
+};
+use nervure_node::{Envelope, Sample, SampleError};
+
+const SAMPLE: u8 = 1;
+const END: u8 = 2;
+const FIXED_BYTES: usize = 1 + 8 + 8 + 16 + 3 * 4;
+
+/// The last message of a topic: its node has ended.
+pub const END_OF_TOPIC: &[u8] = &[END];
+
+/// What arrives over a link.
+#[derive(Clone, Debug)]
+pub enum Arrival<'a> {
+    /// A sample.
+    Sample(Box<RemoteSample<'a>>),
+    /// The node has ended: no sample follows.
+    End,
+}
+
+/// A sample of another machine, to be published here.
+#[derive(Clone, Debug)]
+pub struct RemoteSample<'a> {
+    stamp: i64,
+    correlation_id: u64,
+    trace_id: u128,
+    frame: &'a str,
+    schema: Option<Schema>,
+    layout: Layout,
+    metadata: Metadata,
+    payload: &'a [u8],
+}
+
+/// Why a message of a link is no sample.
+#[derive(Debug, thiserror::Error)]
+pub enum ArrivalError {
+    /// It ends too early.
+    #[error("the message of {0} bytes is too short")]
+    Short(usize),
+    /// The kind is unknown.
+    #[error("message kind {0} is unknown")]
+    Kind(u8),
+    /// The name of the frame is not UTF-8.
+    #[error("the name of the frame is not UTF-8")]
+    Frame,
+    /// Head, metadata or schema are damaged.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    /// The layout describes more bytes than there are.
+    #[error(transparent)]
+    View(#[from] ViewError),
+}
+
+/// Encodes a sample for the link. Its payload is copied once.
+///
+/// # Errors
+/// If its producer announced a damaged schema.
+pub fn encode(sample: &Sample) -> Result<Vec<u8>, SampleError> {
+    let header = sample.header();
+    let frame = sample.frame().unwrap_or_default();
+    let schema = sample.schema()?;
+    let schema = schema.as_ref().map_or(&[][..], Schema::bytes);
+    let head = sample.raw().head();
+    let payload = sample.bytes();
+    let mut bytes =
+        Vec::with_capacity(FIXED_BYTES + frame.len() + schema.len() + head.len() + payload.len());
+    bytes.push(SAMPLE);
+    bytes.extend(header.stamp.to_le_bytes());
+    bytes.extend(header.correlation_id.to_le_bytes());
+    bytes.extend(header.trace_id.to_le_bytes());
+    for part in [frame.len(), schema.len(), head.len()] {
+        let length = u32::try_from(part).expect("names, schemas and heads have limits far below");
+        bytes.extend(length.to_le_bytes());
+    }
+    bytes.extend_from_slice(frame.as_bytes());
+    bytes.extend_from_slice(schema);
+    bytes.extend_from_slice(head);
+    bytes.extend_from_slice(payload);
+    Ok(bytes)
+}
+
+/// Decodes a message of a link, which a peer may have made up.
+///
+/// # Errors
+/// [`ArrivalError`].
+pub fn decode(bytes: &[u8]) -> Result<Arrival<'_>, ArrivalError> {
+    let mut rest = bytes;
+    let mut take = |length: usize| {
+        let (taken, left) = rest
+            .split_at_checked(length)
+            .ok_or(ArrivalError::Short(bytes.len()))?;
+        rest = left;
+        Ok::<_, ArrivalError>(taken)
+    };
+    match take(1)? {
+        [SAMPLE] => {}
+        [END] if bytes.len() == 1 => return Ok(Arrival::End),
+        other => return Err(ArrivalError::Kind(other[0])),
+    }
+    fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
+        bytes.try_into().expect("the length was taken")
+    }
+    let stamp = i64::from_le_bytes(array(take(8)?));
+    let correlation_id = u64::from_le_bytes(array(take(8)?));
+    let trace_id = u128::from_le_bytes(array(take(16)?));
+    let mut lengths = [0; 3];
+    for length in &mut lengths {
+        *length = u32::from_le_bytes(array(take(4)?)) as usize;
+    }
+    let frame = std::str::from_utf8(take(lengths[0])?).map_err(|_| ArrivalError::Frame)?;
+    let schema = take(lengths[1])?;
+    let head = take(lengths[2])?;
+    let payload = rest;
+    let (layout, metadata) = decode_head(head)?;
+    let metadata = metadata.decode()?;
+    View::new(&layout, payload)?;
+    let schema = (!schema.is_empty())
+        .then(|| Schema::decode(schema))
+        .transpose()?;
+    Ok(Arrival::Sample(Box::new(RemoteSample {
+        stamp,
+        correlation_id,
+        trace_id,
+        frame,
+        schema,
+        layout,
+        metadata,
+        payload,
+    })))
+}
+
+impl RemoteSample<'_> {
+    /// What is published along with the value.
+    pub fn envelope(&self) -> Envelope<'_> {
+        let envelope = Envelope::new()
+            .stamp(self.stamp)
+            .metadata(&self.metadata)
+            .correlation_id(self.correlation_id)
+            .trace_id(self.trace_id);
+        match self.frame {
+            "" => envelope,
+            frame => envelope.frame(frame),
+        }
+    }
+}
+
+impl Encode for RemoteSample<'_> {
+    fn layout(&self) -> Layout {
+        self.layout.clone()
+    }
+
+    fn payload_bytes(&self) -> usize {
+        self.payload.len()
+    }
+
+    fn write(&self, payload: &mut [u8]) {
+        payload.copy_from_slice(self.payload);
+    }
+
+    fn schema(&self) -> Option<&Schema> {
+        self.schema.as_ref()
+    }
+}

@@ -1,0 +1,415 @@
+//! The daemon's state machine on a virtual clock, with seeds: the coordinator is away, daemons and
+//! keepers are killed at any time, revisions arrive late and again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use nervure_daemon::machine::{Action, Daemon, Event, Kept};
+use nervure_daemon::state::{Desired, DesiredRun, Phase, RunState};
+use nervure_store::Revision;
+
+/// Non-cryptographic random numbers: xorshift64.
+struct Random(u64);
+
+impl Random {
+    fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+
+    fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+}
+
+fn desired_run(phase: Phase) -> DesiredRun {
+    DesiredRun {
+        phase,
+        dataflow: "two".to_owned(),
+        bundle: String::new(),
+        file: "two.yml".to_owned(),
+        role: "robot".to_owned(),
+        machines: BTreeMap::new(),
+        params: Vec::new(),
+        variables: Vec::new(),
+    }
+}
+
+/// A machine: what outlives its daemon, and what the daemon has under way.
+#[derive(Default)]
+struct World {
+    // Outlives the daemon.
+    disk: Kept,
+    files: BTreeSet<String>,
+    ended: BTreeSet<String>,
+    keepers: BTreeMap<String, u32>,
+    next_keeper: u32,
+    /// Number of starts of each run.
+    starts: BTreeMap<String, u32>,
+    kills: BTreeMap<String, u32>,
+    // Of the daemon.
+    daemon: Daemon,
+    under_way: Vec<Action>,
+    now: Duration,
+}
+
+impl World {
+    fn handle(&mut self, event: Event) {
+        for action in self.daemon.handle(event, self.now) {
+            match action {
+                Action::Keep(kept) => {
+                    assert!(
+                        kept.revision >= self.disk.revision,
+                        "an old state replaces a new one"
+                    );
+                    self.disk = kept;
+                }
+                Action::NoteEnded { run } => {
+                    self.ended.insert(run);
+                }
+                Action::Remove { run } => {
+                    assert!(
+                        !self.keepers.contains_key(&run),
+                        "{run} runs, and its files are removed"
+                    );
+                    self.files.remove(&run);
+                    self.ended.remove(&run);
+                }
+                Action::Prepare { ref run, .. } => {
+                    self.files.insert(run.clone());
+                    self.under_way.push(action);
+                }
+                action => self.under_way.push(action),
+            }
+        }
+    }
+
+    /// Lets something happen that the daemon waits for.
+    fn proceed(&mut self, random: &mut Random) {
+        if self.under_way.is_empty() {
+            return;
+        }
+        let at = random.below(self.under_way.len() as u64) as usize;
+        match self.under_way[at].clone() {
+            Action::Prepare { run, .. } => {
+                self.under_way.swap_remove(at);
+                self.handle(Event::Prepared {
+                    run,
+                    result: Ok(()),
+                });
+            }
+            Action::Start { run, .. } => {
+                self.under_way.swap_remove(at);
+                let keeper = self.start(&run);
+                self.handle(Event::Started {
+                    run: run.clone(),
+                    result: Ok(keeper),
+                });
+                self.under_way.push(Action::Follow { run, keeper });
+            }
+            Action::Follow { run, keeper } => {
+                if self.keepers.get(&run) != Some(&keeper) {
+                    self.under_way.swap_remove(at);
+                    self.handle(Event::KeeperGone {
+                        run,
+                        finished: false,
+                    });
+                }
+            }
+            Action::Stop { run } => {
+                self.under_way.swap_remove(at);
+                self.keepers.remove(&run);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The process that starts a run: it finds a keeper that another has started.
+    fn start(&mut self, run: &str) -> u32 {
+        assert!(
+            !self.ended.contains(run),
+            "{run} has ended, and is started again"
+        );
+        if let Some(keeper) = self.keepers.get(run) {
+            return *keeper;
+        }
+        self.next_keeper += 1;
+        *self.starts.entry(run.to_owned()).or_default() += 1;
+        self.keepers.insert(run.to_owned(), self.next_keeper);
+        self.next_keeper
+    }
+
+    fn kill_keeper(&mut self, random: &mut Random) {
+        let runs: Vec<_> = self.keepers.keys().cloned().collect();
+        if !runs.is_empty() {
+            let run = &runs[random.below(runs.len() as u64) as usize];
+            self.keepers.remove(run);
+            *self.kills.entry(run.clone()).or_default() += 1;
+        }
+    }
+
+    /// kill -9 of the daemon, and the next one. A start that was under way may still succeed, before
+    /// the next daemon looks around or after.
+    fn restart_daemon(&mut self, random: &mut Random) {
+        let begun: Vec<Action> = std::mem::take(&mut self.under_way);
+        let mut late = Vec::new();
+        for action in begun {
+            if let Action::Start { run, .. } = action {
+                match random.below(3) {
+                    0 => drop(self.start(&run)),
+                    1 => late.push(run),
+                    _ => {}
+                }
+            }
+        }
+        self.daemon = Daemon::default();
+        self.now = Duration::ZERO;
+        for run in self.files.clone() {
+            self.handle(match self.ended.contains(&run) {
+                true => Event::WasEnded { run },
+                false => Event::HasFiles { run },
+            });
+        }
+        for (run, keeper) in self.keepers.clone() {
+            self.handle(Event::Found { run, keeper });
+        }
+        self.handle(Event::Desired(self.disk.clone()));
+        for run in late {
+            self.start(&run);
+        }
+    }
+
+    fn states(&self) -> BTreeMap<String, RunState> {
+        self.daemon
+            .runs()
+            .map(|(run, _, state)| (run.clone(), state))
+            .collect()
+    }
+}
+
+/// The store: a history of states.
+struct Store {
+    history: Vec<Desired>,
+    /// Runs that were started, so that their ids are not used again.
+    next_run: u32,
+}
+
+impl Store {
+    fn change(&mut self, random: &mut Random) {
+        let mut next = self.history.last().cloned().unwrap_or_default();
+        let runs: Vec<_> = next.runs.keys().cloned().collect();
+        let pick = |random: &mut Random| {
+            runs.get(random.below(runs.len().max(1) as u64) as usize)
+                .cloned()
+        };
+        match (random.below(4), pick(random)) {
+            (0, _) | (_, None) => {
+                self.next_run += 1;
+                next.runs
+                    .insert(format!("run{}", self.next_run), desired_run(Phase::Prepare));
+            }
+            (1, Some(run)) => next.runs.get_mut(&run).unwrap().phase = Phase::Stop,
+            (2, Some(run)) => drop(next.runs.remove(&run)),
+            (_, Some(run)) => {
+                let run = next.runs.get_mut(&run).unwrap();
+                if run.phase == Phase::Prepare {
+                    run.phase = Phase::Run;
+                }
+            }
+        }
+        self.history.push(next);
+    }
+
+    fn kept(&self, revision: usize) -> Kept {
+        let desired = match revision {
+            0 => Desired::default(),
+            revision => self.history[revision - 1].clone(),
+        };
+        Kept {
+            revision: Revision(revision as u64),
+            desired,
+        }
+    }
+
+    fn latest(&self) -> Kept {
+        self.kept(self.history.len())
+    }
+}
+
+#[test]
+fn a_run_has_one_keeper_at_a_time_and_what_is_desired_becomes_so() {
+    for seed in 0..2000 {
+        let mut random = Random::new(seed);
+        let mut world = World::default();
+        let mut store = Store {
+            history: Vec::new(),
+            next_run: 0,
+        };
+        world.restart_daemon(&mut random);
+        for _ in 0..120 {
+            world.now += Duration::from_millis(random.below(2000));
+            match random.below(10) {
+                0 | 1 => store.change(&mut random),
+                2 | 3 => world.handle(Event::Desired(store.latest())),
+                // A delayed answer of the coordinator.
+                4 => {
+                    let revision = random.below(store.history.len() as u64 + 1) as usize;
+                    world.handle(Event::Desired(store.kept(revision)));
+                }
+                5 if random.one_in(3) => world.restart_daemon(&mut random),
+                6 if random.one_in(3) => world.kill_keeper(&mut random),
+                7 => world.handle(Event::Tick),
+                _ => world.proceed(&mut random),
+            }
+            for (run, starts) in &world.starts {
+                let kills = world.kills.get(run).copied().unwrap_or(0);
+                assert!(
+                    *starts <= kills + 1,
+                    "seed {seed}: {run} was started {starts} times, killed {kills} times"
+                );
+            }
+        }
+        // The coordinator is back, and nothing fails any more.
+        world.handle(Event::Desired(store.latest()));
+        for _ in 0..200 {
+            world.now += Duration::from_secs(61);
+            world.handle(Event::Tick);
+            world.proceed(&mut random);
+        }
+        let states = world.states();
+        let desired = store.latest().desired.runs;
+        for (run, desired) in &desired {
+            let state = &states[run];
+            match desired.phase {
+                Phase::Prepare => assert!(
+                    matches!(
+                        state,
+                        RunState::Prepared | RunState::Running { .. } | RunState::Ended
+                    ),
+                    "seed {seed}: {run} {state:?}"
+                ),
+                Phase::Run => assert!(
+                    matches!(state, RunState::Running { .. } | RunState::Ended),
+                    "seed {seed}: {run} {state:?}"
+                ),
+                Phase::Stop => assert_eq!(*state, RunState::Ended, "seed {seed}: {run}"),
+            }
+            let runs = world.keepers.contains_key(run);
+            assert_eq!(
+                runs,
+                matches!(state, RunState::Running { .. }),
+                "seed {seed}: {run} {state:?}"
+            );
+        }
+        for run in world.keepers.keys().chain(&world.files) {
+            assert!(
+                desired.contains_key(run),
+                "seed {seed}: {run} is left behind"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_machine_starts_what_its_disk_says_without_the_coordinator() {
+    let mut random = Random::new(1);
+    let mut world = World::default();
+    let desired = Desired {
+        runs: [("run1".to_owned(), desired_run(Phase::Run))].into(),
+    };
+    world.restart_daemon(&mut random);
+    world.handle(Event::Desired(Kept {
+        revision: Revision(5),
+        desired,
+    }));
+    for _ in 0..3 {
+        world.proceed(&mut random);
+    }
+    assert_eq!(world.states()["run1"], RunState::Running { keeper: 1 });
+    // A power failure: daemon and keeper are gone.
+    world.keepers.clear();
+    world.kills.insert("run1".to_owned(), 1);
+    world.under_way.clear();
+    world.restart_daemon(&mut random);
+    for _ in 0..3 {
+        world.proceed(&mut random);
+    }
+    assert_eq!(world.states()["run1"], RunState::Running { keeper: 2 });
+}
+
+#[test]
+fn a_keeper_that_is_killed_again_and_again_is_started_less_often() {
+    let mut daemon = Daemon::default();
+    let desired = Desired {
+        runs: [("run1".to_owned(), desired_run(Phase::Run))].into(),
+    };
+    daemon.handle(
+        Event::Desired(Kept {
+            revision: Revision(1),
+            desired,
+        }),
+        Duration::ZERO,
+    );
+    let run = || "run1".to_owned();
+    daemon.handle(
+        Event::Prepared {
+            run: run(),
+            result: Ok(()),
+        },
+        Duration::ZERO,
+    );
+    let mut now = Duration::ZERO;
+    for expected in [1, 2, 4, 8, 16, 32, 60, 60] {
+        daemon.handle(
+            Event::Started {
+                run: run(),
+                result: Ok(1),
+            },
+            now,
+        );
+        let gone = daemon.handle(
+            Event::KeeperGone {
+                run: run(),
+                finished: false,
+            },
+            now,
+        );
+        assert!(gone.is_empty());
+        let due = daemon.deadline().expect("it waits");
+        assert_eq!(due - now, Duration::from_secs(expected));
+        assert!(
+            daemon
+                .handle(Event::Tick, due - Duration::from_nanos(1))
+                .is_empty()
+        );
+        let actions = daemon.handle(Event::Tick, due);
+        assert!(
+            matches!(actions.as_slice(), [Action::Start { .. }]),
+            "{actions:?}"
+        );
+        now = due;
+    }
+    // One that ends by itself does not start again.
+    daemon.handle(
+        Event::Started {
+            run: run(),
+            result: Ok(2),
+        },
+        now,
+    );
+    let actions = daemon.handle(
+        Event::KeeperGone {
+            run: run(),
+            finished: true,
+        },
+        now,
+    );
+    assert_eq!(actions, [Action::NoteEnded { run: run() }]);
+    assert_eq!(daemon.deadline(), None);
+}
