@@ -100,6 +100,7 @@ static void sink(DoraNode node, std::ofstream &seen)
 {
     seen << "early " << (event_type(next_event_timeout(node.events, 0)) == DoraEventType::Timeout);
     seen << (event_type(try_next_event(node.events)) == DoraEventType::Empty) << events_is_empty(node.events) << '\n';
+    send_output(node.send_output, "ready", slice({}));
     for (;;) {
         auto event = next_event_timeout(node.events, UINT64_MAX);
         auto type = event_type(event);

@@ -43,8 +43,8 @@ fn cxx_sends_to_rust() {
     assert_eq!(
         seen,
         [
-            format!("bytes: UInt8 [] {parameters}"),
             "bytes: UInt8 [97, 98] {}".to_owned(),
+            format!("bytes: UInt8 [] {parameters}"),
             "numbers: Int32  {}".to_owned(),
         ]
     );
@@ -54,11 +54,11 @@ fn cxx_sends_to_rust() {
 fn cxx_receives_from_rust() {
     let outputs = ["text", "numbers", "bytes"];
     let inputs = json!({"text": input("source/text"), "bytes": input("source/bytes")});
-    // The source sends after the sink has found that there is nothing yet.
-    let late = json!({"tick": "dora/timer/millis/500"});
+    // The source sends when the sink has found that there is nothing yet.
+    let ready = json!({"tick": "sink/ready"});
     let dataflow = Dataflow::new()
-        .rust("source", "source", late, &outputs)
-        .cxx("sink", "sink", inputs, &[]);
+        .rust("source", "source", ready, &outputs)
+        .cxx("sink", "sink", inputs, &["ready"]);
     dataflow.succeed();
     let seen = dataflow.seen("sink");
     let of = |input: &str| {
