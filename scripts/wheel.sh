@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds one wheel per architecture, with module and command, into dist/: `scripts/wheel.sh [ARCHITECTURE..]`.
+# Builds one wheel per architecture, with module, command and dora's C and C++ API, into dist/:
+# `scripts/wheel.sh [ARCHITECTURE..]`.
 #
 # zig links against the glibc of manylinux2014 (2.17), whatever the glibc of this machine, and for other architectures.
 set -euo pipefail
@@ -19,6 +20,11 @@ for architecture in "${architectures[@]}"; do
     # cargo-zigbuild finds zig as a Python package beside it.
     PATH=$bin:$PATH "$bin/cargo-zigbuild" zigbuild --release --locked --package nervure-cli --target "$target.2.17"
     install -D -m 755 "target/$target/release/nervure" bindings/python/data/scripts/nervure
+    # What stands in data/data goes into the environment's own folders include and lib.
+    rm -rf bindings/python/data/data
+    ./scripts/native.py bindings/python/data/data --release --target "$target"
     (cd bindings/python && PATH=$bin:$PATH "$bin/maturin" build --release --locked --zig --target "$target" \
         --compatibility manylinux2014 --out ../../dist)
 done
+# `make demo` installs from this folder too, and would take old libraries.
+rm -rf bindings/python/data/data

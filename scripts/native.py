@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""Builds dora's API for C and C++, and installs it: `scripts/native.py FOLDER [OPTION OF CARGO BUILD..]`.
+
+FOLDER gets headers and the sources that cxx generates (`include/nervure`), static libraries (`lib`), and a
+file for pkg-config each (`lib/pkgconfig`). No path in them is absolute: the wheel has such a folder.
+
+A static library depends on no version of glibc until a program is linked with it, so this machine's compilers
+do.
+"""
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).parents[1]
+HEADERS = [
+    "bindings/dora-c/include/node_api.h",
+    "bindings/dora-operator-c/include/operator_api.h",
+    "bindings/dora-operator-c/include/operator_types.h",
+]
+C = {"dora-node-api-c": "C nodes", "dora-operator-api-c": "C operators"}
+CXX = {"dora-node-api-cxx": "C++ nodes", "dora-operator-api-cxx": "C++ operators"}
+
+
+def main() -> int:
+    if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
+        print(__doc__, file=sys.stderr)
+        return 2
+    folder, options = Path(sys.argv[1]), sys.argv[2:]
+    packages = dict(C)
+    if has_cxx_compiler(options):
+        packages |= CXX
+    include, library = folder / "include" / "nervure", folder / "lib"
+    for created in (include, library / "pkgconfig"):
+        created.mkdir(parents=True, exist_ok=True)
+    for header in HEADERS:
+        shutil.copy(REPOSITORY / header, include)
+    for message in built(packages, options):
+        package = package_of(message)
+        if package not in packages:
+            continue
+        for artifact in message.get("filenames", []):
+            if artifact.endswith(".a"):
+                shutil.copy(artifact, library)
+        if message["reason"] == "build-script-executed":
+            install_bridge(package, Path(message["out_dir"]) / "cxxbridge", include)
+    for package, what in packages.items():
+        (library / "pkgconfig" / f"{package}.pc").write_text(pkg_config(package, what))
+    return 0
+
+
+def has_cxx_compiler(options: list[str]) -> bool:
+    """Whether C++ can be compiled for the target. The compiler for another processor has its name."""
+    target = options[options.index("--target") + 1] if "--target" in options else ""
+    processor = target.partition("-")[0] or platform.machine()
+    compiler = "c++" if processor == platform.machine() else f"{processor}-linux-gnu-g++"
+    found = shutil.which(compiler) is not None or "CXX" in os.environ
+    if not found:
+        print(f"note: the C++ API is left out: there is no {compiler}", file=sys.stderr)
+    return found
+
+
+def built(packages: dict[str, str], options: list[str]) -> list[dict[str, Any]]:
+    """Builds the packages. Returns the messages of cargo, which name the files."""
+    cargo = os.environ.get("CARGO", "cargo")
+    command = [cargo, "build", "--locked", "--message-format=json-render-diagnostics", *options]
+    for package in packages:
+        command += ["--package", package]
+    done = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(done.returncode)
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def package_of(message: dict[str, Any]) -> str:
+    """The package's name: an id is `path+file:///a/bindings/dora-c#dora-node-api-c@1.1.0`."""
+    return message.get("package_id", "").partition("#")[2].partition("@")[0]
+
+
+def install_bridge(package: str, generated: Path, include: Path) -> None:
+    name = package.removesuffix("-cxx")
+    for kind, extension in (("include", "h"), ("sources", "cc")):
+        source = generated / kind / package / "src" / f"lib.rs.{extension}"
+        if source.exists():
+            shutil.copy(source, include / f"{name}.{extension}")
+
+
+def pkg_config(package: str, what: str) -> str:
+    library = package.replace("-", "_")
+    return f"""prefix=${{pcfiledir}}/../..
+includedir=${{prefix}}/include/nervure
+libdir=${{prefix}}/lib
+
+Name: {package}
+Description: dora's API for {what}, over Nervure
+Version: 1.1.0
+Cflags: -I${{includedir}}
+Libs: -L${{libdir}} -l{library} -lm -ldl -lpthread
+"""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
