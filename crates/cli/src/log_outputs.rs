@@ -7,7 +7,11 @@
 use std::{
     collections::HashSet,
     process::ExitCode,
-    sync::mpsc::{Sender, channel},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+        mpsc::{Receiver, RecvError, SendError, Sender, channel},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -30,7 +34,15 @@ use crate::{failure::Failure, format};
 /// The stream of records of the keeper about a node, which the node did not write.
 const KEEPER_STREAM: &str = "keeper";
 
+/// Lines that wait to be sent, at most: a burst such as a long traceback of each of 50 nodes. At the
+/// longest line of a log, 16 KB, they take 16 MB.
+const MAX_QUEUED_RECORDS: usize = 1000;
+
+/// Shortest time between two reports of lines that were not sent.
+const LOSS_REPORT_PERIOD: Duration = Duration::from_secs(1);
+
 /// What wakes the node.
+#[derive(Debug, PartialEq)]
 enum Wakeup {
     Record(LogRecord),
     /// The node with this id has ended for good.
@@ -57,8 +69,9 @@ pub fn send() -> Result<ExitCode, Failure> {
         .collect();
     let outputs = outputs.map_err(|error| failed(&error))?;
     let mut awaited = awaited(&specs, &own, nodes);
-    let (sender, wakeups) = channel();
-    let of_log = sender.clone();
+    let (queue, wakeups) = Queue::new();
+    let lost = queue.lost.clone();
+    let of_log = queue.clone();
     thread::spawn(move || receive(connection, &of_log));
     thread::spawn(move || {
         while let Some(event) = events.next() {
@@ -66,10 +79,13 @@ pub fn send() -> Result<ExitCode, Failure> {
                 break;
             }
         }
-        let _ = sender.send(Wakeup::Stop);
+        let _ = queue.send(Wakeup::Stop);
     });
+    let mut reported = LossReports::new();
     while !awaited.is_empty() {
-        match wakeups.recv() {
+        let wakeup = wakeups.receive();
+        reported.report_if_due(lost.load(Ordering::Relaxed));
+        match wakeup {
             Ok(Wakeup::Record(record)) if record.stream != KEEPER_STREAM => {
                 publish(&outputs, &record)?;
             }
@@ -80,7 +96,94 @@ pub fn send() -> Result<ExitCode, Failure> {
             Ok(Wakeup::Stop) | Err(_) => break,
         }
     }
+    reported.report(lost.load(Ordering::Relaxed));
     Ok(ExitCode::SUCCESS)
+}
+
+/// The sending half of the queue of wakeups. Records beyond [`MAX_QUEUED_RECORDS`] are lost, and
+/// counted: the reader of an output with `queue_policy: block` may be slower than the log, and must
+/// not cost the robot its memory. Everything else is kept, in its order.
+#[derive(Clone)]
+struct Queue {
+    wakeups: Sender<Wakeup>,
+    queued_records: Arc<AtomicUsize>,
+    lost: Arc<AtomicU64>,
+}
+
+/// The receiving half.
+struct Wakeups {
+    wakeups: Receiver<Wakeup>,
+    queued_records: Arc<AtomicUsize>,
+}
+
+impl Queue {
+    fn new() -> (Self, Wakeups) {
+        let (sender, receiver) = channel();
+        let queue = Self {
+            wakeups: sender,
+            queued_records: Arc::default(),
+            lost: Arc::default(),
+        };
+        let wakeups = Wakeups {
+            wakeups: receiver,
+            queued_records: queue.queued_records.clone(),
+        };
+        (queue, wakeups)
+    }
+
+    fn send(&self, wakeup: Wakeup) -> Result<(), SendError<Wakeup>> {
+        if matches!(wakeup, Wakeup::Record(_)) {
+            // Only one thread sends records, so that the limit is exact.
+            if self.queued_records.load(Ordering::Relaxed) >= MAX_QUEUED_RECORDS {
+                self.lost.fetch_add(1, Ordering::Relaxed);
+                return Ok(());
+            }
+            self.queued_records.fetch_add(1, Ordering::Relaxed);
+        }
+        self.wakeups.send(wakeup)
+    }
+}
+
+impl Wakeups {
+    fn receive(&self) -> Result<Wakeup, RecvError> {
+        let wakeup = self.wakeups.recv()?;
+        if matches!(wakeup, Wakeup::Record(_)) {
+            self.queued_records.fetch_sub(1, Ordering::Relaxed);
+        }
+        Ok(wakeup)
+    }
+}
+
+/// Reports lines that were not sent, at most once a period and at the end.
+struct LossReports {
+    reported: u64,
+    at: Instant,
+}
+
+impl LossReports {
+    fn new() -> Self {
+        Self {
+            reported: 0,
+            at: Instant::now(),
+        }
+    }
+
+    fn report_if_due(&mut self, lost: u64) {
+        if lost > self.reported && self.at.elapsed() >= LOSS_REPORT_PERIOD {
+            self.report(lost);
+        }
+    }
+
+    fn report(&mut self, lost: u64) {
+        let new = lost - self.reported;
+        if new > 0 {
+            eprintln!(
+                "WARN {new} lines were not sent, because the nodes that read logs are slower than the log ({lost} in all): use another `queue_policy` than `block` there"
+            );
+        }
+        self.reported = lost;
+        self.at = Instant::now();
+    }
 }
 
 /// The nodes whose end ends this node: those whose lines are sent. A reader of the lines of all
@@ -140,14 +243,14 @@ fn follow() -> Result<(Connection, HashSet<String>), Failure> {
 }
 
 /// Receives reports of the keeper until it is gone.
-fn receive(mut connection: Connection, wakeups: &Sender<Wakeup>) {
+fn receive(mut connection: Connection, queue: &Queue) {
     const LONG: Duration = Duration::from_secs(3600);
     loop {
         let report = match connection.receive_until(Instant::now() + LONG) {
             Ok(Some((keeper_to_cli::Message::Report { report }, _))) => report,
             Ok(_) => continue,
             Err(_) => {
-                let _ = wakeups.send(Wakeup::Stop);
+                let _ = queue.send(Wakeup::Stop);
                 return;
             }
         };
@@ -156,7 +259,7 @@ fn receive(mut connection: Connection, wakeups: &Sender<Wakeup>) {
             Report::NodeEnded(ended) if !ended.restarts => Wakeup::Ended(ended.id),
             _ => continue,
         };
-        if wakeups.send(wakeup).is_err() {
+        if queue.send(wakeup).is_err() {
             return;
         }
     }
@@ -183,12 +286,21 @@ fn sample(spec: &LogOutputSpec, record: &LogRecord) -> Option<String> {
         return Some(format!("{}\n", record.text));
     }
     let value = dora_record(record);
-    let level = value["level"].as_str().unwrap_or("stdout");
     let passes = spec
         .min_level
         .as_ref()
-        .is_none_or(|min_level| rank(level) >= rank(min_level));
+        .is_none_or(|min_level| has_level(&value, min_level));
     passes.then(|| value.to_string())
+}
+
+/// Whether a line of a node is below its `min_log_level`.
+pub fn is_below(record: &LogRecord, min_level: &str) -> bool {
+    !has_level(&dora_record(record), min_level)
+}
+
+/// Whether a record of dora has at least this level.
+fn has_level(value: &Value, min_level: &str) -> bool {
+    rank(value["level"].as_str().unwrap_or("stdout")) >= rank(min_level)
 }
 
 /// Levels of dora in their order. A line without a level is `stdout`, below all others.
@@ -307,6 +419,34 @@ mod tests {
         assert_eq!(dora_record(&record("Error is small"))["level"], "stdout");
         let number = dora_record(&record("{\"level\": 3}"));
         assert_eq!(number["level"], "stdout");
+    }
+
+    #[test]
+    fn only_records_are_lost_and_every_one_is_counted() {
+        let (queue, wakeups) = Queue::new();
+        let send = |wakeup| queue.send(wakeup).unwrap();
+        for number in 0..MAX_QUEUED_RECORDS + 7 {
+            send(Wakeup::Record(record(&number.to_string())));
+        }
+        send(Wakeup::Ended("sensor".to_owned()));
+        assert_eq!(queue.lost.load(Ordering::Relaxed), 7);
+        assert_eq!(wakeups.receive(), Ok(Wakeup::Record(record("0"))));
+        send(Wakeup::Record(record("room again")));
+        send(Wakeup::Stop);
+        let mut rest: Vec<Wakeup> =
+            std::iter::from_fn(|| wakeups.wakeups.try_recv().ok()).collect();
+        let tail = rest.split_off(MAX_QUEUED_RECORDS - 1);
+        let ended = Wakeup::Ended("sensor".to_owned());
+        let last = Wakeup::Record(record("room again"));
+        assert_eq!(tail, [ended, last, Wakeup::Stop]);
+    }
+
+    #[test]
+    fn a_line_without_a_level_is_below_all() {
+        assert!(is_below(&record("plain"), "trace"));
+        assert!(!is_below(&record("plain"), "stdout"));
+        assert!(is_below(&record("DEBUG usb: detail"), "info"));
+        assert!(!is_below(&record("WARNING usb: slow"), "info"));
     }
 
     #[test]

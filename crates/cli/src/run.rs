@@ -22,6 +22,7 @@ mod summary;
 mod watched;
 
 use std::{
+    collections::HashMap,
     io::{self, IsTerminal},
     path::{Path, PathBuf},
     process::ExitCode,
@@ -50,6 +51,7 @@ use crate::{
     failure::{Failure, IMPERFECT, INTERNAL, KILLED},
     format,
     inspect::list,
+    log_outputs,
     option_values::LogLevel,
     output,
 };
@@ -240,6 +242,7 @@ fn start(
         overdue_at: None,
         escalation: Progress::Idle,
         level: options.log_level.into(),
+        min_levels: min_levels(&plan),
         edges: Edges::default(),
         losses: Losses::default(),
         summary: Summary::new(&plan),
@@ -335,6 +338,8 @@ struct SupervisedRun {
     /// The last reported progress of the escalation.
     escalation: Progress,
     level: Level,
+    /// `min_log_level` of the nodes that have one, by their ids.
+    min_levels: HashMap<String, String>,
     edges: Edges,
     losses: Losses,
     summary: Summary,
@@ -345,6 +350,14 @@ struct SupervisedRun {
     has_closed_output: bool,
     /// Detects the end of a replay.
     drain: Option<ReplayDrain>,
+}
+
+fn min_levels(plan: &Plan) -> HashMap<String, String> {
+    let levels = plan.nodes.iter().filter_map(|node| {
+        let level = node.settings.min_log_level.clone()?;
+        Some((node.id.clone(), level))
+    });
+    levels.collect()
 }
 
 impl SupervisedRun {
@@ -473,9 +486,16 @@ impl SupervisedRun {
             Report::Log(_) | Report::Ready | Report::Unknown => {}
         }
         match &message {
-            Report::Log(record) if record.level < self.level => {}
+            Report::Log(record) if record.level < self.level || self.is_hidden(record) => {}
             _ => self.display.message(&message),
         }
+    }
+
+    /// Whether the dataflow file hides a line. Lines of stderr are shown: they explain failures.
+    fn is_hidden(&self, record: &LogRecord) -> bool {
+        let min_level = self.min_levels.get(&record.node);
+        record.stream == "stdout"
+            && min_level.is_some_and(|min_level| log_outputs::is_below(record, min_level))
     }
 
     fn tick(&mut self) {

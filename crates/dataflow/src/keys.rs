@@ -494,7 +494,7 @@ pub(crate) static NODE: Level = Level {
         optional(
             "min_log_level",
             OneOf(LOG_LEVELS),
-            "Lowest level of lines in outputs for logs. Log files hold all lines, and `nervure run --log-level` chooses what is shown.",
+            "Lowest level of the lines of stdout that `nervure run` shows and that outputs for logs carry; a line without a level is below `trace`. Log files hold all lines. `nervure run --log-level` hides more.",
         ),
         ignored(
             "max_log_size",
@@ -569,7 +569,7 @@ pub(crate) static INPUT: Level = Level {
         optional(
             "input_timeout",
             Duration,
-            "Acts as `expect_every`. In dora, the input closes after this time; here it stays open.",
+            "Acts as `expect_every`. A program of dora receives `INPUT_CLOSED` after this time and `INPUT_RECOVERED` with the next sample, as under dora.",
         ),
         optional(
             "qos",

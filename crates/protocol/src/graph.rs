@@ -54,6 +54,9 @@ pub struct NodeSettings {
     pub scheduling: Scheduling,
     /// When it counts as ready.
     pub ready: Ready,
+    /// The lowest level of lines on its stdout that are shown, in dora's words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_log_level: Option<String>,
     /// The deadline for events of one of its inputs.
     #[serde(rename = "loop", skip_serializing_if = "Option::is_none")]
     pub loop_deadline: Option<DeadlineSpec>,

@@ -442,6 +442,8 @@ fn install(module: &str, node: &Node, python: &Path, dataflow: &Path) -> String 
 fn replacement(name: &str) -> String {
     let text = if name.contains("Ros2") || name.contains("ros2") {
         "Nervure has no bridge to ROS 2: keep this node in a dataflow of dora"
+    } else if name.ends_with("merge_external_events") {
+        "it takes a subscription of dora's bridge to ROS 2, which Nervure does not have: receive the topic in a node of its own, with rclpy, and send what arrives to an output"
     } else if name.contains("cuda") || name.contains("tensor_pool") {
         "Nervure does not share memory of GPUs: send the array from the memory of the host"
     } else {

@@ -22,7 +22,7 @@ use super::scheduling::{read_processors, read_scheduling};
 use super::services::{read_clients, read_services};
 use super::variables::Variables;
 use crate::diagnostic::{Code, Finding};
-use crate::keys::{CUSTOM, DEPLOY, LOOP, NODE, READY, Shape};
+use crate::keys::{CUSTOM, DEPLOY, LOG_LEVELS, LOOP, NODE, READY, Shape};
 use crate::parsed::{ParsedInput, ParsedNode};
 use crate::quote::{listed, quoted};
 use crate::surroundings;
@@ -223,10 +223,21 @@ fn read_settings(
             .unwrap_or_default(),
         ready: read_ready(reader, keys),
         folder: None,
+        min_log_level: keys.value("min_log_level").and_then(known_log_level),
         loop_deadline: keys
             .value("loop")
             .and_then(|value| read_loop_deadline(reader, value, node)),
     }
+}
+
+/// The level, if it is one: `read_log_outputs` reports what is not.
+fn known_log_level(value: &Value) -> Option<String> {
+    let Kind::Text(text) = &value.kind else {
+        return None;
+    };
+    let mut levels = LOG_LEVELS.iter();
+    let level = levels.find(|level| level.eq_ignore_ascii_case(text));
+    level.map(|level| (*level).to_owned())
 }
 
 /// Whether the node has inputs or outputs, or some that could not be read.
