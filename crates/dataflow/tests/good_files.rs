@@ -33,8 +33,6 @@ fn the_only_warning_is_about_a_program_that_is_not_built() {
             .collect();
         let expected = match name.as_str() {
             "dora" => BTreeSet::from(["not-built"]),
-            // `input_timeout` acts as another key.
-            "every-key" => BTreeSet::from(["useless-key"]),
             _ => BTreeSet::new(),
         };
         assert_eq!(codes, expected, "{name}:\n{}", report.render(false));

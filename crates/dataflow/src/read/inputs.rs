@@ -141,16 +141,11 @@ fn read_expect_every(
         );
     }
     let has_effect = !matches!(source, ParsedSource::Timer { .. });
-    if INPUT
+    let is_first_use = INPUT
         .find("input_timeout")
-        .is_some_and(|key| reader.is_first_use(key))
-    {
-        let message = match has_effect {
-            true => {
-                "`input_timeout` acts as `expect_every`: the node receives `STALE`, and the input stays open"
-            }
-            false => "`input_timeout` has no effect: ticks are the node's own",
-        };
+        .is_some_and(|key| !has_effect && reader.is_first_use(key));
+    if is_first_use {
+        let message = "`input_timeout` has no effect: ticks are the node's own";
         reader.report(Finding::warning(
             Code::UselessKey,
             timeout.key.span,

@@ -109,8 +109,16 @@ class Node:
         return reported
 
     def merge_external_events(self, subscription: Any) -> None:
-        """Not supported: it needs dora's bridge to ROS 2."""
-        raise RuntimeError("merge_external_events needs dora's bridge to ROS 2, which Nervure does not have")
+        """Not supported: dora takes a subscription of its bridge to ROS 2, and nothing else.
+
+        Raises:
+            RuntimeError: always, with the way out.
+        """
+        raise RuntimeError(
+            "merge_external_events takes a subscription of dora's bridge to ROS 2, which Nervure has not. "
+            "Receive the topic in a node of its own, with rclpy, and send what arrives to an output; "
+            "bags of ROS 2 can be played: nervure replay --help"
+        )
 
     # Outputs
 
