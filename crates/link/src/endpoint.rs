@@ -239,7 +239,7 @@ impl<C: Carrier> Endpoint<C> {
             connected_since: peer.carried.map(|_| peer.carried_since),
             session: peer.session.status(),
             outgoing: peer.session.sender().streams().list().collect(),
-            incoming: peer.session.receiver().list().collect(),
+            incoming: peer.session.receiver().incoming().list().collect(),
         })
     }
 
@@ -389,7 +389,7 @@ impl<C: Carrier> Endpoint<C> {
     pub fn has_opened(&self) -> bool {
         self.peers
             .values()
-            .any(|peer| peer.session.receiver().has_opened())
+            .any(|peer| peer.session.receiver().incoming().has_opened())
     }
 
     /// Returns a stream that a peer has opened, as an event.

@@ -285,7 +285,7 @@ mod tests {
         drop(arrived);
         assert_eq!(
             out.load(Ordering::Relaxed) as u64,
-            receiver.receiver().totals().queued
+            receiver.receiver().incoming().totals().queued
         );
     }
 

@@ -197,7 +197,7 @@ impl Session {
 
     /// Sets what decides on streams that are opened from now on, in both directions.
     pub fn set_policy(&mut self, policy: PeerPolicy) {
-        self.receiver.set_policy(policy.clone());
+        self.receiver.policy = policy.clone();
         self.policy = policy;
     }
 
@@ -253,7 +253,9 @@ impl Session {
     /// # Errors
     /// When the stream is not open or refused, or samples wait for an earlier change.
     pub fn set_qos(&mut self, now: Instant, stream: u32, qos: Qos) -> Result<(), SendError> {
-        self.sender.set_qos(now, stream, qos)
+        self.sender.streams.begin_change(stream, qos)?;
+        self.sender.refresh(now, stream);
+        Ok(())
     }
 
     /// Closes a stream to the peer; accepted samples are still carried.
@@ -389,13 +391,13 @@ impl Session {
         SessionStatus {
             path: self.rate.status(),
             sent: self.sender.streams().totals(),
-            received: self.receiver.totals(),
+            received: self.receiver.incoming().totals(),
             link: self.receiver.link_counters(),
             packets_sent: self.packets_sent,
             congestion_marks: self.congestion_marks,
             datagram_bytes_sent: self.datagram_bytes_sent,
             datagram_bytes_received: self.datagram_bytes_received,
-            bytes_copied_out: self.sender.bytes_copied(),
+            bytes_copied_out: self.sender.bytes_copied,
             invalid_feedback: self.invalid_feedback,
         }
     }
@@ -552,7 +554,7 @@ impl Session {
             held: Duration::from_micros(feedback.held_micros.into()),
         };
         // Overtaken feedback has no news about the path.
-        let overtaken = feedback.number <= self.sender.feedback_seen();
+        let overtaken = feedback.number <= self.sender.feedback_seen;
         if !overtaken {
             self.last_feedback = now;
         }

@@ -5,7 +5,6 @@ use std::{collections::btree_map::Entry, time::Duration};
 use super::{
     Receiver,
     assembly::Assembly,
-    events::note_readable,
     stream::{CompleteSample, Described, LinkSample, QueueOutcome},
 };
 use crate::{
@@ -29,6 +28,7 @@ impl Receiver {
     pub fn take(&mut self, stream: u32) -> Option<LinkSample> {
         let state = self
             .streams
+            .by_id
             .get_mut(&stream)
             .filter(|_| stream != CONTROL_STREAM)?;
         let sample = state.pop(&mut self.ledger.queued)?;
@@ -37,9 +37,9 @@ impl Receiver {
         self.reporter.begin_taking();
         self.deliver_in_order(stream);
         if more {
-            note_readable(&mut self.notices, &mut self.streams, stream);
+            self.streams.note_readable(stream);
         }
-        self.forget_if_done(stream);
+        self.streams.forget_if_done(&mut self.ledger, stream);
         Some(sample)
     }
 
@@ -66,6 +66,7 @@ impl Receiver {
         let assembly = self.assemblies.get_mut(&id).expect("it was there or begun");
         let state = self
             .streams
+            .by_id
             .get_mut(&assembly.stream)
             .expect("an assembly belongs to a stream");
         let before = assembly.cost();
@@ -88,6 +89,7 @@ impl Receiver {
             let assembly = self.assemblies.remove(&id).expect("it was just seen");
             let state = self
                 .streams
+                .by_id
                 .get_mut(&symbol.stream)
                 .expect("it was just seen");
             state.cost -= assembly.cost();
@@ -100,7 +102,7 @@ impl Receiver {
     fn begin(&mut self, symbol: &Symbol, shard: &[u8]) -> bool {
         let id = symbol.transmit_id;
         let has_room = self.settle();
-        let Some(state) = self.streams.get_mut(&symbol.stream) else {
+        let Some(state) = self.streams.by_id.get_mut(&symbol.stream) else {
             self.counters.refused_symbols += 1;
             return false;
         };
@@ -149,6 +151,7 @@ impl Receiver {
         let (id, stream, sequence) = (symbol.transmit_id, symbol.stream, symbol.sequence);
         let state = self
             .streams
+            .by_id
             .get_mut(&stream)
             .expect("a sample belongs to a stream");
         let age = Duration::from_millis(symbol.age_millis.into());
@@ -187,7 +190,7 @@ impl Receiver {
         }
         let outcome = match state.put_newest(sample, &mut self.ledger.queued) {
             QueueOutcome::Queued => {
-                note_readable(&mut self.notices, &mut self.streams, stream);
+                self.streams.note_readable(stream);
                 Outcome::Delivered
             }
             QueueOutcome::Superseded => Outcome::Superseded,
@@ -200,7 +203,7 @@ impl Receiver {
     /// room.
     pub(super) fn deliver_in_order(&mut self, stream: u32) {
         loop {
-            let Some(state) = self.streams.get_mut(&stream) else {
+            let Some(state) = self.streams.by_id.get_mut(&stream) else {
                 return;
             };
             if state.skip() {
@@ -236,7 +239,7 @@ impl Receiver {
             } else {
                 state.put(sample);
                 self.close(complete.id, Outcome::Delivered);
-                note_readable(&mut self.notices, &mut self.streams, stream);
+                self.streams.note_readable(stream);
             }
         }
     }
@@ -251,7 +254,7 @@ impl Receiver {
         }
         // A transmission of a stream that keeps all is closed only if its receiver can skip it.
         if run.stream != CONTROL_STREAM
-            && let Some(state) = self.streams.get_mut(&run.stream)
+            && let Some(state) = self.streams.by_id.get_mut(&run.stream)
             && state.qos.delivery.keeps_all()
         {
             if !state.note_skipped(run.sequence) {
@@ -292,12 +295,13 @@ impl Receiver {
             return;
         };
         self.reporter.on_closed(id);
-        if let Some(state) = self.streams.get_mut(&assembly.stream) {
+        if let Some(state) = self.streams.by_id.get_mut(&assembly.stream) {
             state.end(assembly.geometry.sample_bytes());
             state.cost -= assembly.cost();
             state.counters.incomplete += 1;
         }
-        self.forget_if_done(assembly.stream);
+        self.streams
+            .forget_if_done(&mut self.ledger, assembly.stream);
     }
 
     pub(super) fn close(&mut self, id: u64, outcome: Outcome) {

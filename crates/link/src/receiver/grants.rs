@@ -1,11 +1,6 @@
 //! Control messages of the peer, and the credit of its streams.
 
-use super::{
-    ReceiveCounters, Receiver,
-    events::{note_changed, note_ended},
-    notices::StreamNotices,
-    stream::ReceiveStream,
-};
+use super::{ReceiveCounters, Receiver, notices::StreamNotices, stream::ReceiveStream};
 use crate::{
     budget::{SMALL_BYTES, Size},
     policy::{Decision, Direction, Refusal},
@@ -21,9 +16,9 @@ impl Receiver {
     /// The next message for the peer.
     pub(crate) fn poll_reply(&mut self) -> Option<Control> {
         while let Some(from) = self.regrant_from {
-            let next = self.streams.next_from(from);
+            let next = self.streams.by_id.next_from(from);
             self.regrant_from = next.and_then(|stream| stream.checked_add(1));
-            if let Some(stream) = next.filter(|stream| !self.streams[stream].requested) {
+            if let Some(stream) = next.filter(|stream| !self.streams.by_id[stream].requested) {
                 return Some(self.grant(stream));
             }
         }
@@ -55,7 +50,7 @@ impl Receiver {
                 }
             }
             Ok(Control::Want { stream, bytes }) => {
-                let state = self.streams.get_mut(&stream);
+                let state = self.streams.by_id.get_mut(&stream);
                 if let Some(state) = state.filter(|state| !state.requested) {
                     let room = self.ledger.arriving.room(Size::Large) / 9 * 4;
                     let grant = bytes.min(state.granted.saturating_add(room));
@@ -66,7 +61,7 @@ impl Receiver {
                 }
             }
             Ok(Control::Return { stream, bytes }) => {
-                if let Some(state) = self.streams.get_mut(&stream) {
+                if let Some(state) = self.streams.by_id.get_mut(&stream) {
                     let kept = bytes.max(state.least_grant()).max(SMALL_BYTES);
                     if kept < state.granted {
                         state.granted = self.ledger.change_grant(state.granted, kept);
@@ -79,10 +74,10 @@ impl Receiver {
                 first_sequence,
             }) => self.on_change(stream, qos, first_sequence),
             Ok(Control::Close { stream }) => {
-                if let Some(state) = self.streams.get_mut(&stream)
+                if let Some(state) = self.streams.by_id.get_mut(&stream)
                     && !std::mem::replace(&mut state.ended, true)
                 {
-                    note_ended(&mut self.notices, &mut self.streams, stream);
+                    self.streams.note_ended(stream);
                 }
             }
             Ok(answer @ (Control::Grant { .. } | Control::Refuse { .. })) => {
@@ -92,7 +87,7 @@ impl Receiver {
                 self.counters.invalid_messages += 1;
                 // Otherwise the sender of a stream with a name that is too long waits for ever.
                 if let Some(stream) = Control::opened_by(payload)
-                    && !self.streams.contains_key(&stream)
+                    && !self.streams.by_id.contains_key(&stream)
                 {
                     self.refuse(stream, Refusal::Invalid);
                 }
@@ -108,7 +103,7 @@ impl Receiver {
         first_sequence: u64,
         name: String,
     ) -> Result<(), Refusal> {
-        if self.streams.contains_key(&stream) {
+        if self.streams.by_id.contains_key(&stream) {
             return Err(Refusal::Invalid);
         }
         let requested = match self.policy.decide(Direction::Incoming, &name, qos) {
@@ -116,7 +111,7 @@ impl Receiver {
             Decision::Ask => true,
             Decision::Refuse(why) => return Err(why),
         };
-        if self.streams.len() > self.config.max_streams {
+        if self.streams.by_id.len() > self.config.max_streams {
             return Err(Refusal::TooManyStreams);
         }
         let mut state = ReceiveStream::new(name, qos, first_sequence, 0);
@@ -126,15 +121,15 @@ impl Receiver {
         }
         state.requested = requested;
         if !requested {
-            state.granted = self.first_grant();
+            state.granted = self.ledger.first_grant(self.config.initial_credit);
             if state.granted == 0 {
                 self.ledger.arriving.give(Size::Small, own);
                 return Err(Refusal::NoMemory);
             }
         }
         state.notices = StreamNotices::OPENED;
-        self.streams.insert(stream, Box::new(state));
-        self.notices.on_opened(stream);
+        self.streams.by_id.insert(stream, Box::new(state));
+        self.streams.notices.on_opened(stream);
         if !requested {
             self.replies.push_back(self.grant(stream));
         }
@@ -143,13 +138,18 @@ impl Receiver {
 
     /// Changes the quality of service of a stream, if the policy allows that.
     fn on_change(&mut self, stream: u32, qos: Qos, first_sequence: u64) {
-        let Some(state) = self.streams.get_mut(&stream).filter(|state| !state.ended) else {
+        let Some(state) = self
+            .streams
+            .by_id
+            .get_mut(&stream)
+            .filter(|state| !state.ended)
+        else {
             return;
         };
         if let Decision::Refuse(why) = self.policy.decide(Direction::Incoming, &state.name, qos) {
             self.refuse_stream(stream, why);
         } else if state.change(qos, first_sequence) {
-            note_changed(&mut self.notices, &mut self.streams, stream);
+            self.streams.note_changed(stream);
         } else {
             // An honest sender waits until they are.
             self.counters.invalid_messages += 1;
@@ -162,17 +162,22 @@ impl Receiver {
         let requested = |state: &ReceiveStream| state.requested;
         if !self
             .streams
+            .by_id
             .get(&stream)
             .is_some_and(|state| requested(state))
         {
             return false;
         }
-        let granted = self.first_grant();
+        let granted = self.ledger.first_grant(self.config.initial_credit);
         if granted == 0 {
             self.refuse_stream(stream, Refusal::NoMemory);
             return false;
         }
-        let state = self.streams.get_mut(&stream).expect("it was just seen");
+        let state = self
+            .streams
+            .by_id
+            .get_mut(&stream)
+            .expect("it was just seen");
         (state.requested, state.granted) = (false, granted);
         self.replies.push_back(self.grant(stream));
         true
@@ -181,22 +186,24 @@ impl Receiver {
     /// Refuses a requested stream, or closes an open one: drops its samples, and those that arrive
     /// later. Returns false if there is no such stream.
     pub(crate) fn refuse_stream(&mut self, stream: u32, why: Refusal) -> bool {
-        if stream == CONTROL_STREAM || !self.streams.contains_key(&stream) {
+        if stream == CONTROL_STREAM || !self.streams.by_id.contains_key(&stream) {
             return false;
         }
         self.reporter.begin_taking();
         let arriving = self.assemblies.iter();
         let arriving = arriving.filter(|(_, assembly)| assembly.stream == stream);
         let arriving: Vec<u64> = arriving.map(|(id, _)| *id).collect();
+        let mut counters = ReceiveCounters::default();
         for id in arriving {
             let assembly = self.assemblies.remove(&id).expect("it was just seen");
-            self.count(stream, |counters| counters.incomplete += 1);
+            counters.incomplete += 1;
             drop(assembly);
             self.close(id, Outcome::Refused);
         }
         let waiting = std::mem::take(
             &mut self
                 .streams
+                .by_id
                 .get_mut(&stream)
                 .expect("it was just seen")
                 .waiting,
@@ -204,53 +211,37 @@ impl Receiver {
         for complete in waiting.into_values() {
             let outcome = match complete.sample {
                 Some(_) => {
-                    self.count(stream, |counters| counters.refused += 1);
+                    counters.refused += 1;
                     Outcome::Refused
                 }
                 None => {
-                    self.count(stream, |counters| counters.expired += 1);
+                    counters.expired += 1;
                     Outcome::Expired
                 }
             };
             self.close(complete.id, outcome);
         }
-        let state = self.streams.get_mut(&stream).expect("it was just seen");
+        let state = self
+            .streams
+            .by_id
+            .get_mut(&stream)
+            .expect("it was just seen");
         while state.pop(&mut self.ledger.queued).is_some() {
             state.counters.discarded += 1;
         }
-        self.notices.forget(stream, state.notices);
-        self.remove(stream);
+        state.counters = state.counters + counters;
+        self.streams.remove(&mut self.ledger, stream);
         self.refuse(stream, why);
         true
     }
 
-    fn count(&mut self, stream: u32, add: impl FnOnce(&mut ReceiveCounters)) {
-        let state = self.streams.get_mut(&stream).expect("it is open");
-        add(&mut state.counters);
-    }
-
-    /// Takes memory for the first grant of a stream; 0 if there is none. The first streams get more,
-    /// so that even large first samples need not request credit, which takes a round trip; the last
-    /// quarter of the room for large samples at most is used for that.
-    fn first_grant(&mut self) -> u64 {
-        let most = self.ledger.arriving.pool().most_large();
-        let generous = self
-            .ledger
-            .arriving
-            .room(Size::Large)
-            .saturating_sub(most / 4 * 3)
-            / 8;
-        let initial = self.config.initial_credit;
-        let grant = (generous / 9 * 4).clamp(SMALL_BYTES.min(initial), initial);
-        [grant, SMALL_BYTES.min(initial)]
-            .into_iter()
-            .find(|grant| self.ledger.take_grant(*grant))
-            .unwrap_or(0)
-    }
-
     fn grant(&self, stream: u32) -> Control {
         let most = self.ledger.arriving.pool().most_large() / 9 * 4;
-        let bytes = self.streams.get(&stream).map_or(0, |state| state.granted);
+        let bytes = self
+            .streams
+            .by_id
+            .get(&stream)
+            .map_or(0, |state| state.granted);
         Control::Grant {
             stream,
             ends: ends(self.session, self.incarnation),
@@ -263,28 +254,6 @@ impl Receiver {
         let ends = ends(self.session, self.incarnation);
         self.replies
             .push_back(Control::Refuse { stream, ends, why });
-    }
-
-    /// Forgets an ended stream of which nothing is left.
-    pub(super) fn forget_if_done(&mut self, stream: u32) {
-        if !self
-            .streams
-            .get(&stream)
-            .is_some_and(|state| state.is_done())
-        {
-            return;
-        }
-        self.remove(stream);
-    }
-
-    fn remove(&mut self, stream: u32) {
-        let mut state = self.streams.remove(&stream).expect("it was just seen");
-        self.totals = self.totals + state.counters();
-        state.free_queue(&mut self.ledger.queued);
-        self.ledger
-            .arriving
-            .give(Size::Small, ReceiveStream::own_cost(&state.name));
-        self.ledger.give_grant(state.granted);
     }
 }
 

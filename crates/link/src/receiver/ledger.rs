@@ -7,7 +7,7 @@ use super::{
     stream::reserve,
 };
 use crate::{
-    budget::{Account, Budget, Size},
+    budget::{Account, Budget, SMALL_BYTES, Size},
     coding::Coder,
     policy::REASON_BYTES_MAX,
 };
@@ -110,6 +110,21 @@ impl Ledger {
             return false;
         }
         fits
+    }
+
+    /// Takes memory for the first grant of a stream, of at most `initial` bytes; 0 if there is none.
+    /// The first streams get more, so that even large first samples need not request credit, which
+    /// takes a round trip; the last quarter of the room for large samples at most is used for that.
+    pub(super) fn first_grant(&mut self, initial: u64) -> u64 {
+        let most = self.arriving.pool().most_large();
+        let room = self.arriving.room(Size::Large);
+        let generous = room.saturating_sub(most / 4 * 3) / 8;
+        let least = SMALL_BYTES.min(initial);
+        let grant = (generous / 9 * 4).clamp(least, initial);
+        [grant, least]
+            .into_iter()
+            .find(|grant| self.take_grant(*grant))
+            .unwrap_or(0)
     }
 
     /// Returns what is reserved for a grant.

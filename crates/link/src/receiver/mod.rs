@@ -8,13 +8,13 @@ mod arrivals;
 mod assembly;
 mod cost;
 mod counters;
-mod events;
 mod grants;
 mod ledger;
 mod notices;
 mod ranges;
 mod report;
 mod stream;
+mod streams;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -28,7 +28,6 @@ use crate::{
     policy::PeerPolicy,
     qos::Qos,
     sender::CONTROL_STREAM,
-    streams::Streams,
     window::{PacketWindow, WINDOW_BYTES},
     wire::{
         WireError,
@@ -41,11 +40,11 @@ use crate::{
 use assembly::Assembly;
 pub use counters::{LinkReceiveCounters, ReceiveCounters};
 use ledger::Ledger;
-use notices::Notices;
 use ranges::{ClosedIds, Reports};
 use report::{HISTORY_COST, Reporter};
 use stream::{Described, ReceiveStream, reserve};
 pub use stream::{IncomingState, IncomingStatus, LinkSample};
+pub use streams::ReceiveStreams;
 
 /// Number of past sessions that are remembered, so that late packets do not begin them again.
 const RETIRED_SESSIONS: usize = 16;
@@ -115,12 +114,14 @@ pub enum ReceiverEvent {
 pub struct Receiver {
     config: ReceiverConfig,
     memory: Box<dyn Memory>,
-    policy: PeerPolicy,
+    /// What decides on streams that the peer opens.
+    pub(crate) policy: PeerPolicy,
     incarnation: u32,
     start: Instant,
-    session: Option<u32>,
+    /// The number of the peer's session, in which the numbers of its streams hold.
+    pub(crate) session: Option<u32>,
     retired: VecDeque<u32>,
-    streams: Streams<Box<ReceiveStream>>,
+    streams: ReceiveStreams,
     assemblies: BTreeMap<u64, Box<Assembly>>,
     /// Complete transmissions that wait for their predecessors or for room.
     held: BTreeMap<u64, Described>,
@@ -132,7 +133,6 @@ pub struct Receiver {
     ledger: Ledger,
     coder: Coder,
     uses_coding: bool,
-    notices: Notices,
     /// Messages for the peer.
     replies: VecDeque<Control>,
     /// The next stream whose grant is to be repeated, because this end began a session.
@@ -140,7 +140,6 @@ pub struct Receiver {
     /// Messages from the peer about the streams that this end sends.
     answers: VecDeque<Control>,
     counters: LinkReceiveCounters,
-    totals: ReceiveCounters,
 }
 
 /// What every session costs, in bytes.
@@ -158,7 +157,7 @@ impl Receiver {
             start: now,
             session: None,
             retired: VecDeque::new(),
-            streams: Streams::default(),
+            streams: ReceiveStreams::default(),
             assemblies: BTreeMap::new(),
             held: BTreeMap::new(),
             closed: ClosedIds::default(),
@@ -169,12 +168,10 @@ impl Receiver {
             ledger: Ledger::new(budget, OWN_COST, CONTROL_CREDIT),
             coder: Coder::default(),
             uses_coding: false,
-            notices: Notices::default(),
             replies: VecDeque::new(),
             regrant_from: None,
             answers: VecDeque::new(),
             counters: LinkReceiveCounters::default(),
-            totals: ReceiveCounters::default(),
         };
         receiver.begin_session();
         receiver
@@ -183,16 +180,6 @@ impl Receiver {
     /// Sets where samples are stored that begin to arrive from now on.
     pub fn set_memory(&mut self, memory: Box<dyn Memory>) {
         self.memory = memory;
-    }
-
-    /// Sets what decides on streams that the peer opens from now on.
-    pub(crate) fn set_policy(&mut self, policy: PeerPolicy) {
-        self.policy = policy;
-    }
-
-    /// The number of the peer's session, in which the numbers of its streams hold.
-    pub fn session(&self) -> Option<u32> {
-        self.session
     }
 
     /// Processes a data packet, which the path may have marked for congestion.
@@ -251,45 +238,62 @@ impl Receiver {
         Ok(())
     }
 
+    /// Returns the oldest event. A stream is announced before its samples.
+    pub fn poll_event(&mut self) -> Option<ReceiverEvent> {
+        let restarted = self.streams.notices.restarted.take();
+        restarted
+            .map(|lost| ReceiverEvent::PeerRestarted { lost })
+            .or_else(|| self.poll_opened())
+            .or_else(|| self.streams.poll_change(&mut self.ledger))
+    }
+
+    /// Returns the oldest [`ReceiverEvent::Opened`] or [`ReceiverEvent::Requested`].
+    pub(crate) fn poll_opened(&mut self) -> Option<ReceiverEvent> {
+        self.streams.poll_opened(&mut self.ledger)
+    }
+
+    /// Returns the oldest event that [`poll_opened`](Self::poll_opened) does not.
+    pub(crate) fn poll_unannounced(&mut self) -> Option<ReceiverEvent> {
+        let restarted = self.streams.notices.restarted.take();
+        restarted
+            .map(|lost| ReceiverEvent::PeerRestarted { lost })
+            .or_else(|| self.streams.poll_change(&mut self.ledger))
+    }
+
     /// Whether a sample of a stream waits for the application.
     pub fn has_sample(&self, stream: u32) -> bool {
         self.streams
+            .by_id
             .get(&stream)
             .is_some_and(|state| !state.queue.is_empty())
     }
 
     /// The counters of a stream.
     pub fn counters(&self, stream: u32) -> Option<ReceiveCounters> {
-        self.streams.get(&stream).map(|state| state.counters())
-    }
-
-    /// The counters of all streams, ended ones included, without control messages.
-    pub fn totals(&self) -> ReceiveCounters {
-        let open = self
-            .streams
-            .iter()
-            .filter(|(stream, _)| **stream != CONTROL_STREAM);
-        open.fold(self.totals, |sum, (_, state)| sum + state.counters())
+        self.streams
+            .by_id
+            .get(&stream)
+            .map(|state| state.counters())
     }
 
     /// What is kept for the peer, at its cost, in bytes. It is at most what is in
     /// [use](LinkReceiveCounters::budget_used_bytes) of the budget.
     pub fn held_bytes(&self) -> u64 {
         let own = |state: &ReceiveStream| ReceiveStream::own_cost(&state.name);
-        let streams: u64 = self.streams.values().map(|state| own(state)).sum();
+        let streams: u64 = self.streams.by_id.values().map(|state| own(state)).sum();
         self.ledger.held() + streams + self.sample_bytes()
     }
 
     /// The part of [`held_bytes`](Self::held_bytes) that is for samples: those that arrive or wait,
     /// and the queues.
     pub fn sample_bytes(&self) -> u64 {
-        let streams = self.streams.values();
+        let streams = self.streams.by_id.values();
         streams.map(|state| state.cost + state.queue_cost()).sum()
     }
 
     #[cfg(test)]
     pub(crate) fn streams_looked_at(&self) -> u64 {
-        self.streams.looked_at()
+        self.streams.by_id.looked_at()
     }
 
     /// The counters of the receiving end.
@@ -301,28 +305,15 @@ impl Receiver {
         }
     }
 
-    /// The open streams.
+    /// The name and quality of service of each open stream.
     pub fn streams(&self) -> impl Iterator<Item = (u32, &str, Qos)> {
-        let streams = self
-            .streams
-            .iter()
-            .filter(|(stream, _)| **stream != CONTROL_STREAM);
-        streams.map(|(stream, state)| (*stream, state.name.as_str(), state.qos))
+        let streams = self.streams.application_streams();
+        streams.map(|(stream, state)| (stream, state.name.as_str(), state.qos))
     }
 
-    /// The name and the quality of service of a stream.
-    pub fn stream(&self, stream: u32) -> Option<(&str, Qos)> {
-        let state = self.streams.get(&stream)?;
-        Some((&state.name, state.qos))
-    }
-
-    /// The state of each stream, by its number.
-    pub fn list(&self) -> impl Iterator<Item = IncomingStatus> {
-        let streams = self
-            .streams
-            .iter()
-            .filter(|(stream, _)| **stream != CONTROL_STREAM);
-        streams.map(|(stream, state)| state.status(*stream))
+    /// The streams: their state and counters.
+    pub fn incoming(&self) -> &ReceiveStreams {
+        &self.streams
     }
 
     /// Whether a sample of more than one shard has begun to arrive: its repair needs the tables of
@@ -382,19 +373,20 @@ impl Receiver {
             }
             let arriving = self.assemblies.values().map(|assembly| assembly.stream);
             let arriving = arriving.filter(|stream| *stream != CONTROL_STREAM).count();
-            let streams = self.streams.iter().filter(|(id, _)| **id != CONTROL_STREAM);
+            let streams = self
+                .streams
+                .by_id
+                .iter()
+                .filter(|(id, _)| **id != CONTROL_STREAM);
             let waiting: usize = streams.map(|(_, state)| state.waiting.len()).sum();
             let lost = (arriving + waiting) as u64;
             self.begin_session();
-            self.notices.on_restart(lost);
+            self.streams.notices.on_restart(lost);
         }
         true
     }
 
     fn begin_session(&mut self) {
-        for state in self.streams.values() {
-            self.totals = self.totals + state.counters();
-        }
         self.streams.clear();
         self.assemblies.clear();
         self.held.clear();
@@ -408,7 +400,7 @@ impl Receiver {
         // The old one returns its memory first.
         self.ledger = Ledger::new(&self.budget, OWN_COST, CONTROL_CREDIT);
         let control = ReceiveStream::control(CONTROL_CREDIT);
-        self.streams.insert(CONTROL_STREAM, Box::new(control));
+        self.streams.by_id.insert(CONTROL_STREAM, Box::new(control));
     }
 
     /// Charges open and closed transmissions. Returns whether there is room for another.
@@ -433,7 +425,7 @@ pub fn check_charges(receiver: &Receiver) -> Result<(), String> {
         *costs.entry(assembly.stream).or_default() += assembly.recount();
     }
     let (mut reserved, mut queued) = (receiver.ledger.reserved(), 0);
-    for (stream, state) in receiver.streams.iter() {
+    for (stream, state) in receiver.streams.by_id.iter() {
         let counted = costs.remove(stream).unwrap_or(0) + state.recount();
         if counted != state.cost {
             return Err(format!(

@@ -21,7 +21,7 @@ use crate::{
 impl Sender {
     /// Adds a stream to those that wait in the schedule, or removes it. Requests credit that it
     /// lacks.
-    pub(super) fn refresh(&mut self, now: Instant, stream: u32) {
+    pub(crate) fn refresh(&mut self, now: Instant, stream: u32) {
         self.refuse_too_long(stream);
         let Some(state) = self.streams.get_mut(stream) else {
             return;

@@ -59,7 +59,8 @@ pub struct Sender {
     in_flight: InFlight,
     coder: Coder,
     path: PathEstimate,
-    feedback_seen: u64,
+    /// The number of the newest feedback, 0: none.
+    pub(crate) feedback_seen: u64,
     /// Streams whose quality of service changes when the peer has this control message.
     changes: BTreeMap<u64, u32>,
     /// Streams that lack credit, and when to ask for it again.
@@ -71,7 +72,8 @@ pub struct Sender {
     /// Whether a sample of more than one shard was admitted: its repair needs the tables of the
     /// erasure code.
     pub(crate) uses_coding: bool,
-    bytes_copied: u64,
+    /// Bytes of samples and repair shards copied.
+    pub(crate) bytes_copied: u64,
 }
 
 impl Sender {
@@ -360,16 +362,6 @@ impl Sender {
             self.asking.pop_first();
             self.refresh(now, stream);
         }
-    }
-
-    /// Bytes of samples and repair shards copied.
-    pub fn bytes_copied(&self) -> u64 {
-        self.bytes_copied
-    }
-
-    /// The number of the newest feedback, 0: none.
-    pub(crate) fn feedback_seen(&self) -> u64 {
-        self.feedback_seen
     }
 
     /// Whether anything is in flight, may be sent, or must be reported to the receiver.

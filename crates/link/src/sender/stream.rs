@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{change::Change, counters::SendCounters};
+use super::counters::SendCounters;
 use crate::{
     budget::SMALL_BYTES,
     policy::Refusal,
@@ -35,6 +35,18 @@ pub(super) struct PendingSample {
     pub(super) sequence: u64,
     pub(super) payload: Bytes,
     pub(super) accepted: Instant,
+}
+
+/// A change of the quality of service that is not complete.
+#[derive(Debug)]
+pub(super) struct Change {
+    pub(super) qos: Qos,
+    /// The sequence of the first sample behind the change.
+    pub(super) from: u64,
+    /// The samples behind it.
+    pub(super) next: VecDeque<PendingSample>,
+    /// The peer is being notified.
+    pub(super) is_requested: bool,
 }
 
 #[derive(Debug)]
@@ -346,6 +358,63 @@ impl SendStream {
             next = sequence + 1;
         }
         gaps
+    }
+
+    /// The quality of service of a sample that is accepted now.
+    pub(super) fn accepts_as(&self) -> Qos {
+        self.change.as_ref().map_or(self.qos, |change| change.qos)
+    }
+
+    /// The sequence behind the last sample that is pending.
+    pub(super) fn end_of_pending(&self) -> u64 {
+        self.change
+            .as_ref()
+            .map_or(self.next_sequence, |change| change.from)
+    }
+
+    /// Adds a sample behind the change.
+    pub(super) fn push_behind_change(&mut self, now: Instant, payload: Bytes) {
+        let Some(change) = &mut self.change else {
+            return;
+        };
+        change.next.push_back(PendingSample {
+            sequence: self.next_sequence,
+            payload,
+            accepted: now,
+        });
+        self.next_sequence += 1;
+        self.counters.accepted += 1;
+        let delivery = change.qos.delivery;
+        while !delivery.keeps_all() && change.next.len() > delivery.depth() {
+            change.next.pop_front();
+            self.counters.overwritten += 1;
+        }
+    }
+
+    /// Whether all samples before a change are closed.
+    pub(super) fn is_drained(&self) -> bool {
+        self.pending.is_empty() && self.unclosed == 0 && self.unclosed_bytes == 0
+    }
+
+    /// Makes the samples behind a change pending, if all before it are closed. Returns whether it
+    /// did.
+    pub(super) fn finish_change_if_drained(&mut self) -> bool {
+        let is_drained = self.is_drained();
+        let Some(change) = self.change.take_if(|_| is_drained) else {
+            if let Some(change) = &mut self.change {
+                change.is_requested = false;
+            }
+            return false;
+        };
+        self.qos = change.qos;
+        self.pending_bytes = change
+            .next
+            .iter()
+            .map(|sample| Self::charge(sample.payload.len()))
+            .sum();
+        self.pending = change.next;
+        self.last_finish = 0;
+        true
     }
 
     /// Counts a transmission as closed and returns its credit.

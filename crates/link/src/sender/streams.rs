@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use super::{
     counters::SendCounters,
-    stream::{CONTROL_STREAM, SendStream},
+    stream::{CONTROL_STREAM, Change, SendStream},
 };
 use crate::{
     policy::Refusal,
@@ -162,6 +162,34 @@ impl SendStreams {
     pub fn qos(&self, stream: u32) -> Option<(Qos, Option<Qos>)> {
         let state = self.by_id.get(&stream)?;
         Some((state.qos, state.change.as_ref().map(|change| change.qos)))
+    }
+
+    /// Begins a change of the quality of service of the samples that are accepted from now on.
+    pub(crate) fn begin_change(&mut self, stream: u32, qos: Qos) -> Result<(), SendError> {
+        let state = self.application_stream(stream);
+        let Some(state) = state.filter(|state| !state.closing) else {
+            return Err(SendError::NotOpen(stream));
+        };
+        if let Some(why) = state.refused.clone() {
+            return Err(SendError::Refused { stream, why });
+        }
+        match &mut state.change {
+            Some(change) if change.is_requested || !change.next.is_empty() => {
+                return Err(SendError::Changing(stream));
+            }
+            Some(change) => change.qos = qos,
+            None if state.qos == qos => return Ok(()),
+            None => {
+                state.change = Some(Box::new(Change {
+                    qos,
+                    from: state.next_sequence,
+                    next: VecDeque::new(),
+                    is_requested: false,
+                }));
+            }
+        }
+        self.notify_room(stream);
+        Ok(())
     }
 
     /// Why the peer does not accept a stream, if it does not.

@@ -335,7 +335,7 @@ impl Incoming {
     }
 
     fn session(state: &State, key: PublicKey) -> Option<u32> {
-        state.endpoint.session(&key)?.receiver().session()
+        state.endpoint.session(&key)?.receiver().session
     }
 
     /// Whether the peer's session is still the same: a peer that restarted uses the number for
@@ -352,7 +352,7 @@ impl Incoming {
     /// Whether no sample can come any more.
     fn has_ended(&self, state: &State) -> bool {
         let session = state.endpoint.session(&self.peer.key);
-        let stream = session.and_then(|session| session.receiver().stream(self.stream));
+        let stream = session.and_then(|session| session.receiver().incoming().get(self.stream));
         !self.is_valid(state) || stream.is_none()
     }
 
@@ -382,7 +382,7 @@ impl IncomingStream {
         let incoming = &self.incoming;
         let state = incoming.peer.shared.lock();
         let session = state.endpoint.session(&incoming.peer.key);
-        let known = session.and_then(|session| session.receiver().stream(incoming.stream));
+        let known = session.and_then(|session| session.receiver().incoming().get(incoming.stream));
         known
             .filter(|_| incoming.is_valid(&state))
             .map_or(self.qos, |(_, qos)| qos)

@@ -441,7 +441,7 @@ impl Link {
         }
         while let Some((peer, stream)) = state.changed.pop_first() {
             let session = state.endpoint.session(&peer);
-            let known = session.and_then(|session| session.receiver().stream(stream));
+            let known = session.and_then(|session| session.receiver().incoming().get(stream));
             if let Some((name, qos)) = known {
                 let name = name.into();
                 return Some(LinkEvent::QosChanged {

@@ -156,7 +156,7 @@ fn no_sample_that_is_to_be_kept_is_lost_when_the_quality_of_service_changes() {
         assert_eq!(receiver.received.taken, taken.len() as u64);
         assert_eq!(receiver.link.invalid_messages, 0, "seed {seed}");
         assert_eq!(
-            pair.ends[1].receiver().stream(stream),
+            pair.ends[1].receiver().incoming().get(stream),
             Some(("stream", qos))
         );
         assert!(learned <= changed, "seed {seed}: {learned} {changed}");
