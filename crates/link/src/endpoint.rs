@@ -28,6 +28,8 @@ const RETRY: Duration = Duration::from_micros(500);
 const RECONNECT_PERIOD: Duration = Duration::from_secs(1);
 /// The state of a peer that began the connection is kept this long after it was lost.
 const FORGET_AFTER: Duration = Duration::from_secs(120);
+/// While no connection is made, the next address of a peer is tried after this time.
+const NEXT_TARGET_AFTER: Duration = Duration::from_secs(1);
 
 /// Provides the memory for the samples of a peer.
 pub type MemoryOf = Box<dyn FnMut(PublicKey) -> Box<dyn Memory> + Send>;
@@ -113,6 +115,10 @@ struct Peer {
     carried: Option<SessionId>,
     /// The address to connect to, if this end began the connection.
     target: Option<SocketAddr>,
+    /// Other addresses of the peer, the next one to try first.
+    alternatives: VecDeque<SocketAddr>,
+    /// When to try the next one, while no connection is made.
+    next_target_at: Option<Instant>,
     /// When the last attempt to connect began.
     connected_at: Instant,
     carried_since: Instant,
@@ -183,6 +189,48 @@ impl<C: Carrier> Endpoint<C> {
         let peer = self.peer(now, key);
         (peer.target, peer.connected_at, peer.again_at) = (Some(to), now, None);
         Ok(())
+    }
+
+    /// Connects to a peer that has several addresses, on different networks, say: changes to the next
+    /// one whenever the peer does not answer at one. Streams continue, and no sample is lost.
+    ///
+    /// # Errors
+    /// When there is no address, the first one cannot be sent to, or too many sessions are open.
+    pub fn connect_any(
+        &mut self,
+        now: Instant,
+        to: &[SocketAddr],
+        key: PublicKey,
+    ) -> Result<(), ConnectError> {
+        let (first, others) = to.split_first().ok_or(ConnectError::NoAddress)?;
+        self.connect(now, *first, key)?;
+        let peer = self.peer(now, key);
+        peer.alternatives = others.iter().copied().collect();
+        peer.session.watch_path(!others.is_empty());
+        peer.next_target_at = (!others.is_empty()).then_some(now + NEXT_TARGET_AFTER);
+        Ok(())
+    }
+
+    /// Changes to the next address of a peer.
+    fn fail_over(&mut self, now: Instant, key: PublicKey) {
+        let Some(peer) = self.peers.get_mut(&key) else {
+            return;
+        };
+        let (Some(current), Some(next)) = (peer.target, peer.alternatives.pop_front()) else {
+            return;
+        };
+        peer.alternatives.push_back(current);
+        if let Err(error) = self.connect(now, next, key) {
+            self.events.push_back(EndpointEvent::Refused {
+                peer: Some(key),
+                address: next,
+                why: error.to_string(),
+                more: 0,
+            });
+        }
+        let peer = self.peers.get_mut(&key).expect("it was just seen");
+        peer.target = Some(next);
+        peer.next_target_at = peer.carried.is_none().then_some(now + NEXT_TARGET_AFTER);
     }
 
     /// Ends the connection to a peer, and drops its state.
@@ -322,6 +370,15 @@ impl<C: Carrier> Endpoint<C> {
                 peer.session.handle_timeout(now);
             }
         }
+        let is_silent = |peer: &mut Peer| match peer.carried {
+            Some(_) => peer.session.is_path_dead(now),
+            None => peer.next_target_at.is_some_and(|at| at <= now),
+        };
+        let with_others = self.peers.iter_mut();
+        let with_others = with_others.filter(|(_, peer)| !peer.alternatives.is_empty());
+        let silent = with_others.filter_map(|(key, peer)| is_silent(peer).then_some(*key));
+        let silent: Vec<_> = silent.collect();
+        silent.into_iter().for_each(|key| self.fail_over(now, key));
         self.reconnect(now);
         let gone = |peer: &Peer| {
             peer.carried.is_none() && peer.target.is_none() && peer.lost_at + FORGET_AFTER <= now
@@ -360,7 +417,10 @@ impl<C: Carrier> Endpoint<C> {
             .values()
             .filter(|peer| peer.carried.is_none() && peer.target.is_none());
         let forget = away.map(|peer| peer.lost_at + FORGET_AFTER);
-        let again = self.peers.values().filter_map(|peer| peer.again_at);
+        let again = self
+            .peers
+            .values()
+            .flat_map(|peer| [peer.again_at, peer.next_target_at].into_iter().flatten());
         let first = sessions
             .chain(forget)
             .chain(again)
@@ -416,6 +476,8 @@ impl<C: Carrier> Endpoint<C> {
                 session,
                 carried: None,
                 target: None,
+                alternatives: VecDeque::new(),
+                next_target_at: None,
                 connected_at: now,
                 carried_since: now,
                 again_at: None,
@@ -435,6 +497,7 @@ impl<C: Carrier> Endpoint<C> {
                     self.by_session.insert(session, peer);
                     let state = self.peer(now, peer);
                     (state.carried, state.carried_since) = (Some(session), now);
+                    state.next_target_at = None;
                     state.session.on_connected(now);
                     self.events
                         .push_back(EndpointEvent::Connected { peer, address });
@@ -484,6 +547,8 @@ impl<C: Carrier> Endpoint<C> {
         }
         peer.carried = None;
         peer.lost_at = now;
+        let has_others = !peer.alternatives.is_empty();
+        peer.next_target_at = has_others.then_some(now + NEXT_TARGET_AFTER);
         let again = peer.target.filter(|_| why != DisconnectReason::ClosedHere);
         self.events
             .push_back(EndpointEvent::Disconnected { peer: key, why });

@@ -10,6 +10,7 @@ pub mod carrier;
 pub mod coding;
 pub mod endpoint;
 pub mod memory;
+mod path_watch;
 pub mod policy;
 pub mod qos;
 mod random;

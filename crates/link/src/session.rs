@@ -15,6 +15,7 @@ use crate::{
     budget::Budget,
     carrier::Ecn,
     memory::Memory,
+    path_watch::{Action, PathWatch},
     policy::{Decision, Direction, PeerPolicy, Refusal},
     qos::Qos,
     random::{Random, derive},
@@ -120,6 +121,8 @@ pub struct Session {
     config: SessionConfig,
     random: Random,
     policy: PeerPolicy,
+    /// Watches the path, if there is another one to change to.
+    watch: Option<PathWatch>,
     sender: Sender,
     receiver: Receiver,
     rate: Rate,
@@ -167,6 +170,7 @@ impl Session {
             config,
             random,
             policy: PeerPolicy::default(),
+            watch: None,
             sender: Sender::new(session, derive(seed, "packet numbers")),
             receiver: Receiver::new(config.receiver, budget, incarnation, now),
             rate: Rate::new(config.rate, now),
@@ -227,6 +231,22 @@ impl Session {
     pub fn on_connected(&mut self, now: Instant) {
         self.is_new_connection = true;
         self.ask_at = now;
+    }
+
+    /// Sets whether to watch for the death of the path, because there is another one.
+    pub(crate) fn watch_path(&mut self, watch: bool) {
+        self.watch = watch.then(PathWatch::default);
+    }
+
+    /// Whether the path has died and another one is to be tried.
+    pub(crate) fn is_path_dead(&mut self, now: Instant) -> bool {
+        let rto = self.rto;
+        let action = self.watch.as_mut().and_then(|watch| watch.poll(now, rto));
+        if action == Some(Action::Ask) {
+            // The same question as after a new connection.
+            self.on_connected(now);
+        }
+        action == Some(Action::FailOver)
     }
 
     /// Opens a stream to the peer and returns its number. Samples may be sent at once.
@@ -301,7 +321,11 @@ impl Session {
     pub fn on_datagram(&mut self, now: Instant, ecn: Option<Ecn>, datagram: &[u8]) {
         self.datagram_bytes_received += datagram.len() as u64;
         self.last_arrival = now;
-        match Kind::of(datagram) {
+        let kind = Kind::of(datagram);
+        if let Some(watch) = &mut self.watch {
+            watch.on_arrival(now, kind == Ok(Kind::Data));
+        }
+        match kind {
             Ok(Kind::Feedback) => self.on_feedback(now, datagram),
             // The receiver counts packets that do not parse.
             _ => {
@@ -329,6 +353,9 @@ impl Session {
             self.sender.poll_timeout(),
             self.receiver.feedback_due(),
             self.paced_until,
+            self.watch
+                .as_ref()
+                .and_then(|watch| watch.timeout(self.rto)),
         ]
         .into_iter()
         .flatten()
@@ -454,6 +481,9 @@ impl Session {
         };
         self.rate.on_sent(now, filled.packet, filled.bytes);
         self.ask_at = now + self.ask_again(now);
+        if let Some(watch) = &mut self.watch {
+            watch.on_sent(now);
+        }
         self.last_sent = now;
         self.packets_sent += 1;
         true

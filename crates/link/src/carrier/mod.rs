@@ -163,6 +163,9 @@ pub enum ConnectError {
     /// The address cannot be sent to.
     #[error("cannot connect to {0}: expected an address with a host and a port other than 0")]
     Address(SocketAddr),
+    /// No address was given.
+    #[error("no address was given to connect to")]
+    NoAddress,
     /// There is no such session, or the peer began it.
     #[error("no session of this side has the number {0}")]
     NoSession(u64),

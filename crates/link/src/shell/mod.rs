@@ -375,6 +375,21 @@ impl Link {
         Ok(self.peer(peer))
     }
 
+    /// Connects to a peer that has several addresses, on different networks, say. The peer is looked for
+    /// at the next one whenever it does not answer at one for 60 ms, or two round trips and the interval of feedback, if that is longer. Streams
+    /// continue, and no sample is lost.
+    ///
+    /// # Errors
+    /// When there is no address, the first one cannot be sent to, or too many sessions are open.
+    pub fn connect_any(&self, to: &[SocketAddr], peer: PublicKey) -> Result<Peer, LinkError> {
+        self.shared
+            .lock()
+            .endpoint
+            .connect_any(Instant::now(), to, peer)?;
+        self.shared.wake();
+        Ok(self.peer(peer))
+    }
+
     /// The peers that are known, with their state and their streams in both directions.
     pub fn peers(&self) -> Vec<PeerStatus> {
         self.shared.lock().endpoint.peers().collect()

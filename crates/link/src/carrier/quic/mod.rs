@@ -432,6 +432,7 @@ impl Carrier for QuicCarrier {
             .get_mut(&session)
             .and_then(|session| session.move_to(now, to));
         let () = ours.ok_or(ConnectError::NoSession(session.0))?;
+        self.close_oldest_attempt(now, session);
         self.attempt(now, session, to, FIRST_PACKET_BYTES, transport::FIRST_RTT);
         Ok(())
     }

@@ -96,7 +96,7 @@ impl QuicCarrier {
         }
     }
 
-    fn close_oldest_attempt(&mut self, now: Instant, id: SessionId) {
+    pub(super) fn close_oldest_attempt(&mut self, now: Instant, id: SessionId) {
         let attempts = self.connections.values_mut().filter(|connection| {
             connection.session == Some(id)
                 && !connection.established
