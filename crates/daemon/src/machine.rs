@@ -38,6 +38,11 @@ pub enum Event {
         /// Its process id.
         keeper: u32,
     },
+    /// At the start of the daemon: a process of the last daemon is starting a run.
+    WasStarting {
+        /// The run.
+        run: RunId,
+    },
     /// At the start of the daemon: a run has ended before.
     WasEnded {
         /// The run.
@@ -91,6 +96,12 @@ pub enum Action {
         run: RunId,
         /// What is desired.
         desired: DesiredRun,
+    },
+    /// Await the start of a run that the last daemon has begun: answered by [`Event::Started`], and
+    /// then [`Event::KeeperGone`].
+    AwaitStart {
+        /// The run.
+        run: RunId,
     },
     /// Follow a keeper that was found: answered by [`Event::KeeperGone`].
     Follow {
@@ -154,6 +165,10 @@ impl Daemon {
             Event::Found { run, keeper } => {
                 self.run(&run).state = State::Running { keeper };
                 actions.push(Action::Follow { run, keeper });
+            }
+            Event::WasStarting { run } => {
+                self.run(&run).state = State::Starting;
+                actions.push(Action::AwaitStart { run });
             }
             Event::WasEnded { run } => self.run(&run).state = State::Ended,
             Event::HasFiles { run } => drop(self.run(&run)),

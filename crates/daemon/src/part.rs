@@ -1,12 +1,15 @@
 //! The part of a dataflow on this machine, for the process that checks or starts it.
 
 use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use nervure_dataflow::{Incoming, Outgoing};
+use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::folder::Folder;
@@ -86,9 +89,14 @@ impl PartSpec {
         stand_ins.ok_or_else(|| io::Error::other("the run has no list of its stand-ins"))
     }
 
-    /// Starts the process that checks or starts the part. Its output goes to a file of the run.
-    pub(crate) fn spawn(&self) -> io::Result<Child> {
-        let log = std::fs::File::create(self.folder.join(START_LOG))?;
+    /// Starts the process that checks or starts the part. Its output goes to a file of the run. The
+    /// file is locked as long as the process lives: so the next daemon knows of it. Returns `None` if
+    /// another process is there already.
+    pub(crate) fn spawn(&self) -> io::Result<Option<Child>> {
+        let Some(log) = lock_start(&self.folder)? else {
+            return Ok(None);
+        };
+        log.set_len(0)?;
         let mut child = Command::new("/proc/self/exe")
             .arg0("nervure")
             .arg("__part")
@@ -103,7 +111,7 @@ impl PartSpec {
         match stdin.write_all(&json) {
             // It has ended, and printed why.
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
-            _ => Ok(child),
+            _ => Ok(Some(child)),
         }
     }
 
@@ -114,5 +122,21 @@ impl PartSpec {
         let text = text.trim();
         let from = text.char_indices().rev().nth(2000).map_or(0, |(at, _)| at);
         text[from..].to_owned()
+    }
+}
+
+/// Takes the lock of the process that checks or starts a run; `None` if there is such a process.
+pub(crate) fn lock_start(folder: &Path) -> io::Result<Option<File>> {
+    let mut options = OpenOptions::new();
+    options
+        .create(true)
+        .truncate(false)
+        .append(true)
+        .mode(0o600);
+    let file = options.open(folder.join(START_LOG))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(file)),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }

@@ -13,7 +13,7 @@ use nervure_protocol::report::{NodeEnded, Report};
 
 use crate::bundle;
 use crate::folder::{self, Folder};
-use crate::part::{FILES, PartSpec};
+use crate::part::{FILES, PartSpec, lock_start};
 use crate::state::DesiredRun;
 
 /// Pause between two looks for a keeper that is being started.
@@ -41,7 +41,14 @@ pub(crate) fn prepare(
             .map_err(|error| format!("{}: {error}", files.display()))?;
     }
     let spec = PartSpec::new(folder, run, desired, true);
-    let status = spec.spawn().and_then(|mut child| child.wait());
+    // The check of a daemon that was killed ends soon.
+    let status = loop {
+        match spec.spawn() {
+            Ok(Some(mut child)) => break child.wait(),
+            Ok(None) => std::thread::sleep(LOOK),
+            Err(error) => break Err(error),
+        }
+    };
     match status {
         Ok(status) if status.success() => Ok(()),
         Ok(_) => Err(spec.printed()),
@@ -53,13 +60,12 @@ pub(crate) fn prepare(
 /// stand-ins have joined. The process that starts it reports to a file of the run.
 pub(crate) fn start(folder: &Folder, run: &str, desired: &DesiredRun) -> Result<u32, String> {
     let spec = PartSpec::new(folder, run, desired, false);
-    // Another daemon, which was killed, may have begun it.
-    if let Some(keeper) = find(&spec) {
-        return Ok(keeper);
-    }
-    let mut child = spec
+    let spawned = spec
         .spawn()
         .map_err(|error| format!("it cannot be started: {error}"))?;
+    let Some(mut child) = spawned else {
+        return await_start(folder, run);
+    };
     loop {
         if let Some(keeper) = find(&spec) {
             // It ends when the dataflow is ready, or has ended; it must not become a zombie.
@@ -73,6 +79,26 @@ pub(crate) fn start(folder: &Folder, run: &str, desired: &DesiredRun) -> Result<
             Err(error) => return Err(format!("it cannot be started: {error}")),
         }
     }
+}
+
+/// Awaits the keeper that a process of another daemon is starting.
+pub(crate) fn await_start(folder: &Folder, run: &str) -> Result<u32, String> {
+    loop {
+        // In this order: a process that has ended has left a keeper, or none.
+        let is_over = !is_starting(folder, run);
+        let keepers = find_all(folder);
+        match keepers.into_iter().find(|(of, _)| of == run) {
+            Some((_, keeper)) => return Ok(keeper),
+            None if is_over => return Err("the process that started it has ended".to_owned()),
+            None => std::thread::sleep(LOOK),
+        }
+    }
+}
+
+/// Whether a process checks or starts a run.
+pub(crate) fn is_starting(folder: &Folder, run: &str) -> bool {
+    let path = folder.run(run);
+    path.exists() && matches!(lock_start(&path), Ok(None))
 }
 
 /// The keeper of a part, if it runs.

@@ -182,17 +182,20 @@ impl Shell {
     fn take_stock(&mut self) -> io::Result<()> {
         let kept: Kept = self.folder.read(DESIRED)?.unwrap_or_default();
         self.desired.clone_from(&kept.desired.runs);
+        let mut keepers: BTreeMap<_, _> = runs::find_all(&self.folder).into_iter().collect();
         for entry in std::fs::read_dir(self.folder.runs())? {
-            if let Ok(run) = entry?.file_name().into_string() {
-                let has_ended = self.folder.run(&run).join(ENDED).exists();
-                self.handle(match has_ended {
-                    true => Event::WasEnded { run },
-                    false => Event::HasFiles { run },
-                });
-            }
-        }
-        for (run, keeper) in runs::find_all(&self.folder) {
-            self.handle(Event::Found { run, keeper });
+            let Ok(run) = entry?.file_name().into_string() else {
+                continue;
+            };
+            // A process that is starting a keeper goes on without the daemon that has begun it.
+            let is_starting = runs::is_starting(&self.folder, &run);
+            let has_ended = self.folder.run(&run).join(ENDED).exists();
+            self.handle(match keepers.remove(&run) {
+                Some(keeper) => Event::Found { run, keeper },
+                None if is_starting => Event::WasStarting { run },
+                None if has_ended => Event::WasEnded { run },
+                None => Event::HasFiles { run },
+            });
         }
         self.handle(Event::Desired(kept));
         Ok(())
@@ -230,40 +233,23 @@ impl Shell {
                 });
             }
             Action::Start { run, desired } => {
-                let (folder, live, bridge) = (
-                    self.folder.clone(),
-                    Arc::clone(&self.live),
-                    Arc::clone(&self.bridge),
-                );
-                self.background(move |events| match runs::start(&folder, &run, &desired) {
-                    Err(reason) => drop(events.send(Event::Started {
-                        run,
-                        result: Err(reason),
-                    })),
-                    Ok(keeper) => {
-                        let _ = events.send(Event::Started {
-                            run: run.clone(),
-                            result: Ok(keeper),
-                        });
-                        let spec = PartSpec::new(&folder, &run, &desired, false);
-                        follow(&live, &bridge, &run, keeper, &spec, events);
-                    }
+                let (folder, follow) = (self.folder.clone(), self.follower(&run));
+                self.background(move |events| {
+                    let result = runs::start(&folder, &run, &desired);
+                    started(run, result, follow, events);
+                });
+            }
+            Action::AwaitStart { run } => {
+                let (folder, follow) = (self.folder.clone(), self.follower(&run));
+                self.background(move |events| {
+                    let result = runs::await_start(&folder, &run);
+                    started(run, result, follow, events);
                 });
             }
             Action::Follow { run, keeper } => {
-                self.keepers.insert(run.clone(), keeper);
-                let (live, bridge) = (Arc::clone(&self.live), Arc::clone(&self.bridge));
-                let spec = self
-                    .desired
-                    .get(&run)
-                    .map(|desired| PartSpec::new(&self.folder, &run, desired, false));
-                self.background(move |events| match spec {
-                    Some(spec) => follow(&live, &bridge, &run, keeper, &spec, events),
-                    None => {
-                        let finished = runs::follow(keeper, |_| {});
-                        let _ = events.send(Event::KeeperGone { run, finished });
-                    }
-                });
+                let follow = self.follower(&run);
+                self.keepers.insert(run, keeper);
+                self.background(move |events| follow(keeper, events));
             }
             Action::Stop { run } => {
                 if let Some(keeper) = self.keepers.get(&run).copied() {
@@ -294,6 +280,21 @@ impl Shell {
         }
     }
 
+    /// Follows the keeper of a run, which is not desired any more if its part is not known.
+    fn follower(&self, run: &str) -> impl FnOnce(u32, &Sender<Event>) + Send + use<> {
+        let (live, bridge) = (Arc::clone(&self.live), Arc::clone(&self.bridge));
+        let desired = self.desired.get(run);
+        let spec = desired.map(|desired| PartSpec::new(&self.folder, run, desired, false));
+        let run = run.to_owned();
+        move |keeper, events| match spec {
+            Some(spec) => follow(&live, &bridge, &run, keeper, &spec, events),
+            None => {
+                let finished = runs::follow(keeper, |_| {});
+                let _ = events.send(Event::KeeperGone { run, finished });
+            }
+        }
+    }
+
     fn background(&self, work: impl FnOnce(&Sender<Event>) + Send + 'static) {
         let events = self.events.clone();
         if let Err(error) = spawn("nervure-run", move || work(&events)) {
@@ -316,6 +317,20 @@ impl Shell {
             })
             .collect();
         self.live.change(|state| state.runs = runs);
+    }
+}
+
+/// The start of a run has ended.
+fn started(
+    run: RunId,
+    result: Result<u32, String>,
+    follow: impl FnOnce(u32, &Sender<Event>),
+    events: &Sender<Event>,
+) {
+    let keeper = result.clone();
+    let _ = events.send(Event::Started { run, result });
+    if let Ok(keeper) = keeper {
+        follow(keeper, events);
     }
 }
 

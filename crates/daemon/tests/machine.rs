@@ -113,6 +113,15 @@ impl World {
                 });
                 self.under_way.push(Action::Follow { run, keeper });
             }
+            Action::AwaitStart { run } => {
+                self.under_way.swap_remove(at);
+                let keeper = self.start(&run);
+                self.handle(Event::Started {
+                    run: run.clone(),
+                    result: Ok(keeper),
+                });
+                self.under_way.push(Action::Follow { run, keeper });
+            }
             Action::Follow { run, keeper } => {
                 if self.keepers.get(&run) != Some(&keeper) {
                     self.under_way.swap_remove(at);
@@ -160,7 +169,7 @@ impl World {
         let begun: Vec<Action> = std::mem::take(&mut self.under_way);
         let mut late = Vec::new();
         for action in begun {
-            if let Action::Start { run, .. } = action {
+            if let Action::Start { run, .. } | Action::AwaitStart { run } = action {
                 match random.below(3) {
                     0 => drop(self.start(&run)),
                     1 => late.push(run),
@@ -171,18 +180,15 @@ impl World {
         self.daemon = Daemon::default();
         self.now = Duration::ZERO;
         for run in self.files.clone() {
-            self.handle(match self.ended.contains(&run) {
-                true => Event::WasEnded { run },
-                false => Event::HasFiles { run },
+            let keeper = self.keepers.get(&run).copied();
+            self.handle(match keeper {
+                Some(keeper) => Event::Found { run, keeper },
+                None if late.contains(&run) => Event::WasStarting { run },
+                None if self.ended.contains(&run) => Event::WasEnded { run },
+                None => Event::HasFiles { run },
             });
         }
-        for (run, keeper) in self.keepers.clone() {
-            self.handle(Event::Found { run, keeper });
-        }
         self.handle(Event::Desired(self.disk.clone()));
-        for run in late {
-            self.start(&run);
-        }
     }
 
     fn states(&self) -> BTreeMap<String, RunState> {
