@@ -135,13 +135,12 @@ fn place(
             .iter()
             .filter(|node| node.machine.as_ref() == Some(role))
             .collect();
-        let what = match nodes.as_slice() {
-            [] => format!("machine `{role}`"),
-            nodes => {
-                let ids: Vec<_> = nodes.iter().map(|node| node.id.as_str()).collect();
-                format!("machine `{role}` with {}", ids.join(", "))
-            }
-        };
+        // Nothing is to be done on the machine of a role without nodes.
+        if nodes.is_empty() {
+            continue;
+        }
+        let ids: Vec<_> = nodes.iter().map(|node| node.id.as_str()).collect();
+        let what = format!("machine `{role}` with {}", ids.join(", "));
         if !names().any(|name| name == machine) {
             let list: Vec<_> = names().collect();
             problems.push(format!(

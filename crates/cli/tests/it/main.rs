@@ -6,6 +6,7 @@ mod dataflow;
 mod diagnostics;
 mod doctor;
 mod environments;
+mod fleet;
 mod graph;
 mod help;
 mod hostile_text;

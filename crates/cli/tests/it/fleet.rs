@@ -1,0 +1,473 @@
+//! A fleet of two machines: on loopback with two folders of state, and in two network namespaces.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::{BufRead, BufReader, Read},
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    sync::mpsc::{Receiver, channel},
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// Time limit of a wait; tests need only a small part of it.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Two network namespaces with a cable between them. They end with their processes.
+struct Namespaces {
+    holders: [Child; 2],
+}
+
+impl Namespaces {
+    /// `None` where namespaces cannot be made, which is printed.
+    fn new() -> Option<Self> {
+        let hold = || {
+            let mut command = Command::new("unshare");
+            command.args([
+                "--net",
+                "--kill-child",
+                "sh",
+                "-c",
+                "ip link set lo up && echo up && exec sleep 3600",
+            ]);
+            command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()
+        };
+        let (Ok(one), Ok(other)) = (hold(), hold()) else {
+            eprintln!("SKIPPED: there is no `unshare`");
+            return None;
+        };
+        let mut namespaces = Self {
+            holders: [one, other],
+        };
+        for holder in &mut namespaces.holders {
+            let mut line = String::new();
+            let stdout = holder.stdout.take().unwrap();
+            BufReader::new(stdout).read_line(&mut line).unwrap();
+            if line.trim() != "up" {
+                eprintln!("SKIPPED: the test needs the rights to make network namespaces");
+                return None;
+            }
+        }
+        let cable = format!(
+            "ip link add cable0 netns {} type veth peer name cable0 netns {}",
+            namespaces.pid(0),
+            namespaces.pid(1)
+        );
+        run(Command::new("sh").args(["-c", &cable]));
+        for (at, address) in ["10.77.0.1/24", "10.77.0.2/24"].into_iter().enumerate() {
+            run(namespaces
+                .command(at, "ip")
+                .args(["addr", "add", address, "dev", "cable0"]));
+            run(namespaces
+                .command(at, "ip")
+                .args(["link", "set", "cable0", "up"]));
+        }
+        Some(namespaces)
+    }
+
+    /// The process in the namespace.
+    fn pid(&self, at: usize) -> u32 {
+        self.holders[at].id()
+    }
+
+    fn command(&self, at: usize, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new("nsenter");
+        command
+            .args(["--net", "--target", &self.pid(at).to_string(), "--"])
+            .arg(program);
+        command
+    }
+}
+
+impl Drop for Namespaces {
+    fn drop(&mut self) {
+        for holder in &mut self.holders {
+            let _ = (holder.kill(), holder.wait());
+        }
+    }
+}
+
+fn run(command: &mut Command) -> Output {
+    let output = command.output().unwrap();
+    assert!(
+        output.status.success(),
+        "{command:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    output
+}
+
+/// Two machines, each with its folders.
+struct Fleet {
+    namespaces: Option<Namespaces>,
+    folder: TempDir,
+    daemons: [Option<Daemon>; 2],
+}
+
+struct Daemon {
+    child: Child,
+    /// Lines of stdout and stderr.
+    lines: Receiver<String>,
+}
+
+impl Daemon {
+    fn start(mut command: Command) -> Self {
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (sender, lines) = channel();
+        let streams: [Box<dyn Read + Send>; 2] = [
+            Box::new(child.stdout.take().unwrap()),
+            Box::new(child.stderr.take().unwrap()),
+        ];
+        for stream in streams {
+            let sender = sender.clone();
+            std::thread::spawn(move || {
+                for line in BufReader::new(stream).lines().map_while(Result::ok) {
+                    let _ = sender.send(line);
+                }
+            });
+        }
+        Self { child, lines }
+    }
+
+    /// Waits for a line that contains this text.
+    fn line(&self, text: &str) -> String {
+        let mut seen = Vec::new();
+        while let Ok(line) = self.lines.recv_timeout(PATIENCE) {
+            if line.contains(text) {
+                return line;
+            }
+            seen.push(line);
+        }
+        panic!("no line with {text:?}, but {seen:#?}");
+    }
+
+    fn kill(&mut self) {
+        let _ = (self.child.kill(), self.child.wait());
+    }
+}
+
+const NAMES: [&str; 2] = ["laptop", "robot"];
+
+impl Fleet {
+    /// Pairs both machines, and waits until their daemons have reported.
+    fn new(namespaces: Option<Namespaces>) -> Self {
+        let mut fleet = Self {
+            namespaces,
+            folder: tempfile::tempdir().unwrap(),
+            daemons: [None, None],
+        };
+        let address = match fleet.namespaces {
+            Some(_) => "10.77.0.1:7700",
+            None => "127.0.0.1:0",
+        };
+        let laptop =
+            Daemon::start(fleet.command(0, &["up", "--name", "laptop", "--address", address]));
+        let line = laptop.line("nervure join");
+        let words: Vec<&str> = line.split_ascii_whitespace().skip(1).collect();
+        fleet.daemons[0] = Some(laptop);
+        let robot = fleet.command(1, &[words.as_slice(), &["--name", "robot"]].concat());
+        fleet.daemons[1] = Some(Daemon::start(robot));
+        fleet.daemon(0).line("robot has joined");
+        fleet.await_that("both daemons have reported", |fleet| {
+            let list = fleet.json(0, &["machine", "list", "--json"]);
+            let machines = list["machines"].as_array().unwrap().clone();
+            machines.len() == 2 && machines.iter().all(|machine| !machine["actual"].is_null())
+        });
+        fleet
+    }
+
+    fn state(&self, at: usize) -> PathBuf {
+        self.folder.path().join(NAMES[at])
+    }
+
+    fn logs(&self, at: usize) -> PathBuf {
+        self.folder.path().join(format!("{}-logs", NAMES[at]))
+    }
+
+    fn daemon(&self, at: usize) -> &Daemon {
+        self.daemons[at].as_ref().unwrap()
+    }
+
+    fn command(&self, at: usize, arguments: &[&str]) -> Command {
+        let nervure = env!("CARGO_BIN_EXE_nervure");
+        let mut command = match &self.namespaces {
+            Some(namespaces) => namespaces.command(at, nervure),
+            None => Command::new(nervure),
+        };
+        command
+            .args(arguments)
+            .env("NERVURE_STATE", self.state(at))
+            .env("NERVURE_LOG_DIR", self.logs(at))
+            .env_remove("NERVURE_DATAFLOW")
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn output(&self, at: usize, arguments: &[&str]) -> String {
+        let output = self.command(at, arguments).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let logs = |at| {
+            let runs = self.state(at).join("runs");
+            let runs = fs::read_dir(runs).into_iter().flatten().flatten();
+            runs.map(|run| fs::read_to_string(run.path().join("start.log")).unwrap_or_default())
+                .collect::<String>()
+        };
+        assert!(
+            output.status.success(),
+            "{arguments:?}: {}{}\n{}\n{}",
+            text(&output.stdout),
+            text(&output.stderr),
+            logs(0),
+            logs(1)
+        );
+        text(&output.stdout)
+    }
+
+    fn json(&self, at: usize, arguments: &[&str]) -> Value {
+        serde_json::from_str(self.output(at, arguments).lines().last().unwrap()).unwrap()
+    }
+
+    fn await_that(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        let until = Instant::now() + PATIENCE;
+        while !is_so(self) {
+            assert!(Instant::now() < until, "{what}: not within {PATIENCE:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Writes a dataflow file into a folder of its own.
+    fn file(&self, dataflow: &Value) -> PathBuf {
+        let folder = self.folder.path().join("project");
+        fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("two.yml");
+        fs::write(&file, dataflow.to_string()).unwrap();
+        file
+    }
+
+    /// What a node has written to stdout, on one machine.
+    fn printed(&self, at: usize, node: &str) -> Vec<String> {
+        let mut lines = Vec::new();
+        for run in fs::read_dir(self.logs(at).join("two"))
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            let log =
+                fs::read_to_string(run.path().join(format!("{node}.jsonl"))).unwrap_or_default();
+            let records = log
+                .lines()
+                .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            lines.extend(records.filter_map(|record| record["text"].as_str().map(str::to_owned)));
+        }
+        lines
+    }
+
+    /// The state of the dataflow on a machine.
+    fn actual(&self, name: &str) -> Option<Value> {
+        let list = self.json(0, &["machine", "list", "--json"]);
+        let machines = list["machines"].as_array()?.clone();
+        let machine = machines
+            .into_iter()
+            .find(|machine| machine["name"] == name)?;
+        machine["actual"]["runs"]
+            .as_object()?
+            .values()
+            .next()
+            .cloned()
+    }
+
+    /// The processes that the machines have started, other than the daemons.
+    fn processes(&self) -> BTreeSet<u32> {
+        let folder = self.folder.path().as_os_str().as_encoded_bytes();
+        let daemons: Vec<u32> = self
+            .daemons
+            .iter()
+            .flatten()
+            .map(|daemon| daemon.child.id())
+            .collect();
+        let is_ours = |pid: &u32| {
+            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            // A process that has started a part ends a little later.
+            let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            environment.windows(folder.len()).any(|part| part == folder)
+                && !daemons.contains(pid)
+                && command != b"nervure\0__part\0"
+        };
+        let entries = fs::read_dir("/proc").unwrap().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        pids.filter(is_ours).collect()
+    }
+
+    /// Nothing of a stopped dataflow is left.
+    fn check_nothing_left(&self) {
+        self.await_that("the processes of the dataflow have ended", |fleet| {
+            fleet.processes().is_empty()
+        });
+        self.await_that("the files of the run are removed", |fleet| {
+            [0, 1].iter().all(|at| {
+                fs::read_dir(fleet.state(*at).join("runs"))
+                    .unwrap()
+                    .next()
+                    .is_none()
+            })
+        });
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        for daemon in self.daemons.iter_mut().flatten() {
+            daemon.kill();
+        }
+        for pid in self.processes() {
+            let pid = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+}
+
+fn test_node() -> PathBuf {
+    Path::new(env!("CARGO_BIN_EXE_nervure"))
+        .with_file_name("examples")
+        .join("test_node")
+}
+
+/// Numbers on the robot, which the laptop prints and loses none of.
+fn numbers(arguments: &str) -> Value {
+    json!({
+        "machines": {"robot": {}, "edge": {}},
+        "nodes": [
+            {"id": "source", "machine": "robot", "path": test_node(), "args": arguments, "outputs": ["out"]},
+            {"id": "sink", "machine": "edge", "path": test_node(), "args": "sink 0",
+             "inputs": {"in": {"source": "source/out", "queue_policy": "block", "queue_size": 8}}},
+        ],
+    })
+}
+
+/// The numbers that the sink has printed.
+fn received(fleet: &Fleet) -> Vec<u64> {
+    let number = |line: String| line.strip_prefix("in ")?.parse().ok();
+    let lines = fleet.printed(0, "sink").into_iter();
+    lines.filter_map(number).collect()
+}
+
+fn every_sample_crosses(fleet: &Fleet) {
+    let file = fleet.file(&numbers("source 300 1 10000"));
+    let started = fleet.output(
+        0,
+        &["start", file.to_str().unwrap(), "--bind", "edge=laptop"],
+    );
+    assert!(
+        started.contains("two runs on laptop (edge), robot"),
+        "{started}"
+    );
+    fleet.await_that("the dataflow ends by itself on both machines", |fleet| {
+        NAMES.iter().all(|name| {
+            fleet
+                .actual(name)
+                .is_some_and(|run| run["state"]["is"] == "ended")
+        })
+    });
+    assert_eq!(
+        received(fleet),
+        (0..300).collect::<Vec<_>>(),
+        "{:#?}",
+        fleet.printed(0, "sink")
+    );
+    let stopped = fleet.output(1, &["stop", "-d", "two"]);
+    // The end of the topic is the last message.
+    assert!(
+        stopped.contains("source/out -> laptop: 301 sent, 301 delivered, none lost"),
+        "{stopped}"
+    );
+    fleet.check_nothing_left();
+}
+
+#[test]
+fn two_machines_on_loopback_run_one_dataflow() {
+    every_sample_crosses(&Fleet::new(None));
+}
+
+#[test]
+fn two_machines_in_namespaces_run_one_dataflow() {
+    if let Some(namespaces) = Namespaces::new() {
+        every_sample_crosses(&Fleet::new(Some(namespaces)));
+    }
+}
+
+#[test]
+fn a_killed_daemon_is_missed_by_no_node_and_its_successor_carries_on() {
+    let mut fleet = Fleet::new(None);
+    let file = fleet.file(&numbers("source 1000000 5 100"));
+    fleet.output(
+        0,
+        &["start", file.to_str().unwrap(), "--bind", "edge=laptop"],
+    );
+    fleet.await_that("samples arrive", |fleet| received(fleet).len() > 20);
+    let processes = fleet.processes();
+    fleet.daemons[1].as_mut().unwrap().kill();
+    // The robot's next daemon needs no invitation.
+    fleet.daemons[1] = Some(Daemon::start(fleet.command(1, &["join"])));
+    fleet.daemon(1).line("robot is ready");
+    let before = received(&fleet).len();
+    fleet.await_that("samples arrive again", |fleet| {
+        received(fleet).len() > before + 100
+    });
+    assert_eq!(
+        fleet.processes(),
+        processes,
+        "no process has ended or was started"
+    );
+    let numbers = received(&fleet);
+    assert!(
+        numbers.is_sorted_by(|one, other| one < other),
+        "nothing arrives twice: {numbers:?}"
+    );
+    fleet.output(0, &["stop", "-d", "two"]);
+    fleet.check_nothing_left();
+}
+
+#[test]
+fn what_cannot_be_placed_or_prepared_is_named_and_nothing_starts() {
+    let fleet = Fleet::new(None);
+    let file = fleet.file(&numbers("source 10 1 1"));
+    let refused = fleet
+        .command(0, &["start", file.to_str().unwrap()])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(2), "{text}");
+    assert!(
+        text.contains(
+            "machine `edge` with sink: no machine `edge` has joined; these have: laptop, robot"
+        ),
+        "{text}"
+    );
+
+    // A program that only the laptop sees: `$PATH` of the robot's daemon has no such command.
+    let mut dataflow = numbers("source 10 1 1");
+    dataflow["nodes"][0]["path"] = json!("${PROGRAM_OF_TEST}");
+    let file = fleet.file(&dataflow);
+    let refused = fleet
+        .command(
+            0,
+            &["start", file.to_str().unwrap(), "--bind", "edge=laptop"],
+        )
+        .env("PROGRAM_OF_TEST", test_node())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(2), "{text}");
+    assert!(
+        text.contains("robot: ") && text.contains("nothing of it runs"),
+        "{text}"
+    );
+    fleet.check_nothing_left();
+}
