@@ -135,3 +135,109 @@ fn unwound<T>(function: impl FnOnce() -> Result<T, String>) -> Result<T, String>
         ))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use arrow_data::ArrayData;
+    use arrow_schema::DataType;
+    use dora_operator_api_c::{Bytes, Input, Output};
+
+    use super::*;
+    use crate::DoraArray;
+
+    /// Sends back what it gets, and keeps it.
+    #[derive(Default)]
+    struct Echo(Vec<DoraArray>);
+
+    impl DoraOperator for Echo {
+        fn on_event(
+            &mut self,
+            event: &Event,
+            outputs: &mut DoraOutputSender,
+        ) -> Result<DoraStatus, String> {
+            match event {
+                Event::Input { id, data, .. } => {
+                    self.0.push(data.clone());
+                    outputs.send(id, data.clone())?;
+                    Ok(DoraStatus::Continue)
+                }
+                Event::InputClosed { id } => Err(format!("closed {id}")),
+                Event::InputParseError { error, .. } => panic!("{error}"),
+                Event::Stop => Ok(DoraStatus::Stop),
+            }
+        }
+    }
+
+    type Sent = Vec<(String, usize)>;
+
+    unsafe extern "C" fn record(sent: *mut c_void, output: *mut Output) -> DoraResult {
+        // SAFETY: the test passes its vector, and a valid output.
+        let (sent, output) = unsafe { (&mut *sent.cast::<Sent>(), &*output) };
+        sent.push((output.id().into_owned(), output.array.len()));
+        DoraResult::SUCCESS
+    }
+
+    unsafe extern "C" fn nothing(_: *mut c_void) {}
+
+    fn nothing_happens() -> RawEvent {
+        RawEvent {
+            input: ptr::null_mut(),
+            input_closed: Bytes::NONE,
+            stop: false,
+            error: Bytes::NONE,
+        }
+    }
+
+    #[test]
+    fn events_reach_the_operator_and_its_answers_the_host() {
+        let mut sent = Sent::new();
+        let send_output = SendOutput {
+            environment: (&raw mut sent).cast(),
+            call: record,
+            release: nothing,
+            retain: nothing,
+        };
+        let operator = init::<Echo>().operator_context;
+        let handle = |event: &mut RawEvent| {
+            // SAFETY: the operator is that of `init`, and all pointers are valid during the call.
+            unsafe {
+                let handled = on_event::<Echo>(event, &send_output, operator);
+                handled.result.into_result().map(|()| handled.status)
+            }
+        };
+        let array = ArrayData::new_null(&DataType::Int32, 3);
+        let mut input = Input::of_array("in", &array).unwrap();
+        let mut event = RawEvent {
+            input: &raw mut input,
+            ..nothing_happens()
+        };
+        assert_eq!(handle(&mut event), Ok(Status::CONTINUE));
+        assert!(input.array.is_released());
+        drop((input, array));
+        assert_eq!(handle(&mut nothing_happens()), Ok(Status::CONTINUE));
+        let mut event = RawEvent {
+            stop: true,
+            ..nothing_happens()
+        };
+        assert_eq!(handle(&mut event), Ok(Status::STOP));
+        let mut event = RawEvent {
+            input_closed: Bytes::new(b"in"),
+            ..nothing_happens()
+        };
+        assert_eq!(handle(&mut event), Err("closed in".to_owned()));
+        // SAFETY: the bytes are this test's.
+        unsafe { event.input_closed.free() };
+        let mut event = RawEvent {
+            error: Bytes::new(b"broken"),
+            ..nothing_happens()
+        };
+        let error = handle(&mut event).unwrap_err();
+        assert_eq!(error, "the operator panicked: broken");
+        // SAFETY: the bytes are this test's, and the operator is that of `init`.
+        unsafe {
+            event.error.free();
+            end::<Echo>(operator).into_result().unwrap();
+        }
+        assert_eq!(sent, [("in".to_owned(), 3)]);
+    }
+}
