@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+REPOSITORY = Path(__file__).resolve().parents[1]
 # A run that takes longer than this beyond its own time is killed.
 EXTRA_SECONDS = 30
 # Runs that are bounded by time print as often as timers and scheduling let them.
@@ -38,11 +40,32 @@ class Run:
     seconds: int = 20
     # Commands that the file names, with their file in the clone: `pip install` would make them.
     commands: dict[str, str] = field(default_factory=dict)
+    # The file, where the clone has none that runs without hardware.
+    yaml: str | None = None
+    environment: dict[str, str] = field(default_factory=dict)
+    # Folders of the clone that it needs beside its own.
+    beside: tuple[str, ...] = ()
+    # Commands that build the programs with Nervure's libraries, before the run. Then it is not compared: for
+    # dora the same programs would have to be built with all of dora.
+    build: tuple[str, ...] = ()
+    # Packages of dora's workspace to build so, with the one change that the guide names.
+    packages: tuple[str, ...] = ()
 
 
 def _hub_command(name: str) -> dict[str, str]:
     return {name: f"node-hub/{name}/{name.replace('-', '_')}/main.py"}
 
+
+# Without a camera: the nodes of dora-hub that show or capture images know this setting.
+_WITHOUT_HARDWARE = {"CI": "true"}
+_CAMERA = """
+nodes:
+  - id: camera
+    path: opencv-video-capture
+    inputs: {tick: dora/timer/millis/50}
+    outputs: [image]
+    env: {IMAGE_WIDTH: 640, IMAGE_HEIGHT: 480}
+"""
 
 RUNS = [
     Run(
@@ -116,6 +139,35 @@ RUNS = [
         how="count",
     ),
     Run("examples/python-zero-copy-send/contract_dataflow.yml", (("contract", r"(?i).*\b(?:pass|fail).*"),)),
+    Run(
+        "examples/streaming-example/dataflow.yml",
+        (
+            ("prompt-source", r"Sent prompt: .*"),
+            ("sink", r"Complete \(\d+ tokens\)"),
+        ),
+        how="count",
+        stop_after=9,
+    ),
+    Run(
+        "examples/rust-dataflow/dataflow.yml",
+        (("rust-sink", r"sink received message: .*"),),
+        packages=tuple(f"rust-dataflow-example-{name}" for name in ("node", "status-node", "sink")),
+    ),
+    Run(
+        "examples/c-dataflow/dataflow.yml",
+        (
+            ("c_node", r"finished successfully"),
+            ("c_sink", r"received input `counter` with data: .*"),
+            ("c_sink", r"finished successfully"),
+        ),
+        beside=("apis/c",),
+        build=(
+            "mkdir build",
+            "cc node.c -o build/c_node {link} -ldora_node_api_c {system}",
+            "cc sink.c -o build/c_sink {link} -ldora_node_api_c {system}",
+            "cc -shared -fPIC operator.c -o build/liboperator.so {link} -ldora_operator_api_c",
+        ),
+    ),
     Run("examples/typed-dataflow/dataflow.yml", (("sink", r"\[sink\] (?:HIGH|LOW|OK)"),), how="count"),
     Run("examples/module-dataflow/dataflow.yml", (("receiver", r"Received \[filtered\]: \[\d+\]"),)),
     Run(
@@ -171,6 +223,53 @@ RUNS = [
         how="count",
         clone="dora-hub",
     ),
+    Run(
+        "examples/camera/dataflow.yml",
+        clone="dora-hub",
+        commands=_hub_command("opencv-video-capture") | _hub_command("opencv-plot"),
+        environment=_WITHOUT_HARDWARE,
+        stop_after=4,
+    ),
+    Run(
+        "examples/camera/through-echo.yml",
+        clone="dora-hub",
+        commands=_hub_command("opencv-video-capture")
+        | _hub_command("dora-echo")
+        | _hub_command("opencv-plot"),
+        environment=_WITHOUT_HARDWARE,
+        stop_after=4,
+        yaml=_CAMERA
+        + """
+  - id: echo
+    path: dora-echo
+    inputs: {image: camera/image}
+    outputs: [image]
+  - id: plot
+    path: opencv-plot
+    inputs: {image: {source: echo/image, queue_size: 1}}
+""",
+    ),
+    Run(
+        "examples/parquet-recorder/recorded.yml",
+        (
+            ("recorder", r"\[Recorder\] (?:Online|Flushing).*"),
+            # Its metadata has the time, which `json` refuses.
+            ("recorder", r"\[Recorder\] Serialize error: .*"),
+        ),
+        clone="dora-hub",
+        commands=_hub_command("opencv-video-capture") | _hub_command("dora-parquet-recorder"),
+        how="count",
+        environment=_WITHOUT_HARDWARE,
+        stop_after=12,
+        yaml=_CAMERA
+        + """
+  - id: recorder
+    path: dora-parquet-recorder
+    inputs: {cam_feed: camera/image}
+    outputs: [status]
+    env: {LOG_DIR: logs, BATCH_SIZE: 30}
+""",
+    ),
 ]
 
 
@@ -194,9 +293,14 @@ def compare(
     for run in RUNS:
         if only not in run.path:
             continue
-        row: dict[str, Any] = {"clone": run.clone, "path": run.path}
+        row: dict[str, Any] = {"clone": run.clone, "path": run.path, "changed": run.yaml is not None}
         ours = execute(run, clones[run.clone], nervure, Path(sys.executable), nervure_lines)
-        theirs = execute(run, clones[run.clone], dora, python_beside(dora), dora_lines) if dora else None
+        is_compared = dora is not None and not run.build and not run.packages
+        theirs = (
+            execute(run, clones[run.clone], dora, python_beside(dora), dora_lines)
+            if dora and is_compared
+            else None
+        )
         row["result"], row["why"] = judge(run, ours, theirs)
         row["shown"] = [
             {"node": node, "pattern": pattern, "nervure": len(ours.finds[index])}
@@ -220,6 +324,8 @@ def judge(run: Run, ours: Result, theirs: Result | None) -> tuple[str, str]:
         return ("runs", "") if ended else ("fails", f"exit code {ours.exit_code}")
     if theirs.exit_code is None:
         return "different", f"it ran for more than {run.seconds + EXTRA_SECONDS} s under dora"
+    if ours.exit_code and theirs.exit_code:
+        return "fails", f"exit code {ours.exit_code}, under dora {theirs.exit_code}"
     if bool(ours.exit_code) != bool(theirs.exit_code):
         return "different", f"exit code {ours.exit_code}, under dora {theirs.exit_code}"
     for (node, pattern), our, their in zip(run.shows, ours.finds, theirs.finds, strict=True):
@@ -241,6 +347,7 @@ def execute(
     lines: Callable[[str], Iterator[tuple[str, str]]],
 ) -> Result:
     with copied(run, clone, python) as (dataflow, commands):
+        build(run, dataflow.parent)
         arguments = ["run", dataflow.name]
         if command.name == "dora":
             arguments += ["--log-format", "json"]
@@ -256,6 +363,7 @@ def execute(
                 "PATH": f"{commands}{os.pathsep}{python.parent}{os.pathsep}{os.environ['PATH']}",
                 "VIRTUAL_ENV": str(python.parent.parent),
                 "NO_COLOR": "1",
+                **run.environment,
             },
             seconds=(run.stop_after or run.seconds) + EXTRA_SECONDS,
         )
@@ -273,7 +381,12 @@ def copied(run: Run, clone: Path, python: Path) -> Iterator[tuple[Path, Path]]:
     """A copy of the dataflow's folder, because runs write into it, and a folder with the commands."""
     with tempfile.TemporaryDirectory(prefix="dora-compat-") as temporary:
         folder = Path(temporary) / clone.name / Path(run.path).parent
-        shutil.copytree(clone / Path(run.path).parent, folder)
+        if run.packages:
+            copy_workspace(clone, Path(temporary) / clone.name)
+        else:
+            shutil.copytree(clone / Path(run.path).parent, folder)
+        for other in run.beside:
+            shutil.copytree(clone / other, Path(temporary) / clone.name / other)
         commands = Path(temporary) / "commands"
         commands.mkdir()
         # `dora run` runs the `build` commands: what they install is there already.
@@ -281,7 +394,43 @@ def copied(run: Run, clone: Path, python: Path) -> Iterator[tuple[Path, Path]]:
         for name, program in run.commands.items():
             run_it = f"import runpy\nrunpy.run_path({str(clone / program)!r}, run_name='__main__')\n"
             write_command(commands / name, f"#!{python}\n{run_it}")
-        yield folder / Path(run.path).name, commands
+        dataflow = folder / Path(run.path).name
+        if run.yaml is not None:
+            dataflow.write_text(run.yaml)
+        yield dataflow, commands
+
+
+def copy_workspace(clone: Path, copy: Path) -> None:
+    """Copies dora's workspace, and names Nervure's crate in the place of dora's."""
+    shutil.copytree(clone, copy, ignore=shutil.ignore_patterns(".git", "target"), symlinks=True)
+    manifest = copy / "Cargo.toml"
+    ours = f'dora-node-api = {{ path = "{REPOSITORY / "bindings/dora"}", default-features = false }}'
+    text, count = re.subn(r"(?m)^dora-node-api = .*$", ours, manifest.read_text())
+    if count != 1:
+        raise SystemExit(f"error: {clone / 'Cargo.toml'} has {count} lines for dora-node-api, expected 1")
+    manifest.write_text(text)
+    # Kept, because the dependencies take minutes.
+    target = REPOSITORY / "target/dora-examples"
+    target.mkdir(parents=True, exist_ok=True)
+    (copy / "target").symlink_to(target)
+
+
+def build(run: Run, folder: Path) -> None:
+    """Builds the programs of a dataflow by the steps of the guide."""
+    if run.packages:
+        packages = [word for package in run.packages for word in ("-p", package)]
+        without_debug = {**os.environ, "CARGO_PROFILE_DEV_DEBUG": "0"}
+        subprocess.run(["cargo", "build", "--quiet", *packages], cwd=folder, env=without_debug, check=True)
+    if not run.build:
+        return
+    libraries = ["-p", "dora-node-api-c", "-p", "dora-operator-api-c"]
+    subprocess.run(["cargo", "build", "--quiet", "--locked", *libraries], cwd=REPOSITORY, check=True)
+    places = {
+        "link": f"-L {REPOSITORY / 'target/debug'}",
+        "system": "-lm -ldl -lpthread",
+    }
+    for command in run.build:
+        subprocess.run(shlex.split(command.format_map(places)), cwd=folder, check=True)
 
 
 def write_command(path: Path, text: str) -> None:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures what imports cost: `import nervure`, Nervure's `import dora`, and dora's own where it is installed.
+"""Measures what imports cost: `import nervure`, Nervure's `import dora`, and dora's own.
 
 Each is a new interpreter, in turns, after one round that does not count. Printed are medians and quartiles in
 milliseconds, and the median of the differences within the rounds.

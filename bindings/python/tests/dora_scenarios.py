@@ -1,8 +1,8 @@
 """Small dataflows of dora programs, and what they report: under Nervure, and under dora itself.
 
 ``python dora_scenarios.py /path/to/dora`` runs them all under that dora, or those whose names follow, and
-records what the nodes report in ``dora_recorded.json``. Each node appends its reports to a file of its own, one
-JSON value a line, so that the comparison does not depend on the logs of either.
+records what the nodes report in ``dora_recorded.json``. Each node appends its reports to a file of its own,
+one JSON value a line, so that the comparison does not depend on the logs of either.
 """
 
 from __future__ import annotations
