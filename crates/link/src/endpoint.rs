@@ -16,6 +16,7 @@ use crate::{
         SessionId, Transmit,
     },
     memory::{Heap, Memory},
+    path_watch::PathWatch,
     policy::{PeerPolicy, SharedPolicy, StreamPolicy},
     receiver::IncomingStatus,
     sender::OutgoingStatus,
@@ -206,7 +207,7 @@ impl<C: Carrier> Endpoint<C> {
         self.connect(now, *first, key)?;
         let peer = self.peer(now, key);
         peer.alternatives = others.iter().copied().collect();
-        peer.session.watch_path(!others.is_empty());
+        peer.session.watch = (!others.is_empty()).then(PathWatch::default);
         peer.next_target_at = (!others.is_empty()).then_some(now + NEXT_TARGET_AFTER);
         Ok(())
     }

@@ -122,7 +122,7 @@ pub struct Session {
     random: Random,
     policy: PeerPolicy,
     /// Watches the path, if there is another one to change to.
-    watch: Option<PathWatch>,
+    pub(crate) watch: Option<PathWatch>,
     sender: Sender,
     receiver: Receiver,
     rate: Rate,
@@ -231,11 +231,6 @@ impl Session {
     pub fn on_connected(&mut self, now: Instant) {
         self.is_new_connection = true;
         self.ask_at = now;
-    }
-
-    /// Sets whether to watch for the death of the path, because there is another one.
-    pub(crate) fn watch_path(&mut self, watch: bool) {
-        self.watch = watch.then(PathWatch::default);
     }
 
     /// Whether the path has died and another one is to be tried.

@@ -347,7 +347,8 @@ fn async_tasks_wait_for_events_room_and_samples() {
 
 #[test]
 fn limits_that_are_too_low_are_errors() {
-    let configs: [(&str, fn(&mut LinkConfig)); 6] = [
+    type Set = fn(&mut LinkConfig);
+    let configs: [(&str, Set); 6] = [
         ("limits.peers is 0, expected at least 1", |config| {
             config.limits.peers = 0
         }),
