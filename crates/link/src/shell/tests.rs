@@ -421,6 +421,34 @@ fn a_link_takes_no_more_peers_than_configured() {
     drop(links);
 }
 
+/// A peer with several addresses is found at the second one, if nothing answers at the first.
+#[test]
+fn a_peer_is_found_at_the_next_address() {
+    let (receiving, sending, peer) = connected();
+    let silent = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let nowhere = silent.local_addr().expect("it is bound");
+    let other = KeyPair::from_seed([2; 32]);
+    drop(sending);
+    let link = LinkConfig::new("127.0.0.1:0".parse().expect("an address"), other);
+    let link = Link::bind(link).expect("a socket");
+    let found = link
+        .connect_any(
+            &[nowhere, receiving.local_address()],
+            receiving.public_key(),
+        )
+        .expect("the addresses are good");
+    let stream = found
+        .open("stream", Qos::new(Delivery::keep_all(2)))
+        .expect("the name is short");
+    stream.send("a sample").expect("it is accepted");
+    assert!(stream.flush(TIMEOUT));
+    let known = &link.peers()[0];
+    assert_eq!(known.address, Some(receiving.local_address()));
+    assert_eq!(known.target, known.address);
+    let error = link.connect_any(&[], peer.key()).err();
+    assert!(error.is_some_and(|error| error.to_string().contains("no address")));
+}
+
 /// An acceptor on all addresses of a host answers from the one that was asked: from another one, the
 /// peer would take no answer.
 #[test]
