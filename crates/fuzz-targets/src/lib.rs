@@ -8,6 +8,7 @@ use arbitrary::{Arbitrary, Unstructured};
 
 pub mod bag;
 pub mod control;
+pub mod crossing;
 pub mod dataflow;
 pub mod edge;
 pub mod link;

@@ -3,7 +3,9 @@
 
 use std::{fs, path::Path};
 
-use nervure_fuzz_targets::{bag, control, dataflow, edge, link, recording, rosbag, sample, sealed};
+use nervure_fuzz_targets::{
+    bag, control, crossing, dataflow, edge, link, recording, rosbag, sample, sealed,
+};
 use nervure_linkemu::network::{Draw, for_each_seed};
 
 /// Longer inputs are truncated.
@@ -85,6 +87,11 @@ fn messages_of_bags() {
 #[test]
 fn control_messages() {
     short_run(control::run, &["fuzz/seeds/control"], 2000);
+}
+
+#[test]
+fn messages_and_bundles_of_other_machines() {
+    short_run(crossing::run, &["fuzz/seeds/crossing"], 1000);
 }
 
 #[test]

@@ -1,0 +1,39 @@
+//! What a peer of the daemon may have made up: a message of a link, and a bundle of programs. A
+//! message is refused, or becomes a value that can be published; a bundle writes nothing outside of
+//! its folder.
+
+use nervure_daemon::{
+    bundle,
+    wire::{self, Arrival},
+};
+use nervure_message::{Encode, Metadata, encode_head};
+
+/// Runs the target. The first byte chooses the parser.
+pub fn run(bytes: &[u8]) {
+    match bytes.split_first() {
+        Some((byte, rest)) if byte % 2 == 0 => message(rest),
+        Some((_, rest)) => archive(rest),
+        None => {}
+    }
+}
+
+fn message(bytes: &[u8]) {
+    let Ok(Arrival::Sample(sample)) = wire::decode(bytes) else {
+        return;
+    };
+    let mut payload = vec![0; sample.payload_bytes()];
+    sample.write(&mut payload);
+    assert!(payload.len() < bytes.len(), "nothing is made larger");
+    encode_head(&*sample, &Metadata::new()).expect("a decoded layout can be encoded");
+    let _ = sample.envelope();
+}
+
+fn archive(bytes: &[u8]) {
+    let folder = tempfile::tempdir().expect("a folder for a test");
+    let _ = bundle::unpack(bytes, &folder.path().join("in"));
+    let beside = std::fs::read_dir(folder.path()).expect("it is still there");
+    assert!(
+        beside.count() <= 1,
+        "the archive has written outside of its folder"
+    );
+}
