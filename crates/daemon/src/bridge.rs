@@ -15,6 +15,7 @@ use nervure_identity::PublicKey;
 use nervure_link::qos::{self, Qos};
 use nervure_link::sender::{SendCounters, SendError as LinkSendError};
 use nervure_link::shell::{IncomingStream, Link, LinkEvent, OutgoingStream, StreamError};
+use nervure_node::binding::SequenceGaps;
 use nervure_node::{Event, Handle, Node, Publisher, SendError, Wait, monotonic_nanos};
 
 use crate::part::StandIns;
@@ -46,6 +47,16 @@ struct State {
     arrived: HashMap<(PublicKey, String), IncomingStream>,
 }
 
+/// What became of the samples of a topic.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counted {
+    link: SendCounters,
+    /// Dropped in the queue before the link, which did not take them in time.
+    queue: u64,
+    /// Waited for the link when the run ended.
+    unsent: u64,
+}
+
 /// A run whose stand-ins are joined.
 #[derive(Debug)]
 pub(crate) struct Crossing {
@@ -53,7 +64,7 @@ pub(crate) struct Crossing {
     keeper: u32,
     machines: BTreeMap<String, String>,
     over: AtomicBool,
-    reports: Mutex<BTreeMap<(String, String), (SendCounters, u64)>>,
+    reports: Mutex<BTreeMap<(String, String), Counted>>,
 }
 
 impl Bridge {
@@ -167,17 +178,20 @@ impl Bridge {
                 stream: None,
                 past: SendCounters::default(),
                 last: SendCounters::default(),
+                queue: 0,
                 unsent: 0,
                 is_closed: false,
             };
             senders.insert(&stream.output, sender);
         }
+        let mut gaps = SequenceGaps::default();
         while !crossing.is_over() {
             match events.next_timeout(CHECK) {
                 Some(Event::Input { id, sample }) => {
                     let Some(sender) = senders.get_mut(&*id) else {
                         continue;
                     };
+                    sender.queue += gaps.record(&id, sample.header());
                     match wire::encode(&sample) {
                         Ok(bytes) => sender.send(&bytes.into(), &handle),
                         Err(error) => {
@@ -306,29 +320,30 @@ impl Crossing {
     /// What became of the samples that were sent so far.
     pub fn reports(&self) -> Vec<StreamReport> {
         let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
-        let report =
-            |((topic, machine), (counters, unsent)): (&(String, String), &(SendCounters, u64))| {
-                let causes = [
-                    ("overwritten", counters.overwritten),
-                    ("lifespan", counters.expired),
-                    ("superseded", counters.superseded),
-                    ("not repaired", counters.incomplete),
-                    ("refused", counters.refused),
-                    ("unconfirmed", counters.unconfirmed + counters.held),
-                    ("not sent", *unsent),
-                ];
-                StreamReport {
-                    topic: topic.clone(),
-                    machine: machine.clone(),
-                    accepted: counters.accepted,
-                    delivered: counters.delivered,
-                    lost: causes
-                        .into_iter()
-                        .filter(|(_, count)| *count > 0)
-                        .map(|(cause, count)| (cause.to_owned(), count))
-                        .collect(),
-                }
-            };
+        let report = |((topic, machine), counted): (&(String, String), &Counted)| {
+            let counters = &counted.link;
+            let causes = [
+                ("queue", counted.queue),
+                ("overwritten", counters.overwritten),
+                ("lifespan", counters.expired),
+                ("superseded", counters.superseded),
+                ("not repaired", counters.incomplete),
+                ("refused", counters.refused),
+                ("unconfirmed", counters.unconfirmed + counters.held),
+                ("not sent", counted.unsent),
+            ];
+            StreamReport {
+                topic: topic.clone(),
+                machine: machine.clone(),
+                accepted: counters.accepted,
+                delivered: counters.delivered,
+                lost: causes
+                    .into_iter()
+                    .filter(|(_, count)| *count > 0)
+                    .map(|(cause, count)| (cause.to_owned(), count))
+                    .collect(),
+            }
+        };
         reports.iter().map(report).collect()
     }
 
@@ -368,7 +383,7 @@ struct Sender<'b> {
     /// Counters of its former streams, and the last ones of the present stream.
     past: SendCounters,
     last: SendCounters,
-    /// Samples that waited for the link when the run ended.
+    queue: u64,
     unsent: u64,
     is_closed: bool,
 }
@@ -424,7 +439,12 @@ impl Sender<'_> {
             .reports
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        reports.insert(place, (self.past + self.last, self.unsent));
+        let counted = Counted {
+            link: self.past + self.last,
+            queue: self.queue,
+            unsent: self.unsent,
+        };
+        reports.insert(place, counted);
     }
 
     /// Waits for the last samples.
