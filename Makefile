@@ -139,6 +139,7 @@ $(VENV)/.demo: $(VENV)/.created examples/drive/requirements.txt
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.created requirements-test.txt
+	@command -v c++ >/dev/null && command -v pkg-config >/dev/null || { echo "error: the tests compile nodes in C and C++: apt install g++ pkg-config" >&2; exit 1; }
 	$(call say,Installing the test tools (pytest and friends))
 	@$(PIP) install -r requirements-test.txt
 	@touch $@
