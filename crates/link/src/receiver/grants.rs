@@ -1,6 +1,8 @@
 //! Control messages of the peer, and the credit of its streams.
 
-use super::{ReceiveCounters, Receiver, notices::StreamNotices, stream::ReceiveStream};
+use super::{
+    ReceiveCounters, Receiver, assembly::Assembly, notices::StreamNotices, stream::ReceiveStream,
+};
 use crate::{
     budget::{SMALL_BYTES, Size},
     policy::{Decision, Direction, Refusal},
@@ -146,13 +148,17 @@ impl Receiver {
         else {
             return;
         };
-        if let Decision::Refuse(why) = self.policy.decide(Direction::Incoming, &state.name, qos) {
-            self.refuse_stream(stream, why);
-        } else if state.change(qos, first_sequence) {
-            self.streams.note_changed(stream);
-        } else {
-            // An honest sender waits until they are.
+        if state.has_open_samples() {
+            // An honest sender waits until they are closed.
             self.counters.invalid_messages += 1;
+            return;
+        }
+        match self.policy.decide(Direction::Incoming, &state.name, qos) {
+            Decision::Refuse(why) => drop(self.refuse_stream(stream, why)),
+            Decision::Accept | Decision::Ask => {
+                state.change(qos, first_sequence);
+                self.streams.note_changed(stream);
+            }
         }
     }
 
@@ -186,13 +192,22 @@ impl Receiver {
     /// Refuses a requested stream, or closes an open one: drops its samples, and those that arrive
     /// later. Returns false if there is no such stream.
     pub(crate) fn refuse_stream(&mut self, stream: u32, why: Refusal) -> bool {
-        if stream == CONTROL_STREAM || !self.streams.by_id.contains_key(&stream) {
+        let state = self.streams.by_id.get(&stream);
+        let Some(state) = state.filter(|_| stream != CONTROL_STREAM) else {
             return false;
-        }
+        };
         self.reporter.begin_taking();
-        let arriving = self.assemblies.iter();
-        let arriving = arriving.filter(|(_, assembly)| assembly.stream == stream);
-        let arriving: Vec<u64> = arriving.map(|(id, _)| *id).collect();
+        // What the peer requests must not have this end look through all that arrives.
+        let has_open = state.has_open_samples();
+        let arriving: Vec<u64> = match has_open {
+            true => {
+                let of_stream = |assembly: &Assembly| assembly.stream == stream;
+                let arriving = self.assemblies.iter();
+                let arriving = arriving.filter(|(_, assembly)| of_stream(assembly));
+                arriving.map(|(id, _)| *id).collect()
+            }
+            false => Vec::new(),
+        };
         let mut counters = ReceiveCounters::default();
         for id in arriving {
             let assembly = self.assemblies.remove(&id).expect("it was just seen");

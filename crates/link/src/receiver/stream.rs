@@ -252,12 +252,8 @@ impl ReceiveStream {
         self.unclosed_bytes.max(self.cost.div_ceil(9) * 4 + 4)
     }
 
-    /// Changes the quality of service of the samples from this one on. Returns false if earlier ones
-    /// are not closed.
-    pub(super) fn change(&mut self, qos: Qos, first_sequence: u64) -> bool {
-        if self.unclosed_bytes > 0 {
-            return false;
-        }
+    /// Changes the quality of service of the samples from this one on; all earlier ones are closed.
+    pub(super) fn change(&mut self, qos: Qos, first_sequence: u64) {
         if self.qos.delivery.keeps_all() {
             self.kept = self.queue.len();
         }
@@ -265,7 +261,11 @@ impl ReceiveStream {
         self.skipped.clear();
         self.next_sequence = self.next_sequence.max(first_sequence);
         self.qos = qos;
-        true
+    }
+
+    /// Whether samples arrive or wait for their predecessors.
+    pub(super) fn has_open_samples(&self) -> bool {
+        self.unclosed_bytes > 0
     }
 
     /// Takes credit for a sample that begins to arrive and costs this much at most. Returns false
