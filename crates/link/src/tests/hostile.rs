@@ -400,7 +400,7 @@ fn some_control(draw: &mut Draw, session: u32) -> Control {
         session: session ^ u32::from(draw.chance(10)),
         incarnation: u32::from(draw.chance(2)),
     };
-    match draw.below(5) {
+    match draw.below(6) {
         0 => Control::Close { stream },
         1 => Control::Want {
             stream,
@@ -417,7 +417,7 @@ fn some_control(draw: &mut Draw, session: u32) -> Control {
             ends,
             why: Refusal::NotAllowed,
         },
-        _ => {
+        kind => {
             let delivery = [
                 Delivery::keep_all(3),
                 Delivery::keep_last(9),
@@ -429,11 +429,19 @@ fn some_control(draw: &mut Draw, session: u32) -> Control {
                 deadline: None,
                 lifespan: (draw.below(2) == 0).then_some(Duration::from_millis(5)),
             };
-            Control::Open {
-                stream,
-                qos,
-                first_sequence: draw.below(10),
-                name: "n".repeat(draw.below(500) as usize),
+            let first_sequence = draw.below(10);
+            match kind {
+                4 => Control::Change {
+                    stream,
+                    qos,
+                    first_sequence,
+                },
+                _ => Control::Open {
+                    stream,
+                    qos,
+                    first_sequence,
+                    name: "n".repeat(draw.below(500) as usize),
+                },
             }
         }
     }
