@@ -14,6 +14,7 @@ mod arrow;
 mod arrow_import;
 mod calls;
 mod dora;
+mod dora_node;
 mod dora_sample;
 mod error;
 mod event;
@@ -32,6 +33,8 @@ mod signals;
 /// The native half of the package `nervure`: see `_native.pyi`.
 #[pyo3::pymodule]
 mod _native {
+    #[pymodule_export]
+    use crate::dora_node::{dora_close_output, dora_event, dora_follow, dora_rest};
     #[pymodule_export]
     use crate::event::PyEvent;
     #[pymodule_export]

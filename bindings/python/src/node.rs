@@ -28,10 +28,10 @@ use std::time::Duration;
 /// A node of a running dataflow.
 #[pyclass(frozen, weakref, name = "Node", module = "nervure")]
 pub(crate) struct PyNode {
-    handle: Handle,
+    pub(crate) handle: Handle,
     publishers: Vec<Publisher>,
-    receiver: Receiver,
-    dora: dora::Converter,
+    pub(crate) receiver: Receiver,
+    pub(crate) dora: dora::Converter,
 }
 
 #[pymethods]
@@ -378,30 +378,6 @@ impl PyNode {
     }
 
     // For the package `dora`:
-
-    /// Makes the node's events come in the order of dora.
-    fn _follow_dora(&self, py: Python<'_>) -> PyResult<()> {
-        self.receiver.deliver_samples_after_stop(py)
-    }
-
-    /// An event of `__anext__` as a dict of dora; `None` for a kind that dora does not have.
-    fn _to_dora<'py>(
-        &self,
-        py: Python<'py>,
-        event: &Bound<'py, PyEvent>,
-    ) -> PyResult<Option<Bound<'py, PyDict>>> {
-        self.dora.convert(py, event.get().node_event().clone())
-    }
-
-    /// What `_to_dora` left of the last event.
-    fn _rest_of_dora<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
-        self.dora.take_rest(py)
-    }
-
-    /// Ends an output: its receivers get `INPUT_CLOSED`.
-    fn _close_output(&self, output: &str) {
-        binding::close_output(&self.handle, output);
-    }
 
     /// The next event as a dict of dora: `ERROR` after `timeout` seconds, `None` after `STOP`.
     #[pyo3(signature = (timeout = None))]

@@ -166,7 +166,7 @@ pub fn is_woken(events: &Events) -> bool {
 /// Makes the samples that are queued when Stop comes follow it, as in dora, and Stop come before
 /// them.
 pub fn deliver_samples_after_stop(events: &mut Events) {
-    events.deliver_samples_after_stop();
+    events.samples_follow_stop = true;
 }
 
 /// Names of the inputs that the dataflow file expects a sample of in each period (`expect_every`).

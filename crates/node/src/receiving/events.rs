@@ -54,8 +54,8 @@ pub struct Events {
     newest: Vec<Newest>,
     /// The last event came from the schedule, so a sample may pass first.
     sample_passes_first: bool,
-    /// Whether the samples that are queued when Stop comes follow it.
-    samples_follow_stop: bool,
+    /// Whether Stop comes at once, and the samples that are queued then follow it.
+    pub(crate) samples_follow_stop: bool,
     progress: Progress,
     /// Set for an observer that polls, and is not woken by its producers.
     poll: Option<AdaptivePoll>,
@@ -71,6 +71,12 @@ enum Progress {
         at: u64,
     },
     Ended,
+}
+
+impl Progress {
+    fn has_stopped(self) -> bool {
+        self != Self::Running
+    }
 }
 
 /// What [`Events::latest`] keeps of an input.
@@ -262,15 +268,6 @@ impl Events {
         }
         self.progress = Progress::Ended;
         Ok(Next::End)
-    }
-
-    fn has_stopped(&self) -> bool {
-        self.progress != Progress::Running
-    }
-
-    /// Makes the samples that are queued when Stop comes follow it, and Stop come at once.
-    pub(crate) fn deliver_samples_after_stop(&mut self) {
-        self.samples_follow_stop = true;
     }
 
     /// Waits for news until `deadline` (nanoseconds of CLOCK_MONOTONIC), or until a timer or a

@@ -60,7 +60,7 @@ impl Events {
         self.core.producer.counters.beat();
         self.collect_answers(ticket.client);
         let mut answer = self.calls.take(ticket);
-        if answer.is_none() && (self.stop.is_some() || self.has_stopped()) {
+        if answer.is_none() && (self.stop.is_some() || self.progress.has_stopped()) {
             self.forget_call(ticket);
             answer = Some(Err(CallError::Stopped));
         }
@@ -94,7 +94,7 @@ impl Events {
     fn note_if_cut_short<T>(&self, result: Result<T, CallError>) -> Result<T, CallError> {
         let producer = &self.core.producer;
         let is_stopping = producer.stopping.load(Ordering::SeqCst) || self.stop.is_some();
-        if result.is_err() && (is_stopping || self.has_stopped()) {
+        if result.is_err() && (is_stopping || self.progress.has_stopped()) {
             producer.cut_short.store(true, Ordering::SeqCst);
         }
         result

@@ -20,4 +20,6 @@ if "nervure" not in sys.modules:
 else:
     import nervure
 
-__all__ = ["nervure"]
+native = nervure._native
+
+__all__ = ["native", "nervure"]

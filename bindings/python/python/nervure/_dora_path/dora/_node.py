@@ -8,7 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from dora import _descriptor, _logging
-from dora._nervure import nervure
+from dora._nervure import native, nervure
 
 if TYPE_CHECKING:
     import datetime
@@ -33,7 +33,7 @@ class Node:
 
     def __init__(self, node_id: str | None = None, daemon_port: int | None = None) -> None:
         self._node = _connect(node_id)
-        self._node._follow_dora()
+        native.dora_follow(self._node)
         self._next = self._node._next_dora
         self._send = self._node._send_dora
         self._warned: set[str] = set()
@@ -99,12 +99,12 @@ class Node:
             return self._next(0)
 
     async def _received(self) -> dict[str, Any] | None:
-        while (reported := self._node._rest_of_dora()) is None:
+        while (reported := native.dora_rest(self._node)) is None:
             try:
                 event = await self._node.__anext__()
             except StopAsyncIteration:
                 return None
-            if (reported := self._node._to_dora(event)) is not None:
+            if (reported := native.dora_event(self._node, event)) is not None:
                 break
         return reported
 
@@ -180,7 +180,7 @@ class Node:
             _logging.warn(f"Ignoring output `{output}` not in node's output list.")
 
     def _close_output(self, output: str) -> None:
-        self._node._close_output(output)
+        native.dora_close_output(self._node, output)
 
     # The node itself
 
