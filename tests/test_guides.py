@@ -15,6 +15,7 @@ The user's home is called `/home/robot` and has a clone of this repository in `n
 runs this test is active.
 """
 
+import contextlib
 import fcntl
 import json
 import os
@@ -138,7 +139,11 @@ def follow(guide: Path, home: Path) -> None:
 
 
 def stop_detached(folder: Path, home: Path) -> None:
-    """A guide that failed half-way may have left a dataflow."""
+    """A guide that failed half-way may have left a dataflow, or a process whose id it has written to a file."""
+    for file in folder.glob("*.pid"):
+        # It has ended if the guide was followed to its end.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(file.read_text()), signal.SIGTERM)
 
     def nervure(*arguments: str) -> str:
         process = subprocess.run(
@@ -147,7 +152,7 @@ def stop_detached(folder: Path, home: Path) -> None:
         return process.stdout
 
     for dataflow in json.loads(nervure("list", "--json"))["dataflows"]:
-        if dataflow.get("folder") == str(folder):
+        if Path(dataflow.get("folder", "/")).is_relative_to(folder):
             nervure("stop", "--kill", "-d", str(dataflow["keeper"]))
 
 
