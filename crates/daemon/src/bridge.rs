@@ -111,6 +111,12 @@ impl Bridge {
         self.changed.notify_all();
     }
 
+    /// Refuses what a run that is removed has left: streams that no stand-in has taken.
+    pub fn forget(&self, run: &str) {
+        let of_run = |name: &str| name.split_once('/').is_some_and(|(of, _)| of == run);
+        self.lock().arrived.retain(|(_, name), _| !of_run(name));
+    }
+
     /// Joins as the stand-ins of a run.
     pub fn join(
         self: &Arc<Self>,

@@ -28,6 +28,8 @@ const WATCH: Duration = Duration::from_secs(30);
 
 /// File of the last desired state.
 const DESIRED: &str = "desired.json";
+/// File of the links of other machines.
+const PEERS: &str = "peers.json";
 /// File of the pairing.
 pub const PAIRING: &str = "machine.json";
 
@@ -108,7 +110,11 @@ pub fn serve(config: Config, on_ready: impl FnOnce()) -> Result<(), DaemonError>
     let own_key = key.public();
     let coordinator = pairing.coordinator_key()?;
     let client = Arc::new(Client::new(pairing.address, coordinator, &key)?);
-    let link = bind_link(address, pairing.link_port, key)?;
+    let any = match pairing.address {
+        SocketAddr::V4(_) => IpAddr::from([0; 4]),
+        SocketAddr::V6(_) => IpAddr::from([0; 16]),
+    };
+    let link = bind_link(address.unwrap_or(any), pairing.link_port, key)?;
     let link_port = link.local_address().port();
     let pairing = Pairing {
         link_port,
@@ -116,6 +122,7 @@ pub fn serve(config: Config, on_ready: impl FnOnce()) -> Result<(), DaemonError>
     };
     folder.write(PAIRING, &pairing)?;
     let bridge = Bridge::start(link)?;
+    let folder_for_peers = folder.clone();
     let (events, received) = channel();
     let shell = Shell {
         bridge: Arc::clone(&bridge),
@@ -133,10 +140,16 @@ pub fn serve(config: Config, on_ready: impl FnOnce()) -> Result<(), DaemonError>
     spawn("nervure-desired", move || {
         watch_desired(&*for_watch, &name, &events)
     })?;
-    let (for_peers, name) = (Arc::clone(&client), pairing.name.clone());
-    spawn("nervure-peers", move || {
-        watch_peers(&*for_peers, &name, own_key, coordinator, &bridge);
-    })?;
+    let peers = Peers {
+        own: pairing.name.clone(),
+        own_key,
+        coordinator,
+        bridge,
+        known: folder_for_peers.read(PEERS)?.unwrap_or_default(),
+        folder: folder_for_peers,
+    };
+    let for_peers = Arc::clone(&client);
+    spawn("nervure-peers", move || peers.follow(&*for_peers))?;
     spawn("nervure-report", move || {
         report(&client, &pairing.name, own_key, address, link_port, &live);
     })?;
@@ -145,9 +158,8 @@ pub fn serve(config: Config, on_ready: impl FnOnce()) -> Result<(), DaemonError>
 }
 
 /// The link listens on the address of the machine, or on all of them.
-fn bind_link(address: Option<IpAddr>, port: u16, key: KeyPair) -> Result<Link, LinkError> {
-    let any = IpAddr::from([0, 0, 0, 0]);
-    let mut at = SocketAddr::new(address.unwrap_or(any), port);
+fn bind_link(address: IpAddr, port: u16, key: KeyPair) -> Result<Link, LinkError> {
+    let mut at = SocketAddr::new(address, port);
     // The port of the last time may be taken: peers are given the new one.
     if port != 0 && UdpSocket::bind(at).is_err() {
         at.set_port(0);
@@ -269,6 +281,7 @@ impl Shell {
             }
             Action::Remove { run } => {
                 self.keepers.remove(&run);
+                self.bridge.forget(&run);
                 self.live.change(|state| {
                     state.nodes.remove(&run);
                     state.crossings.remove(&run);
@@ -460,25 +473,44 @@ fn follow_prefix(store: &dyn Store, prefix: &str, mut found: impl FnMut(&Entry) 
     }
 }
 
-/// Gives the bridge the links of the other machines.
-fn watch_peers(
-    store: &dyn Store,
-    own: &str,
+/// The links of the other machines. They are kept on disk: a machine that boots without the
+/// coordinator still reaches the others.
+struct Peers {
+    own: String,
     own_key: PublicKey,
     coordinator: PublicKey,
-    bridge: &Bridge,
-) {
-    follow_prefix(store, ACTUAL, |entry| {
-        let Some(name) = entry.key.strip_prefix(ACTUAL).filter(|name| *name != own) else {
-            return true;
-        };
-        if let Ok(actual) = parse::<Actual>(&entry.key, &entry.value)
-            && let Ok(key) = actual.link.key.parse()
-        {
-            bridge.set_peer(name, &actual.link, dials(own_key, key, coordinator));
+    bridge: Arc<Bridge>,
+    known: BTreeMap<String, LinkEnd>,
+    folder: Folder,
+}
+
+impl Peers {
+    fn follow(mut self, store: &dyn Store) {
+        for (name, link) in self.known.clone() {
+            self.connect(&name, &link);
         }
-        true
-    });
+        follow_prefix(store, ACTUAL, |entry| {
+            if let Some(name) = entry.key.strip_prefix(ACTUAL)
+                && name != self.own
+                && let Ok(actual) = parse::<Actual>(&entry.key, &entry.value)
+                && self.known.get(name) != Some(&actual.link)
+            {
+                self.connect(name, &actual.link);
+                self.known.insert(name.to_owned(), actual.link);
+                if let Err(error) = self.folder.write(PEERS, &self.known) {
+                    eprintln!("warning: the address of {name} is not kept on disk: {error}");
+                }
+            }
+            true
+        });
+    }
+
+    fn connect(&self, name: &str, link: &LinkEnd) {
+        if let Ok(key) = link.key.parse() {
+            let dials = dials(self.own_key, key, self.coordinator);
+            self.bridge.set_peer(name, link, dials);
+        }
+    }
 }
 
 /// Which of two machines connects the link: not the coordinator's, since robots may be behind a

@@ -327,10 +327,14 @@ impl Drop for Fleet {
             daemon.kill();
         }
         for pid in self.processes() {
-            let pid = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            kill(pid);
         }
     }
+}
+
+fn kill(pid: u32) {
+    let pid = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
+    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
 }
 
 fn test_node() -> PathBuf {
@@ -430,6 +434,80 @@ fn a_killed_daemon_is_missed_by_no_node_and_its_successor_carries_on() {
         numbers.is_sorted_by(|one, other| one < other),
         "nothing arrives twice: {numbers:?}"
     );
+    fleet.output(0, &["stop", "-d", "two"]);
+    fleet.check_nothing_left();
+}
+
+#[test]
+fn a_machine_that_boots_without_the_coordinator_starts_what_it_ran() {
+    let mut fleet = Fleet::new(None);
+    let file = fleet.file(&numbers("source 1000000 5 100"));
+    fleet.output(
+        0,
+        &["start", file.to_str().unwrap(), "--bind", "edge=laptop"],
+    );
+    fleet.await_that("samples arrive", |fleet| received(fleet).len() > 20);
+    // A power failure of both; only the robot boots.
+    for daemon in fleet.daemons.iter_mut().flatten() {
+        daemon.kill();
+    }
+    for pid in fleet.processes() {
+        kill(pid);
+    }
+    fleet.await_that("all processes are gone", |fleet| {
+        fleet.processes().is_empty()
+    });
+    fleet.daemons[1] = Some(Daemon::start(fleet.command(1, &["join"])));
+    fleet.await_that("the robot's part runs again", |fleet| {
+        fleet.processes().iter().any(|pid| {
+            let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&command).contains("source\u{0}1000000")
+        })
+    });
+    // The coordinator is back, and the dataflow runs on both machines as before.
+    fleet.daemons[0] = Some(Daemon::start(fleet.command(0, &["up"])));
+    let before = received(&fleet).len();
+    fleet.await_that("samples arrive again", |fleet| {
+        received(fleet).len() > before + 20
+    });
+    fleet.output(0, &["stop", "-d", "two"]);
+    fleet.check_nothing_left();
+}
+
+#[test]
+fn a_lossless_topic_loses_nothing_when_the_network_is_interrupted() {
+    let Some(namespaces) = Namespaces::new() else {
+        return;
+    };
+    let fleet = Fleet::new(Some(namespaces));
+    let file = fleet.file(&numbers("source 1000000 2 100"));
+    fleet.output(
+        0,
+        &["start", file.to_str().unwrap(), "--bind", "edge=laptop"],
+    );
+    fleet.await_that("samples arrive", |fleet| received(fleet).len() > 20);
+    let cable = |state| {
+        let namespaces = fleet.namespaces.as_ref().unwrap();
+        run(namespaces
+            .command(0, "ip")
+            .args(["link", "set", "cable0", state]));
+    };
+    let processes = fleet.processes();
+    cable("down");
+    // Longer than the link's own timeouts of a silent path.
+    std::thread::sleep(Duration::from_secs(3));
+    let before = received(&fleet).len();
+    cable("up");
+    fleet.await_that("samples arrive again", |fleet| {
+        received(fleet).len() > before + 100
+    });
+    assert_eq!(
+        fleet.processes(),
+        processes,
+        "no process has ended or was started"
+    );
+    let numbers = received(&fleet);
+    assert_eq!(numbers, (0..numbers.len() as u64).collect::<Vec<_>>());
     fleet.output(0, &["stop", "-d", "two"]);
     fleet.check_nothing_left();
 }
