@@ -139,11 +139,13 @@ def follow(guide: Path, home: Path) -> None:
 
 
 def stop_detached(folder: Path, home: Path) -> None:
-    """A guide that failed half-way may have left a dataflow, or a process whose id it has written to a file."""
+    """A guide that failed half-way may have left a dataflow, or a process of which it keeps the id."""
     for file in folder.glob("*.pid"):
-        # It has ended if the guide was followed to its end.
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(int(file.read_text()), signal.SIGTERM)
+        pid = int(file.read_text())
+        # After the end of the guide the id may be that of another process.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if b"nervure" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(pid, signal.SIGTERM)
 
     def nervure(*arguments: str) -> str:
         process = subprocess.run(

@@ -362,6 +362,16 @@ fn received(fleet: &Fleet) -> Vec<u64> {
     lines.filter_map(number).collect()
 }
 
+/// Starts a source that does not end, and waits for its first samples.
+fn start_endless(fleet: &Fleet, source: &str) {
+    let file = fleet.file(&numbers(source));
+    fleet.output(
+        0,
+        &["start", file.to_str().unwrap(), "--bind", "edge=laptop"],
+    );
+    fleet.await_that("samples arrive", |fleet| received(fleet).len() > 20);
+}
+
 fn every_sample_crosses(fleet: &Fleet) {
     let file = fleet.file(&numbers("source 300 1 10000"));
     let started = fleet.output(
@@ -409,12 +419,7 @@ fn two_machines_in_namespaces_run_one_dataflow() {
 #[test]
 fn a_killed_daemon_is_missed_by_no_node_and_its_successor_carries_on() {
     let mut fleet = Fleet::new(None);
-    let file = fleet.file(&numbers("source 1000000 5 100"));
-    fleet.output(
-        0,
-        &["start", file.to_str().unwrap(), "--bind", "edge=laptop"],
-    );
-    fleet.await_that("samples arrive", |fleet| received(fleet).len() > 20);
+    start_endless(&fleet, "source 1000000 5 100");
     let processes = fleet.processes();
     fleet.daemons[1].as_mut().unwrap().kill();
     // The robot's next daemon needs no invitation.
@@ -441,12 +446,7 @@ fn a_killed_daemon_is_missed_by_no_node_and_its_successor_carries_on() {
 #[test]
 fn a_machine_that_boots_without_the_coordinator_starts_what_it_ran() {
     let mut fleet = Fleet::new(None);
-    let file = fleet.file(&numbers("source 1000000 5 100"));
-    fleet.output(
-        0,
-        &["start", file.to_str().unwrap(), "--bind", "edge=laptop"],
-    );
-    fleet.await_that("samples arrive", |fleet| received(fleet).len() > 20);
+    start_endless(&fleet, "source 1000000 5 100");
     // A power failure of both; only the robot boots.
     for daemon in fleet.daemons.iter_mut().flatten() {
         daemon.kill();
@@ -480,12 +480,7 @@ fn a_lossless_topic_loses_nothing_when_the_network_is_interrupted() {
         return;
     };
     let fleet = Fleet::new(Some(namespaces));
-    let file = fleet.file(&numbers("source 1000000 2 100"));
-    fleet.output(
-        0,
-        &["start", file.to_str().unwrap(), "--bind", "edge=laptop"],
-    );
-    fleet.await_that("samples arrive", |fleet| received(fleet).len() > 20);
+    start_endless(&fleet, "source 1000000 2 100");
     let cable = |state| {
         let namespaces = fleet.namespaces.as_ref().unwrap();
         run(namespaces
