@@ -14,7 +14,7 @@ use std::{
 use arbitrary::Arbitrary;
 use nervure_link::{
     carrier::{
-        Carrier, KeyPair,
+        Carrier, KeyPair, SessionId,
         quic::{QuicCarrier, QuicConfig},
     },
     endpoint::{Endpoint, EndpointEvent},
@@ -81,6 +81,7 @@ struct World {
     now: Instant,
     victim: Endpoint<QuicCarrier>,
     hostile: QuicCarrier,
+    session: SessionId,
     peer: Peer,
     stream: u32,
     kept: Vec<Vec<u8>>,
@@ -126,13 +127,14 @@ impl World {
             }
         }));
         let mut hostile = QuicCarrier::new(config(HOSTILE));
-        hostile
+        let session = hostile
             .connect(now, address(VICTIM), key(VICTIM).public())
             .expect("the address is good");
         let mut world = Self {
             now,
             victim,
             hostile,
+            session,
             peer: Peer::new(),
             stream: 0,
             kept: Vec::new(),
@@ -227,6 +229,7 @@ impl World {
             let datagram = next.take_if(|datagram| datagram.len() <= most);
             datagram.map(|datagram| out.extend(datagram)).is_some()
         };
+        self.hostile.wake(self.session);
         let mut packets = Vec::new();
         let mut packet = Vec::new();
         while packets.len() < 16

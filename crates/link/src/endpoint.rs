@@ -4,7 +4,7 @@
 //! connection is lost and made again, no accepted sample is lost.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     net::SocketAddr,
     time::{Duration, Instant},
 };
@@ -21,6 +21,8 @@ use crate::{
     receiver::IncomingStatus,
     sender::OutgoingStatus,
     session::{Session, SessionConfig, SessionEvent, SessionStatus},
+    timed::{Timed, TimedMap},
+    trace::Record,
 };
 
 /// Delay until the next try, when something was due and could not be sent.
@@ -106,9 +108,17 @@ pub struct Endpoint<C> {
     memory_of: MemoryOf,
     policy: SharedPolicy,
     seed: u64,
-    peers: BTreeMap<PublicKey, Peer>,
+    peers: TimedMap<PublicKey, Peer>,
     by_session: BTreeMap<SessionId, PublicKey>,
     events: VecDeque<EndpointEvent>,
+    /// Peers whose sessions may have events.
+    eventful: BTreeSet<PublicKey>,
+    /// Peers that may have opened streams which the application has not taken yet.
+    opening: BTreeSet<PublicKey>,
+    uses_coding: bool,
+    /// When the trace began, if there is one.
+    trace_began: Option<Instant>,
+    trace: VecDeque<(PublicKey, Record)>,
 }
 
 struct Peer {
@@ -128,6 +138,24 @@ struct Peer {
     lost_at: Instant,
 }
 
+impl Peer {
+    /// When its state is dropped, if it does not come back.
+    fn forget_at(&self) -> Option<Instant> {
+        let is_away = self.carried.is_none() && self.target.is_none();
+        is_away.then(|| self.lost_at + FORGET_AFTER)
+    }
+}
+
+impl Timed for Peer {
+    fn timeout(&mut self) -> Option<Instant> {
+        let carried = self.carried.and(self.session.poll_timeout());
+        [carried, self.again_at, self.next_target_at, self.forget_at()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+}
+
 impl<C: Carrier> Endpoint<C> {
     /// An endpoint without peers. `seed` must be random and differ each time.
     pub fn new(carrier: C, config: SessionConfig, seed: u64) -> Self {
@@ -139,9 +167,14 @@ impl<C: Carrier> Endpoint<C> {
             memory_of: Box::new(|_| Box::new(Heap)),
             policy: SharedPolicy::default(),
             seed,
-            peers: BTreeMap::new(),
+            peers: TimedMap::new(),
             by_session: BTreeMap::new(),
             events: VecDeque::new(),
+            eventful: BTreeSet::new(),
+            opening: BTreeSet::new(),
+            uses_coding: false,
+            trace_began: None,
+            trace: VecDeque::new(),
         }
     }
 
@@ -155,9 +188,22 @@ impl<C: Carrier> Endpoint<C> {
     /// accepting all. Streams of peers that it does not allow are closed.
     pub fn set_policy(&mut self, now: Instant, policy: StreamPolicy) {
         self.policy.set(policy);
-        for peer in self.peers.values_mut() {
-            peer.session.apply_policy(now);
+        for key in self.peers.keys() {
+            if let Some(peer) = self.peers.get_mut(&key) {
+                peer.session.apply_policy(now);
+            }
         }
+    }
+
+    /// Records from now on what the sessions with peers that become known see and decide; see
+    /// [`poll_trace`](Self::poll_trace).
+    pub fn begin_trace(&mut self, now: Instant) {
+        self.trace_began = Some(now);
+    }
+
+    /// Returns the oldest record of the trace, when all events have been taken.
+    pub fn poll_trace(&mut self) -> Option<(PublicKey, Record)> {
+        self.trace.pop_front()
     }
 
     /// Connects to a peer, and again whenever the connection is lost. Streams may be opened at
@@ -268,7 +314,7 @@ impl<C: Carrier> Endpoint<C> {
 
     /// Ends all connections. The packets that notify the peers are still to be sent.
     pub fn close_all(&mut self, now: Instant) {
-        let peers: Vec<_> = self.peers.keys().copied().collect();
+        let peers = self.peers.keys();
         peers.into_iter().for_each(|key| self.close(now, key));
     }
 
@@ -306,9 +352,9 @@ impl<C: Carrier> Endpoint<C> {
         self.peers.get_mut(key).map(|peer| &mut peer.session)
     }
 
-    /// Whether the session with any peer uses the erasure code; see [`Session::uses_coding`].
+    /// Whether the session with any peer has used the erasure code; see [`Session::uses_coding`].
     pub fn uses_coding(&self) -> bool {
-        self.peers.values().any(|peer| peer.session.uses_coding())
+        self.uses_coding
     }
 
     /// The carrier.
@@ -362,44 +408,44 @@ impl<C: Carrier> Endpoint<C> {
         if self.carrier.poll_timeout().is_some_and(|at| at <= now) {
             self.carrier.handle_timeout(now);
         }
-        for peer in self
-            .peers
-            .values_mut()
-            .filter(|peer| peer.carried.is_some())
-        {
-            if peer.session.poll_timeout().is_some_and(|at| at <= now) {
+        for key in self.peers.due(now) {
+            let Some(peer) = self.peers.get_mut(&key) else {
+                continue;
+            };
+            let session_is_due = peer.session.poll_timeout().is_some_and(|at| at <= now);
+            if peer.carried.is_some() && session_is_due {
                 peer.session.handle_timeout(now);
             }
+            let is_silent = match peer.carried {
+                _ if peer.alternatives.is_empty() => false,
+                Some(_) => peer.session.is_path_dead(now),
+                None => peer.next_target_at.is_some_and(|at| at <= now),
+            };
+            if is_silent {
+                self.fail_over(now, key);
+            }
+            let Some(peer) = self.peers.get(&key) else {
+                continue;
+            };
+            if peer.again_at.is_some_and(|at| at <= now) {
+                self.reconnect(now, key);
+            } else if peer.forget_at().is_some_and(|at| at <= now) {
+                self.forget(key);
+            }
         }
-        let is_silent = |peer: &mut Peer| match peer.carried {
-            Some(_) => peer.session.is_path_dead(now),
-            None => peer.next_target_at.is_some_and(|at| at <= now),
-        };
-        let with_others = self.peers.iter_mut();
-        let with_others = with_others.filter(|(_, peer)| !peer.alternatives.is_empty());
-        let silent = with_others.filter_map(|(key, peer)| is_silent(peer).then_some(*key));
-        let silent: Vec<_> = silent.collect();
-        silent.into_iter().for_each(|key| self.fail_over(now, key));
-        self.reconnect(now);
-        let gone = |peer: &Peer| {
-            peer.carried.is_none() && peer.target.is_none() && peer.lost_at + FORGET_AFTER <= now
-        };
-        let gone: Vec<_> = self
-            .peers
-            .iter()
-            .filter(|(_, peer)| gone(peer))
-            .map(|(key, _)| *key)
-            .collect();
-        gone.into_iter().for_each(|key| self.forget(key));
         self.on_carrier_events(now);
     }
 
     /// Appends the next packet to the buffer. Call it until it returns `None`, after every other
     /// call.
     pub fn poll_transmit(&mut self, now: Instant, packet: &mut Vec<u8>) -> Option<Transmit> {
+        self.wake_carrier();
         let (peers, by_session) = (&mut self.peers, &self.by_session);
+        let eventful = &mut self.eventful;
         let mut next = |session: SessionId, bytes: usize, out: &mut Vec<u8>| {
-            let peer = by_session.get(&session).and_then(|key| peers.get_mut(key));
+            let key = by_session.get(&session);
+            eventful.extend(key);
+            let peer = key.and_then(|key| peers.get_asleep(key));
             peer.filter(|peer| peer.carried == Some(session))
                 .is_some_and(|peer| peer.session.next_datagram(now, bytes, out))
         };
@@ -411,30 +457,30 @@ impl<C: Carrier> Endpoint<C> {
     /// The latest time at which to call [`handle_timeout`](Self::handle_timeout). It is later than
     /// `now`, provided that all packets were sent.
     pub fn poll_timeout(&mut self, now: Instant) -> Option<Instant> {
-        let connected = self.peers.values().filter(|peer| peer.carried.is_some());
-        let sessions = connected.filter_map(|peer| peer.session.poll_timeout());
-        let away = self
-            .peers
-            .values()
-            .filter(|peer| peer.carried.is_none() && peer.target.is_none());
-        let forget = away.map(|peer| peer.lost_at + FORGET_AFTER);
-        let again = self
-            .peers
-            .values()
-            .flat_map(|peer| [peer.again_at, peer.next_target_at].into_iter().flatten());
-        let first = sessions
-            .chain(forget)
-            .chain(again)
-            .chain(self.carrier.poll_timeout())
-            .min()?;
+        let timeouts = [self.peers.first_timeout(), self.carrier.poll_timeout()];
+        let first = timeouts.into_iter().flatten().min()?;
         // Everything that was due has just been tried.
         Some(if first <= now { now + RETRY } else { first })
     }
 
+    /// Lets the carrier ask the sessions of peers for datagrams that may have some, and notes what
+    /// else such peers may have.
+    fn wake_carrier(&mut self) {
+        for key in self.peers.take_awake() {
+            let Some(peer) = self.peers.get(&key) else {
+                continue;
+            };
+            if let Some(session) = peer.carried {
+                self.carrier.wake(session);
+            }
+            self.uses_coding |= peer.session.uses_coding();
+            self.eventful.insert(key);
+        }
+    }
+
     /// Returns the oldest event.
     pub fn poll_event(&mut self) -> Option<EndpointEvent> {
-        let event = self.events.pop_front();
-        event.or_else(|| self.poll_session(Session::poll_event))
+        self.poll_event_but_opened().or_else(|| self.poll_opened())
     }
 
     /// Returns the oldest event that is no [`ReceiverEvent::Opened`]; see
@@ -442,38 +488,57 @@ impl<C: Carrier> Endpoint<C> {
     ///
     /// [`ReceiverEvent::Opened`]: crate::receiver::ReceiverEvent::Opened
     pub fn poll_event_but_opened(&mut self) -> Option<EndpointEvent> {
-        let event = self.events.pop_front();
-        event.or_else(|| self.poll_session(Session::poll_event_but_opened))
+        if let Some(event) = self.events.pop_front() {
+            return Some(event);
+        }
+        self.wake_carrier();
+        while let Some(key) = self.eventful.first().copied() {
+            if let Some(peer) = self.peers.get_asleep(&key) {
+                if let Some(event) = peer.session.poll_event_but_opened() {
+                    return Some(EndpointEvent::Session { peer: key, event });
+                }
+                if peer.session.receiver().incoming().has_opened() {
+                    self.opening.insert(key);
+                }
+                let records = peer.session.take_trace().map(|record| (key, record));
+                self.trace.extend(records);
+            }
+            self.eventful.remove(&key);
+        }
+        None
     }
 
-    /// Whether a peer has opened a stream for [`poll_opened`](Self::poll_opened).
+    /// Whether a peer may have opened a stream for [`poll_opened`](Self::poll_opened), as far as
+    /// other events have been taken.
     pub fn has_opened(&self) -> bool {
-        self.peers
-            .values()
-            .any(|peer| peer.session.receiver().incoming().has_opened())
+        !self.opening.is_empty()
     }
 
-    /// Returns a stream that a peer has opened, as an event.
+    /// Returns a stream that a peer has opened, as an event, when all other events have been taken.
     pub fn poll_opened(&mut self) -> Option<EndpointEvent> {
-        self.poll_session(Session::poll_opened)
-    }
-
-    fn poll_session(
-        &mut self,
-        mut poll: impl FnMut(&mut Session) -> Option<SessionEvent>,
-    ) -> Option<EndpointEvent> {
-        self.peers.iter_mut().find_map(|(key, peer)| {
-            poll(&mut peer.session).map(|event| EndpointEvent::Session { peer: *key, event })
-        })
+        while let Some(key) = self.opening.first().copied() {
+            let opened = self
+                .peers
+                .get_mut(&key)
+                .and_then(|peer| peer.session.poll_opened());
+            match opened {
+                Some(event) => return Some(EndpointEvent::Session { peer: key, event }),
+                None => self.opening.remove(&key),
+            };
+        }
+        None
     }
 
     fn peer(&mut self, now: Instant, key: PublicKey) -> &mut Peer {
         self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        self.peers.entry(key).or_insert_with(|| {
+        if self.peers.get(&key).is_none() {
             let mut session = Session::with_budget(self.config, &self.budget, self.seed, now);
             session.set_memory((self.memory_of)(key));
             session.set_policy(PeerPolicy::new(key, &self.policy));
-            Peer {
+            if let Some(began) = self.trace_began {
+                session.begin_trace(began);
+            }
+            let peer = Peer {
                 session,
                 carried: None,
                 target: None,
@@ -483,8 +548,10 @@ impl<C: Carrier> Endpoint<C> {
                 carried_since: now,
                 again_at: None,
                 lost_at: now,
-            }
-        })
+            };
+            self.peers.insert(key, peer);
+        }
+        self.peers.get_mut(&key).expect("it is there or was added")
     }
 
     fn on_carrier_events(&mut self, now: Instant) {
@@ -560,38 +627,33 @@ impl<C: Carrier> Endpoint<C> {
         }
     }
 
-    fn reconnect(&mut self, now: Instant) {
-        let due = |peer: &Peer| peer.again_at.is_some_and(|at| at <= now);
-        let due: Vec<_> = self
-            .peers
-            .iter()
-            .filter(|(_, peer)| due(peer))
-            .map(|(key, _)| *key)
-            .collect();
-        for key in due {
-            let peer = self.peers.get_mut(&key).expect("it was just seen");
-            (peer.again_at, peer.connected_at) = (None, now);
-            let Some(target) = peer.target else { continue };
-            match self.carrier.connect(now, target, key) {
-                Ok(session) => drop(self.by_session.insert(session, key)),
-                Err(error) => {
-                    peer.again_at = Some(now + RECONNECT_PERIOD);
-                    let why = error.to_string();
-                    self.events.push_back(EndpointEvent::Refused {
-                        peer: Some(key),
-                        address: target,
-                        why,
-                        more: 0,
-                    });
-                }
+    fn reconnect(&mut self, now: Instant, key: PublicKey) {
+        let Some(peer) = self.peers.get_mut(&key) else {
+            return;
+        };
+        (peer.again_at, peer.connected_at) = (None, now);
+        let Some(target) = peer.target else { return };
+        match self.carrier.connect(now, target, key) {
+            Ok(session) => drop(self.by_session.insert(session, key)),
+            Err(error) => {
+                peer.again_at = Some(now + RECONNECT_PERIOD);
+                let why = error.to_string();
+                self.events.push_back(EndpointEvent::Refused {
+                    peer: Some(key),
+                    address: target,
+                    why,
+                    more: 0,
+                });
             }
         }
     }
 
     fn forget(&mut self, key: PublicKey) {
-        let Some(peer) = self.peers.remove(&key) else {
+        let Some(mut peer) = self.peers.remove(&key) else {
             return;
         };
+        let records = peer.session.take_trace().map(|record| (key, record));
+        self.trace.extend(records);
         let sent = peer.session.status().sent;
         let lost = sent.held + sent.unconfirmed;
         self.events

@@ -20,6 +20,8 @@ pub mod sender;
 pub mod session;
 pub mod shell;
 mod streams;
+mod timed;
+pub mod trace;
 mod window;
 pub mod wire;
 

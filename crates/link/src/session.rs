@@ -24,6 +24,7 @@ use crate::{
         LinkReceiveCounters, LinkSample, ReceiveCounters, Receiver, ReceiverConfig, ReceiverEvent,
     },
     sender::{NameTooLong, PathEstimate, SendCounters, SendError, Sender, SenderEvent},
+    trace::{Record, Trace, TraceEvent},
     wire::{Kind, control::Control, feedback::Feedback},
 };
 
@@ -151,6 +152,7 @@ pub struct Session {
     datagram_bytes_received: u64,
     invalid_feedback: u64,
     violation: Option<String>,
+    trace: Option<Box<Trace>>,
 }
 
 impl Session {
@@ -191,6 +193,7 @@ impl Session {
             datagram_bytes_received: 0,
             invalid_feedback: 0,
             violation: None,
+            trace: None,
         }
     }
 
@@ -226,11 +229,25 @@ impl Session {
         self.rate.set_max_bytes_per_second(most);
     }
 
+    /// Records from now on what the sender sees and decides, with times since `began`. The records
+    /// wait for [`take_trace`](Self::take_trace).
+    pub fn begin_trace(&mut self, began: Instant) {
+        self.trace = Some(Box::new(Trace::new(began)));
+    }
+
+    /// Takes the records made since the last call.
+    pub fn take_trace(&mut self) -> impl Iterator<Item = Record> {
+        self.trace.iter_mut().flat_map(|trace| trace.take())
+    }
+
     /// Notes that the carrier has a connection to the peer, for the first time or again. The next
     /// packet asks whether the peer has kept its state.
     pub fn on_connected(&mut self, now: Instant) {
         self.is_new_connection = true;
         self.ask_at = now;
+        if let Some(trace) = &mut self.trace {
+            trace.record(now, TraceEvent::Connected);
+        }
     }
 
     /// Whether the path has died and another one is to be tried.
@@ -459,6 +476,18 @@ impl Session {
                 None
             }
         };
+        if let Some(trace) = &mut self.trace {
+            trace.on_path(
+                now,
+                &status,
+                now.saturating_duration_since(self.last_feedback),
+            );
+            match &filled {
+                Some(filled) => trace.on_sent(filled.bytes, permission != Permission::Send),
+                None if permission != Permission::Send => trace.on_wait(),
+                None => {}
+            }
+        }
         let Some(filled) = filled else {
             if !self.sender.has_work(now) {
                 self.rate.on_nothing_to_send();
@@ -568,7 +597,7 @@ impl Session {
             return;
         }
         if let Err(error) = self.sender.check_feedback(&feedback) {
-            return self.on_violation(error.to_string());
+            return self.on_violation(now, error.to_string());
         }
         let observed = Observed {
             highest_packet_number: feedback.highest_packet,
@@ -585,15 +614,21 @@ impl Session {
         }
         let mut believed = true;
         if !overtaken {
+            let before = self.trace.as_ref().map(|_| self.rate.status());
             match self.rate.on_feedback(now, &observed) {
                 Err(error @ FalseReport::Miscounted { .. }) => {
-                    return self.on_violation(error.to_string());
+                    return self.on_violation(now, error.to_string());
                 }
                 // It names a packet so old that it is forgotten.
                 Err(FalseReport::NeverSent { .. }) => believed = false,
                 Ok(()) => {
                     self.congestion_marks = self.congestion_marks.max(feedback.congestion_marks);
                 }
+            }
+            if let Some((trace, before)) = self.trace.as_mut().zip(before) {
+                let path = self.rate.status();
+                trace.on_feedback(now, &feedback, path, before.bytes_per_second);
+                trace.on_path(now, &path, Duration::ZERO);
             }
         }
         self.update_path(now);
@@ -604,8 +639,11 @@ impl Session {
         }
     }
 
-    fn on_violation(&mut self, why: String) {
+    fn on_violation(&mut self, now: Instant, why: String) {
         self.invalid_feedback += 1;
+        if let Some(trace) = &mut self.trace {
+            trace.record(now, TraceEvent::Violation(why.clone()));
+        }
         self.violation.get_or_insert(why);
     }
 
@@ -630,6 +668,9 @@ impl Session {
         self.peer_clock = PeerClock::default();
         self.receiver.repeat_grants();
         *self.peer_lost.get_or_insert(0) += unconfirmed;
+        if let Some(trace) = &mut self.trace {
+            trace.record(now, TraceEvent::PeerLost { unconfirmed });
+        }
     }
 
     fn exchange_control(&mut self, now: Instant) {

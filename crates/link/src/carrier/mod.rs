@@ -245,6 +245,10 @@ pub trait Carrier {
         packet: &'p mut [u8],
     ) -> Option<(SessionId, &'p [u8])>;
 
+    /// Notes that a session may have a datagram. After [`NextDatagram`] had none, it is called for
+    /// this session again only after this, a packet from the peer or a timeout.
+    fn wake(&mut self, session: SessionId);
+
     /// Appends the next packet to the buffer. Call it until it returns `None`: after each packet
     /// and timeout, and whenever there is something to send.
     fn poll_transmit(

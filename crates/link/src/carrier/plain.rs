@@ -223,6 +223,9 @@ impl Carrier for PlainCarrier {
         None
     }
 
+    /// All sessions are asked each time.
+    fn wake(&mut self, _session: SessionId) {}
+
     fn poll_transmit(
         &mut self,
         now: Instant,

@@ -234,7 +234,7 @@ fn wait(
 /// Moves the endpoint's events to those for the application, except streams that peers opened: the
 /// endpoint holds them until the application takes them. Returns whether there were any.
 fn take_events(state: &mut State) -> bool {
-    let mut changed = state.endpoint.has_opened();
+    let mut changed = false;
     while let Some(event) = state.endpoint.poll_event_but_opened() {
         changed = true;
         log(&event);
@@ -274,7 +274,7 @@ fn take_events(state: &mut State) -> bool {
         }
         state.events.push(event);
     }
-    changed
+    changed | state.endpoint.has_opened()
 }
 
 /// Emits what is worth diagnosing in the field: nothing here happens per packet or per sample.

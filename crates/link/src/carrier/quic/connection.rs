@@ -11,6 +11,7 @@ use super::packet_size::FIRST_PACKET_BYTES;
 use super::sealed::{self, Opener, Sealer};
 use super::transport::LargePackets;
 use crate::carrier::{Ecn, NextDatagram, SessionId};
+use crate::timed::Timed;
 
 /// A handshake that takes longer fails.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -305,16 +306,6 @@ impl Connection {
         self.quic.close(now, VarInt::from_u32(code), Bytes::new());
     }
 
-    pub fn timeout(&mut self) -> Option<Instant> {
-        let own = match (self.retires_at, self.established) {
-            _ if self.quic.is_closed() => None,
-            (Some(at), _) => Some(at),
-            (None, false) => Some(self.began + HANDSHAKE_TIMEOUT),
-            (None, true) => None,
-        };
-        [self.quic.poll_timeout(), own].into_iter().flatten().min()
-    }
-
     pub fn on_timeout(&mut self, now: Instant) {
         if self.quic.poll_timeout().is_some_and(|at| at <= now) {
             self.quic.handle_timeout(now);
@@ -324,5 +315,17 @@ impl Connection {
         if (late || retired) && !self.quic.is_closed() {
             self.close(now);
         }
+    }
+}
+
+impl Timed for Connection {
+    fn timeout(&mut self) -> Option<Instant> {
+        let own = match (self.retires_at, self.established) {
+            _ if self.quic.is_closed() => None,
+            (Some(at), _) => Some(at),
+            (None, false) => Some(self.began + HANDSHAKE_TIMEOUT),
+            (None, true) => None,
+        };
+        [self.quic.poll_timeout(), own].into_iter().flatten().min()
     }
 }

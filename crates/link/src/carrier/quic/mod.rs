@@ -36,6 +36,7 @@ use super::{
     KeyPair, NextDatagram, PublicKey, SessionId, Transmit,
 };
 use crate::random::RandomBytes;
+use crate::timed::TimedMap;
 use connection::{Connection, ConnectionHint};
 use hedge::Hedge;
 pub use packet_size::FIRST_PACKET_BYTES;
@@ -97,10 +98,10 @@ pub struct QuicCarrier {
     endpoint: Endpoint,
     allowed_peers: Arc<tls::AllowedPeers>,
     server: Option<ServerConfig>,
-    connections: BTreeMap<usize, Connection>,
+    connections: TimedMap<usize, Connection>,
     /// The connection whose key opens a sealed packet.
     by_key_id: BTreeMap<sealed::KeyId, usize>,
-    sessions: BTreeMap<SessionId, QuicSession>,
+    sessions: TimedMap<SessionId, QuicSession>,
     next_session: u64,
     /// The connection that sends next.
     turn: usize,
@@ -160,9 +161,9 @@ impl QuicCarrier {
             endpoint,
             allowed_peers,
             server,
-            connections: BTreeMap::new(),
+            connections: TimedMap::new(),
             by_key_id: BTreeMap::new(),
-            sessions: BTreeMap::new(),
+            sessions: TimedMap::new(),
             next_session: 1,
             turn: 0,
             replies: VecDeque::new(),
@@ -287,7 +288,7 @@ impl QuicCarrier {
     fn process_events_of_packet(&mut self, now: Instant, handle: usize, ecn: Option<Ecn>) {
         let mut drained = false;
         loop {
-            let Some(connection) = self.connections.get_mut(&handle) else {
+            let Some(connection) = self.connections.get_asleep(&handle) else {
                 return;
             };
             if let Some(event) = connection.quic.poll_endpoint_events() {
@@ -295,15 +296,22 @@ impl QuicCarrier {
                 if let Some(event) = self.endpoint.handle_event(ConnectionHandle(handle), event) {
                     connection.quic.handle_event(event);
                 }
+                self.connections.wake(&handle);
                 continue;
             }
-            match connection.quic.poll() {
+            let event = connection.quic.poll();
+            if event.is_some() {
+                self.connections.wake(&handle);
+            }
+            match event {
                 Some(quinn_proto::Event::Connected) => self.on_established(now, handle),
                 Some(quinn_proto::Event::ConnectionLost { reason }) => {
                     self.on_connection_lost(now, handle, &reason)
                 }
                 Some(quinn_proto::Event::DatagramReceived) => {
-                    while let Some(datagram) = connection.quic.datagrams().recv() {
+                    while let Some(connection) = self.connections.get_asleep(&handle)
+                        && let Some(datagram) = connection.quic.datagrams().recv()
+                    {
                         if let Some(session) = connection.session {
                             self.counters.datagrams_received += 1;
                             self.events.push_back(CarrierEvent::Datagram {
@@ -330,7 +338,7 @@ impl QuicCarrier {
         next_datagram: &mut NextDatagram<'_>,
         packet: &mut Vec<u8>,
     ) -> Option<Transmit> {
-        let connection = self.connections.get_mut(&handle)?;
+        let connection = self.connections.get_asleep(&handle)?;
         let sends = |session: &SessionId| {
             self.sessions
                 .get(session)
@@ -429,7 +437,7 @@ impl Carrier for QuicCarrier {
         }
         let ours = self
             .sessions
-            .get_mut(&session)
+            .get_asleep(&session)
             .and_then(|session| session.move_to(now, to));
         let () = ours.ok_or(ConnectError::NoSession(session.0))?;
         self.close_oldest_attempt(now, session);
@@ -438,8 +446,7 @@ impl Carrier for QuicCarrier {
     }
 
     fn local_address_changed(&mut self, now: Instant) {
-        let handles: Vec<_> = self.connections.keys().copied().collect();
-        for handle in handles {
+        for handle in self.connections.keys() {
             if let Some(connection) = self
                 .connections
                 .get_mut(&handle)
@@ -457,13 +464,7 @@ impl Carrier for QuicCarrier {
 
     fn forbid(&mut self, now: Instant, peer: PublicKey) {
         self.allowed_peers.forbid(peer);
-        let ended: Vec<_> = self
-            .sessions
-            .iter()
-            .filter(|(_, session)| session.peer == peer)
-            .map(|(id, _)| *id)
-            .collect();
-        for session in ended {
+        for session in self.sessions.keys_where(|session| session.peer == peer) {
             self.end_session(now, session, DisconnectReason::Forbidden);
         }
     }
@@ -507,6 +508,13 @@ impl Carrier for QuicCarrier {
         None
     }
 
+    fn wake(&mut self, session: SessionId) {
+        let active = self.sessions.get(&session).and_then(|known| known.active);
+        active
+            .iter()
+            .for_each(|handle| self.connections.wake(handle));
+    }
+
     fn poll_transmit(
         &mut self,
         now: Instant,
@@ -528,16 +536,12 @@ impl Carrier for QuicCarrier {
                 ecn: None,
             });
         }
-        // Connections take turns. One may end during the loop; none begins.
-        for _ in 0..self.connections.len() {
-            let following = self
-                .connections
-                .range(self.turn..)
-                .next()
-                .or_else(|| self.connections.iter().next());
-            let handle = following.map(|(handle, _)| *handle)?;
+        // Connections that may have something to send take turns.
+        while let Some(handle) = self.connections.next_awake(&self.turn) {
             self.turn = handle + 1;
+            self.connections.rest(&handle);
             if let Some(transmit) = self.transmit_on(now, handle, next_datagram, packet) {
+                self.connections.wake(&handle);
                 self.counters.packets_sent += 1;
                 return Some(transmit);
             }
@@ -560,20 +564,16 @@ impl Carrier for QuicCarrier {
     }
 
     fn poll_timeout(&mut self) -> Option<Instant> {
-        let connections = self
-            .connections
-            .values_mut()
-            .filter_map(Connection::timeout);
-        let sessions = self.sessions.values().filter_map(QuicSession::timeout);
-        connections
-            .chain(sessions)
-            .chain(self.hedge.timeout())
-            .min()
+        let timeouts = [
+            self.connections.first_timeout(),
+            self.sessions.first_timeout(),
+            self.hedge.timeout(),
+        ];
+        timeouts.into_iter().flatten().min()
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        let handles: Vec<_> = self.connections.keys().copied().collect();
-        for handle in handles {
+        for handle in self.connections.due(now) {
             if let Some(connection) = self.connections.get_mut(&handle) {
                 connection.on_timeout(now);
             }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::packet_size::Search;
 use crate::carrier::PublicKey;
+use crate::timed::Timed;
 
 /// The time until the second attempt to connect. The next ones follow after twice as long each, as
 /// the path may be slow, or congested by the attempts of others.
@@ -70,8 +71,10 @@ impl QuicSession {
         *self.initiator.as_mut()? = Initiator::new(now, to);
         Some(())
     }
+}
 
-    pub fn timeout(&self) -> Option<Instant> {
+impl Timed for QuicSession {
+    fn timeout(&mut self) -> Option<Instant> {
         let initiator = self.initiator.as_ref()?;
         if initiator.seeking {
             Some(initiator.next_attempt)

@@ -66,16 +66,10 @@ impl QuicCarrier {
     }
 
     pub(super) fn on_session_timeouts(&mut self, now: Instant) {
-        let due: Vec<_> = self
-            .sessions
-            .iter()
-            .filter(|(_, s)| s.timeout().is_some_and(|at| at <= now))
-            .map(|(id, _)| *id)
-            .collect();
-        for id in due {
+        for id in self.sessions.due(now) {
             let Some(initiator) = self
                 .sessions
-                .get_mut(&id)
+                .get_asleep(&id)
                 .and_then(|session| session.initiator.as_mut())
             else {
                 continue;
@@ -97,21 +91,27 @@ impl QuicCarrier {
     }
 
     pub(super) fn close_oldest_attempt(&mut self, now: Instant, id: SessionId) {
-        let attempts = self.connections.values_mut().filter(|connection| {
-            connection.session == Some(id)
-                && !connection.established
-                && !connection.quic.is_closed()
-        });
-        let mut attempts: Vec<_> = attempts.collect();
-        attempts.sort_by_key(|connection| connection.began);
-        if attempts.len() >= MAX_ATTEMPTS {
-            attempts[0].close(now);
+        let mut attempts: Vec<_> = self
+            .connections
+            .iter()
+            .filter(|(_, connection)| {
+                connection.session == Some(id)
+                    && !connection.established
+                    && !connection.quic.is_closed()
+            })
+            .map(|(handle, connection)| (connection.began, *handle))
+            .collect();
+        attempts.sort();
+        if attempts.len() >= MAX_ATTEMPTS
+            && let Some(oldest) = self.connections.get_mut(&attempts[0].1)
+        {
+            oldest.close(now);
         }
     }
 
     /// Tries the next packet size on the path of a session, or ends a trial that took too long.
     fn search_packet_size(&mut self, now: Instant, id: SessionId) {
-        let Some(session) = self.sessions.get_mut(&id) else {
+        let Some(session) = self.sessions.get_asleep(&id) else {
             return;
         };
         let (Some(initiator), Some(active)) = (session.initiator.as_mut(), session.active) else {
@@ -143,7 +143,7 @@ impl QuicCarrier {
             let handle = self.attempt(now, id, to, packet_bytes, rtt.max(transport::FIRST_RTT));
             if let Some(initiator) = self
                 .sessions
-                .get_mut(&id)
+                .get_asleep(&id)
                 .and_then(|session| session.initiator.as_mut())
             {
                 initiator.search.began(handle);
@@ -153,7 +153,7 @@ impl QuicCarrier {
 
     /// Reacts to a path that now takes only smaller packets, which an arriving packet may show.
     pub(super) fn notice_smaller_path(&mut self, now: Instant, handle: usize) {
-        let Some(connection) = self.connections.get_mut(&handle) else {
+        let Some(connection) = self.connections.get_asleep(&handle) else {
             return;
         };
         let Some(id) = connection.session.filter(|_| connection.established) else {
@@ -162,7 +162,7 @@ impl QuicCarrier {
         let address = connection.address();
         let Some(session) = self
             .sessions
-            .get_mut(&id)
+            .get_asleep(&id)
             .filter(|session| session.active == Some(handle))
         else {
             return;
@@ -251,7 +251,7 @@ impl QuicCarrier {
 
     /// Lets a connection take over that waited for the peer to finish the handshake.
     pub(super) fn take_over_if_confirmed(&mut self, now: Instant, handle: usize) {
-        let Some(connection) = self.connections.get_mut(&handle) else {
+        let Some(connection) = self.connections.get_asleep(&handle) else {
             return;
         };
         if let Some(id) = connection
@@ -265,7 +265,7 @@ impl QuicCarrier {
 
     /// Makes this the connection that the session sends on.
     fn take_over(&mut self, now: Instant, id: SessionId, handle: usize) {
-        let Some(session) = self.sessions.get_mut(&id) else {
+        let Some(session) = self.sessions.get_asleep(&id) else {
             if let Some(connection) = self.connections.get_mut(&handle) {
                 connection.close(now);
             }
@@ -284,8 +284,12 @@ impl QuicCarrier {
             initiator.search.succeeded(now, handle);
         }
         let seeks = session.seeks();
-        for (other, connection) in &mut self.connections {
-            if connection.session != Some(id) || *other == handle {
+        self.connections.wake(&handle);
+        for other in self.connections.keys_where(|c| c.session == Some(id)) {
+            let Some(connection) = self.connections.get_mut(&other) else {
+                continue;
+            };
+            if other == handle {
                 continue;
             }
             if !ours {
@@ -339,14 +343,16 @@ impl QuicCarrier {
     /// Closes the connections of a session that were quiet longest, beyond the number that an
     /// honest initiator has.
     fn close_surplus(&mut self, now: Instant, id: SessionId) {
-        let mut open: Vec<_> = self
-            .connections
-            .values_mut()
-            .filter(|connection| connection.session == Some(id) && !connection.quic.is_closed())
-            .collect();
-        open.sort_by_key(|connection| std::cmp::Reverse(connection.last_packet));
+        let is_open = |c: &Connection| c.session == Some(id) && !c.quic.is_closed();
+        let mut open = self.connections.keys_where(is_open);
+        open.sort_by_key(|handle| {
+            let connection = self.connections.get(handle);
+            std::cmp::Reverse(connection.map(|connection| connection.last_packet))
+        });
         for surplus in open.into_iter().skip(MAX_CONNECTIONS) {
-            surplus.close(now);
+            if let Some(surplus) = self.connections.get_mut(&surplus) {
+                surplus.close(now);
+            }
         }
     }
 
@@ -432,7 +438,7 @@ impl QuicCarrier {
         };
         connection.retires_at = None;
         let bytes = connection.max_datagram_bytes.unwrap_or(0);
-        if let Some(session) = self.sessions.get_mut(&id) {
+        if let Some(session) = self.sessions.get_asleep(&id) {
             session.active = Some(successor);
         }
         self.events
@@ -443,11 +449,10 @@ impl QuicCarrier {
         if self.sessions.remove(&id).is_none() {
             return;
         }
-        for connection in self
-            .connections
-            .values_mut()
-            .filter(|connection| connection.session == Some(id))
-        {
+        for handle in self.connections.keys_where(|c| c.session == Some(id)) {
+            let Some(connection) = self.connections.get_mut(&handle) else {
+                continue;
+            };
             match why {
                 DisconnectReason::Forbidden => connection.close_with(now, FORBIDDEN),
                 DisconnectReason::Protocol(_) => connection.close_with(now, VIOLATION),

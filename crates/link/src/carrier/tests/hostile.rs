@@ -264,6 +264,7 @@ fn packets_that_say(
         let content = next.take_if(|_| id == session);
         content.map(|content| datagram.extend(content)).is_some()
     };
+    world.hosts[0].carrier.wake(session);
     loop {
         let mut packet = Vec::new();
         if world.hosts[0]
@@ -344,6 +345,7 @@ fn a_sealed_packet_from_elsewhere_moves_nothing() {
             datagram.resize(datagram.len() + most, 0);
             id == other
         };
+        world.hosts[1].carrier.wake(other);
         let transmit = world.hosts[1]
             .carrier
             .poll_transmit(now, &mut give, &mut packet)

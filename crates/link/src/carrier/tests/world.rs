@@ -226,6 +226,9 @@ impl<C: Carrier> World<C> {
     pub fn pump(&mut self, index: usize) {
         let now = self.instant();
         let host = &mut self.hosts[index];
+        for (session, _) in &host.outbox {
+            host.carrier.wake(*session);
+        }
         loop {
             let mut packet = Vec::new();
             let outbox = &mut host.outbox;
