@@ -17,16 +17,20 @@ pub(crate) trait Timed {
 pub(crate) struct TimedMap<K, V> {
     values: BTreeMap<K, Entry<V>>,
     timeouts: BTreeSet<(Instant, K)>,
-    /// Values whose timeout may have changed.
-    changed: BTreeSet<K>,
+    /// Values whose timeout may have changed, each once.
+    changed: Vec<K>,
     /// Values that may have work, until [`rest`](TimedMap::rest).
     awake: BTreeSet<K>,
+    /// Number of times that a value was woken.
+    wakes: u64,
 }
 
 #[derive(Debug)]
 struct Entry<V> {
     value: V,
     timeout: Option<Instant>,
+    is_changed: bool,
+    is_awake: bool,
 }
 
 impl<K: Ord + Copy, V: Timed> TimedMap<K, V> {
@@ -34,8 +38,9 @@ impl<K: Ord + Copy, V: Timed> TimedMap<K, V> {
         Self {
             values: BTreeMap::new(),
             timeouts: BTreeSet::new(),
-            changed: BTreeSet::new(),
+            changed: Vec::new(),
             awake: BTreeSet::new(),
+            wakes: 0,
         }
     }
 
@@ -49,25 +54,29 @@ impl<K: Ord + Copy, V: Timed> TimedMap<K, V> {
 
     /// The value, which may have work from now on.
     pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
-        let entry = self.values.get_mut(key)?;
-        self.changed.insert(*key);
-        self.awake.insert(*key);
-        Some(&mut entry.value)
+        self.wake(key);
+        self.get_asleep(key)
     }
 
     /// The value, for changes that give it no work, except perhaps a timeout.
     pub(crate) fn get_asleep(&mut self, key: &K) -> Option<&mut V> {
         let entry = self.values.get_mut(key)?;
-        self.changed.insert(*key);
+        if !std::mem::replace(&mut entry.is_changed, true) {
+            self.changed.push(*key);
+        }
         Some(&mut entry.value)
     }
 
     pub(crate) fn insert(&mut self, key: K, value: V) {
         self.remove(&key);
-        let timeout = None;
-        self.values.insert(key, Entry { value, timeout });
-        self.changed.insert(key);
-        self.awake.insert(key);
+        let entry = Entry {
+            value,
+            timeout: None,
+            is_changed: false,
+            is_awake: false,
+        };
+        self.values.insert(key, entry);
+        self.get_mut(&key);
     }
 
     pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
@@ -75,7 +84,6 @@ impl<K: Ord + Copy, V: Timed> TimedMap<K, V> {
         if let Some(at) = entry.timeout {
             self.timeouts.remove(&(at, *key));
         }
-        self.changed.remove(key);
         self.awake.remove(key);
         Some(entry.value)
     }
@@ -100,10 +108,11 @@ impl<K: Ord + Copy, V: Timed> TimedMap<K, V> {
 
     /// The earliest timeout.
     pub(crate) fn first_timeout(&mut self) -> Option<Instant> {
-        while let Some(key) = self.changed.pop_first() {
+        while let Some(key) = self.changed.pop() {
             let Some(entry) = self.values.get_mut(&key) else {
                 continue;
             };
+            entry.is_changed = false;
             let timeout = entry.value.timeout();
             if timeout == entry.timeout {
                 continue;
@@ -132,19 +141,37 @@ impl<K: Ord + Copy, V: Timed> TimedMap<K, V> {
 
     /// Notes that a value may have work.
     pub(crate) fn wake(&mut self, key: &K) {
-        if self.values.contains_key(key) {
+        let Some(entry) = self.values.get_mut(key) else {
+            return;
+        };
+        self.wakes += 1;
+        if !std::mem::replace(&mut entry.is_awake, true) {
             self.awake.insert(*key);
         }
     }
 
+    /// Number of times that a value was woken.
+    pub(crate) fn wakes(&self) -> u64 {
+        self.wakes
+    }
+
     /// Notes that a value has no work left.
     pub(crate) fn rest(&mut self, key: &K) {
+        if let Some(entry) = self.values.get_mut(key) {
+            entry.is_awake = false;
+        }
         self.awake.remove(key);
     }
 
     /// Returns the keys of the values that may have work, which are taken to have none then.
     pub(crate) fn take_awake(&mut self) -> BTreeSet<K> {
-        std::mem::take(&mut self.awake)
+        let awake = std::mem::take(&mut self.awake);
+        for key in &awake {
+            if let Some(entry) = self.values.get_mut(key) {
+                entry.is_awake = false;
+            }
+        }
+        awake
     }
 }
 

@@ -149,7 +149,10 @@ impl TraceEvent {
             Self::PeerLost { unconfirmed } => {
                 ("peer_lost", format!(r#""unconfirmed":{unconfirmed}"#))
             }
-            Self::Violation(why) => ("violation", format!(r#""why":"{}""#, why.escape_default())),
+            Self::Violation(why) => (
+                "violation",
+                format!(r#""why":"{}""#, why.replace(['"', '\\'], "'")),
+            ),
             Self::Missing(records) => ("missing", format!(r#""records":{records}"#)),
         }
     }

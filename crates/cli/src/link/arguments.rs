@@ -1,6 +1,8 @@
 //! The command line of `nervure link`.
 
 use std::{
+    fs::File,
+    io,
     net::SocketAddr,
     path::{Path, PathBuf},
     str::FromStr,
@@ -11,7 +13,7 @@ use clap::{Args, Subcommand};
 use nervure_link::{
     carrier::{KeyPair, PublicKey},
     qos::{Delivery, Qos, TrafficClass},
-    shell::{Link, LinkConfig, LinkError},
+    shell::{Link, LinkConfig, LinkError, TraceSink},
 };
 
 use crate::{failure::Failure, option_values::parse_duration};
@@ -48,6 +50,9 @@ pub struct EndArguments {
     /// Write JSON to stdout, one object per second and one at the end.
     #[arg(long)]
     pub json: bool,
+    /// Write a trace of the link's state and decisions, one JSON object per line.
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
     /// End after this time, such as `10s`.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub duration: Option<Duration>,
@@ -56,8 +61,15 @@ pub struct EndArguments {
 impl EndArguments {
     /// Binds this end of the link, with this host's key.
     pub fn bind(&self, address: SocketAddr, allow: Vec<PublicKey>) -> Result<Link, Failure> {
+        let trace = match &self.trace {
+            Some(file) => Some(TraceSink::new(
+                File::create(file).map_err(|error| self.trace_failure(&error))?,
+            )),
+            None => None,
+        };
         let config = LinkConfig {
             allow,
+            trace,
             ..LinkConfig::new(address, load_key(&self.key)?)
         };
         Link::bind(config).map_err(|error| match &error {
@@ -65,6 +77,20 @@ impl EndArguments {
                 .hint("the address must be one of this host (or 0.0.0.0), and its port free"),
             _ => Failure::internal(error.to_string()),
         })
+    }
+
+    /// Waits until the trace is written, if there is one.
+    pub fn end_trace(&self, link: &mut Link) -> Result<(), Failure> {
+        link.end_trace().map_err(|error| self.trace_failure(&error))
+    }
+
+    fn trace_failure(&self, error: &io::Error) -> Failure {
+        let file = self.trace.as_deref().unwrap_or(Path::new(""));
+        Failure::invalid(format!(
+            "cannot write the trace to {}: {error}",
+            file.display()
+        ))
+        .hint("--trace takes a file in a folder that exists and has room")
     }
 }
 

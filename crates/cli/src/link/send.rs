@@ -44,7 +44,7 @@ pub fn send(arguments: &SendArguments) -> Result<ExitCode, Failure> {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     };
-    let link = arguments.end.bind(local, Vec::new())?;
+    let mut link = arguments.end.bind(local, Vec::new())?;
     let peer = link
         .connect(arguments.connect, arguments.peer)
         .map_err(|error| Failure::invalid(error.to_string()))?;
@@ -59,6 +59,7 @@ pub fn send(arguments: &SendArguments) -> Result<ExitCode, Failure> {
     drop(run);
     // Sends the end of the streams.
     peer.flush(CLOSE_TIMEOUT);
+    arguments.end.end_trace(&mut link)?;
     Ok(code)
 }
 

@@ -66,6 +66,7 @@ pub fn serve(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
         receptions,
     };
     run.work(&stop, arguments)?;
+    arguments.end.end_trace(&mut run.link)?;
     if let Some(mut file) = run.receptions {
         file.flush().map_err(|error| {
             Failure::internal("cannot write the file of --receptions").because(error)

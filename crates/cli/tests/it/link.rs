@@ -176,6 +176,65 @@ fn samples_arrive_unaltered_and_none_is_missing() {
     );
 }
 
+/// The trace says what was sent and decided, and where it cannot be written, the exit code does.
+#[test]
+fn a_trace_is_written_as_a_whole_or_the_command_fails() {
+    let folder = TempDir::new().unwrap();
+    let folder = folder.path();
+    let (send_key, serve_key) = (key(folder, "send.key"), key(folder, "serve.key"));
+    let stream = ["--stream", "size=100KB,rate_hz=50,qos=keep_all:8,count=20"];
+    let with_trace = |file| {
+        let serve = Serve::start(folder, "127.0.0.1:0", &send_key);
+        let more = [&stream[..], &["--drain", "60s", "--trace", file]].concat();
+        let sent = send(folder, &serve.address, &serve_key, &more);
+        serve.summary();
+        sent
+    };
+    let (code, sent, stderr) = with_trace("trace.jsonl");
+    assert_eq!(code, 0, "{stderr}");
+    let trace = std::fs::read_to_string(folder.join("trace.jsonl")).unwrap();
+    let records: Vec<Value> = trace
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert!(records.iter().all(|record| record["peer"] == serve_key));
+    let times = records
+        .iter()
+        .map(|record| record["time"].as_f64().unwrap());
+    assert!(times.is_sorted(), "{trace}");
+    assert_eq!(records[0]["name"], "connected", "{trace}");
+    let feedback: Vec<_> = records
+        .iter()
+        .filter(|record| record["name"] == "feedback")
+        .map(|record| &record["data"])
+        .collect();
+    let sum = |name: &str| -> u64 {
+        let values = feedback.iter().map(|data| data[name].as_u64().unwrap());
+        values.sum()
+    };
+    let packets = sent.unwrap()["link"]["packets_sent"].as_u64().unwrap();
+    let bytes = sum("sent_bytes");
+    assert!(bytes >= 2_000_000, "{bytes} bytes: {trace}");
+    assert!((1300..=packets).contains(&sum("sent_packets")), "{trace}");
+    for data in feedback {
+        let rate = |name: &str| data[name].as_f64().unwrap();
+        let decision = match rate("bytes_per_second") - rate("bytes_per_second_before") {
+            change if change > 0.0 => "raise",
+            change if change < 0.0 => "lower",
+            _ => "keep",
+        };
+        // Rates are rounded to whole bytes, decisions are not.
+        assert!(data["decision"] == decision || decision == "keep", "{data}");
+    }
+
+    let (code, _, stderr) = with_trace("/dev/full");
+    assert_eq!(code, 2, "{stderr}");
+    assert!(
+        stderr.contains("cannot write the trace to /dev/full"),
+        "{stderr}"
+    );
+}
+
 #[test]
 fn a_killed_receiver_costs_the_samples_in_flight() {
     let folder = TempDir::new().unwrap();

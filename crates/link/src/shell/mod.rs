@@ -31,6 +31,7 @@ mod socket;
 #[cfg(test)]
 mod tests;
 mod thread;
+mod trace;
 
 use std::{
     future::poll_fn,
@@ -65,6 +66,7 @@ pub use handles::{
 pub use shared::SocketCounters;
 use shared::{Shared, State};
 use socket::Socket;
+pub use trace::TraceSink;
 
 /// The configuration of a link.
 #[derive(Debug)]
@@ -84,6 +86,9 @@ pub struct LinkConfig {
     pub session: SessionConfig,
     /// The largest packet to try, in bytes of UDP payload.
     pub largest_packet_bytes: u16,
+    /// Where to write the trace of all peers, if at all; see [`crate::trace`]. Call
+    /// [`Link::end_trace`] at the end.
+    pub trace: Option<TraceSink>,
 }
 
 impl LinkConfig {
@@ -97,6 +102,7 @@ impl LinkConfig {
             limits: LinkLimits::default(),
             session: SessionConfig::default(),
             largest_packet_bytes: 1472,
+            trace: None,
         }
     }
 }
@@ -303,6 +309,7 @@ pub struct Link {
     shared: Arc<Shared>,
     local: SocketAddr,
     thread: Option<std::thread::JoinHandle<()>>,
+    trace_writer: Option<trace::Writer>,
 }
 
 impl Link {
@@ -334,11 +341,18 @@ impl Link {
             .for_each(|peer| carrier.allow(peer));
         let mut endpoint = Endpoint::new(carrier, config.session, u64::from_le_bytes(seed));
         endpoint.set_policy(Instant::now(), config.streams);
+        let (trace, trace_writer) = match config.trace.map(trace::start).transpose() {
+            Ok(started) => started.unzip(),
+            Err(error) => return Err(LinkError::Start(error)),
+        };
+        if trace.is_some() {
+            endpoint.begin_trace(Instant::now());
+        }
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| LinkError::Start(error.into()))?;
         let ready = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| LinkError::Start(error.into()))?;
-        let shared = Arc::new(Shared::new(State::new(endpoint), wake, ready));
+        let shared = Arc::new(Shared::new(State::new(endpoint, trace), wake, ready));
         let for_thread = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("nervure-link".into())
@@ -348,6 +362,7 @@ impl Link {
             shared,
             local,
             thread: Some(thread),
+            trace_writer,
         })
     }
 
@@ -503,6 +518,19 @@ impl Link {
         self.shared.lock().endpoint.carrier().counters()
     }
 
+    /// Ends the trace, and waits until it is written.
+    ///
+    /// # Errors
+    /// When it could not be written as a whole.
+    pub fn end_trace(&mut self) -> io::Result<()> {
+        drop(self.shared.lock().trace.take());
+        match self.trace_writer.take().map(std::thread::JoinHandle::join) {
+            Some(Ok(written)) => written,
+            Some(Err(_)) => Err(io::Error::other("the thread of the trace has panicked")),
+            None => Ok(()),
+        }
+    }
+
     /// Why the link has ended, if it has: the error of its socket.
     pub fn failure(&self) -> Option<String> {
         self.shared.lock().failed.clone()
@@ -526,6 +554,9 @@ impl Drop for Link {
         if let Some(thread) = self.thread.take() {
             // The panic hook has reported a panic of the thread.
             let _ = thread.join();
+        }
+        if let Err(error) = self.end_trace() {
+            tracing::warn!(%error, "cannot write the trace");
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::{
     receiver::LinkSample,
 };
 
-use super::events::Events;
+use super::{events::Events, trace::TraceLines};
 
 /// Poll interval for conditions that no event announces.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
@@ -56,6 +56,8 @@ pub(super) struct State {
     ready: Ready,
     /// Async tasks that wait for a change.
     wakers: Vec<Waker>,
+    /// The trace, if there is one and it can be written.
+    pub(super) trace: Option<TraceLines>,
     pub(super) stopping: bool,
     /// Why the thread has ended, if it has.
     pub(super) failed: Option<String>,
@@ -71,7 +73,7 @@ enum Ready {
 }
 
 impl State {
-    pub(super) fn new(endpoint: Endpoint<QuicCarrier>) -> Self {
+    pub(super) fn new(endpoint: Endpoint<QuicCarrier>, trace: Option<TraceLines>) -> Self {
         Self {
             endpoint,
             events: Events::default(),
@@ -80,6 +82,7 @@ impl State {
             socket: SocketCounters::default(),
             ready: Ready::Unused,
             wakers: Vec::new(),
+            trace,
             stopping: false,
             failed: None,
         }
@@ -88,6 +91,18 @@ impl State {
     /// Returns the oldest event. Those of streams come after those of their peer.
     pub(super) fn poll_event(&mut self) -> Option<EndpointEvent> {
         self.events.pop().or_else(|| self.endpoint.poll_opened())
+    }
+
+    /// Passes the records of the trace on.
+    pub(super) fn write_trace(&mut self) {
+        while let Some((peer, record)) = self.endpoint.poll_trace() {
+            if let Some(trace) = &mut self.trace
+                && !trace.push(&peer, &record)
+            {
+                // Its writer reports why.
+                self.trace = None;
+            }
+        }
     }
 
     /// Takes the oldest sample of a stream.

@@ -133,6 +133,7 @@ fn turn(
     state.endpoint.handle_timeout(Instant::now());
     let all_sent = transmit(&mut state, socket, unsent);
     let changed = take_events(&mut state);
+    state.write_trace();
     if state.endpoint.uses_coding() {
         make_coding_tables();
     }

@@ -539,11 +539,13 @@ impl Carrier for QuicCarrier {
         // Connections that may have something to send take turns.
         while let Some(handle) = self.connections.next_awake(&self.turn) {
             self.turn = handle + 1;
-            self.connections.rest(&handle);
+            let wakes = self.connections.wakes();
             if let Some(transmit) = self.transmit_on(now, handle, next_datagram, packet) {
-                self.connections.wake(&handle);
                 self.counters.packets_sent += 1;
                 return Some(transmit);
+            }
+            if self.connections.wakes() == wakes {
+                self.connections.rest(&handle);
             }
         }
         None
