@@ -120,8 +120,10 @@ impl End {
     /// Receives and sends what is due, and returns the packets that were sent and the events.
     fn turn(&mut self, now: Instant, from: SocketAddr) -> (Vec<Vec<u8>>, Vec<EndpointEvent>) {
         let mut arrived = Vec::new();
-        while let Some((_, packet)) = self.arriving.pop_front_if(|(at, _)| *at <= now) {
-            arrived.push(packet);
+        while let Some((at, _)) = self.arriving.front()
+            && *at <= now
+        {
+            arrived.extend(self.arriving.pop_front().map(|(_, packet)| packet));
         }
         let mut sent = Vec::with_capacity(256);
         let began = processor_time();
