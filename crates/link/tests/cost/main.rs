@@ -2,6 +2,8 @@
 //! --example cost` prints the cost.
 
 #[expect(dead_code, reason = "times are for the report")]
+mod idle;
+#[expect(dead_code, reason = "times are for the report")]
 mod measure;
 
 /// One test: the heap that is counted is that of the process.
@@ -21,6 +23,13 @@ fn streams_and_floods_cost_no_more_than_this() {
     assert_eq!(
         (cost.sent, cost.delivered, cost.idle_wake_ups),
         (12_000, 12_000, 0),
+        "{cost:?}"
+    );
+
+    // An idle peer costs a packet and its answer a second.
+    let cost = idle::idle_peers(40, std::time::Duration::from_secs(20));
+    assert!(
+        cost.packets <= 40.0 * 2.5 && cost.wake_ups <= 40.0 * 4.0,
         "{cost:?}"
     );
 

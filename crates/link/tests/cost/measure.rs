@@ -249,11 +249,19 @@ fn flood(
     }
 }
 
+/// A key for each number.
+pub fn key_of(number: usize) -> KeyPair {
+    let mut seed = [9; 32];
+    seed[..8].copy_from_slice(&(number as u64).to_le_bytes());
+    KeyPair::from_seed(seed)
+}
+
 fn key(number: u8) -> KeyPair {
     KeyPair::from_seed([number; 32])
 }
 
-fn stranger(number: usize) -> SocketAddr {
+/// An address for each number.
+pub fn stranger(number: usize) -> SocketAddr {
     let [_, a, b, c] = (number as u32).to_be_bytes();
     ([10, a, b, c], 4000).into()
 }
@@ -272,7 +280,8 @@ fn first_packet(now: Instant, who: u8) -> Vec<u8> {
     packet
 }
 
-fn processor_time() -> Duration {
+/// Processor time of this thread.
+pub fn processor_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

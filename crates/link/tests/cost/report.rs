@@ -1,7 +1,10 @@
 //! Prints the cost of streams and floods at an end of a link: `cargo run --release -p nervure-link
 //! --example cost`.
 
+mod idle;
 mod measure;
+
+use std::time::Duration;
 
 use measure::FloodCost;
 
@@ -36,6 +39,22 @@ fn main() {
         &measure::replayed_handshake(100_000),
     );
     print_flood("garbage", &measure::garbage(100_000));
+    print_idle();
+}
+
+fn print_idle() {
+    println!();
+    println!("| idle peers | wake-ups a second | packets a second | share of a core |");
+    println!("| ---: | ---: | ---: | ---: |");
+    for count in [1, 100, 1000] {
+        let cost = idle::idle_peers(count, Duration::from_secs(20));
+        println!(
+            "| {count} | {:.0} | {:.0} | {:.2} % |",
+            cost.wake_ups,
+            cost.packets,
+            cost.core * 100.0
+        );
+    }
 }
 
 fn print_flood(name: &str, cost: &FloodCost) {
