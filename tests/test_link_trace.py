@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,11 @@ SCRIPT = Path(__file__).parent.parent / "scripts" / "plot_link_trace.py"
 
 
 @pytest.fixture
-def plot():
+def plot(monkeypatch):
     specification = importlib.util.spec_from_file_location("plot_link_trace", SCRIPT)
     module = importlib.util.module_from_spec(specification)
+    # Data classes look their module up.
+    monkeypatch.setitem(sys.modules, specification.name, module)
     specification.loader.exec_module(module)
     return module
 
