@@ -149,10 +149,15 @@ impl Peer {
 impl Timed for Peer {
     fn timeout(&mut self) -> Option<Instant> {
         let carried = self.carried.and(self.session.poll_timeout());
-        [carried, self.again_at, self.next_target_at, self.forget_at()]
-            .into_iter()
-            .flatten()
-            .min()
+        [
+            carried,
+            self.again_at,
+            self.next_target_at,
+            self.forget_at(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 }
 
