@@ -485,7 +485,8 @@ impl<C: Carrier> Endpoint<C> {
 
     /// Returns the oldest event.
     pub fn poll_event(&mut self) -> Option<EndpointEvent> {
-        self.poll_event_but_opened().or_else(|| self.poll_opened())
+        self.poll_sessions(Session::poll_event)
+            .or_else(|| self.poll_opened())
     }
 
     /// Returns the oldest event that is no [`ReceiverEvent::Opened`]; see
@@ -493,13 +494,20 @@ impl<C: Carrier> Endpoint<C> {
     ///
     /// [`ReceiverEvent::Opened`]: crate::receiver::ReceiverEvent::Opened
     pub fn poll_event_but_opened(&mut self) -> Option<EndpointEvent> {
+        self.poll_sessions(Session::poll_event_but_opened)
+    }
+
+    fn poll_sessions(
+        &mut self,
+        poll: impl Fn(&mut Session) -> Option<SessionEvent>,
+    ) -> Option<EndpointEvent> {
         if let Some(event) = self.events.pop_front() {
             return Some(event);
         }
         self.wake_carrier();
         while let Some(key) = self.eventful.first().copied() {
             if let Some(peer) = self.peers.get_asleep(&key) {
-                if let Some(event) = peer.session.poll_event_but_opened() {
+                if let Some(event) = poll(&mut peer.session) {
                     return Some(EndpointEvent::Session { peer: key, event });
                 }
                 if peer.session.receiver().incoming().has_opened() {
