@@ -508,6 +508,28 @@ fn a_lossless_topic_loses_nothing_when_the_network_is_interrupted() {
 }
 
 #[test]
+fn structs_with_a_schema_arrive_as_they_were_sent() {
+    let fleet = Fleet::new(None);
+    let file = fleet.file(&json!({
+        "machines": {"robot": {}, "laptop": {}},
+        "nodes": [
+            {"id": "frames", "machine": "robot", "path": test_node(), "args": "frames", "outputs": ["frame"]},
+            {"id": "sink", "machine": "laptop", "path": test_node(), "args": "frame-sink",
+             "inputs": {"frame": {"source": "frames/frame", "qos": {"traffic_class": "bulk", "lifespan": "1s"}}}},
+        ],
+    }));
+    fleet.output(1, &["start", file.to_str().unwrap()]);
+    fleet.await_that("frames arrive", |fleet| fleet.printed(0, "sink").len() > 3);
+    fleet.output(0, &["stop", "-d", "two"]);
+    let printed = fleet.printed(0, "sink");
+    assert_eq!(
+        printed[0], "1.5 [20, 30, 3] 18000 [\"cup\"] true",
+        "{printed:?}"
+    );
+    fleet.check_nothing_left();
+}
+
+#[test]
 fn what_cannot_be_placed_or_prepared_is_named_and_nothing_starts() {
     let fleet = Fleet::new(None);
     let file = fleet.file(&numbers("source 10 1 1"));
