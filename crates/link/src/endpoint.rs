@@ -530,14 +530,17 @@ impl<C: Carrier> Endpoint<C> {
     /// Returns a stream that a peer has opened, as an event, when all other events have been taken.
     pub fn poll_opened(&mut self) -> Option<EndpointEvent> {
         while let Some(key) = self.opening.first().copied() {
-            let opened = self
-                .peers
-                .get_mut(&key)
-                .and_then(|peer| peer.session.poll_opened());
-            match opened {
-                Some(event) => return Some(EndpointEvent::Session { peer: key, event }),
-                None => self.opening.remove(&key),
-            };
+            let peer = self.peers.get_mut(&key);
+            let (opened, more) = peer.map_or((None, false), |peer| {
+                let opened = peer.session.poll_opened();
+                (opened, peer.session.receiver().incoming().has_opened())
+            });
+            if !more {
+                self.opening.remove(&key);
+            }
+            if let Some(event) = opened {
+                return Some(EndpointEvent::Session { peer: key, event });
+            }
         }
         None
     }
@@ -665,6 +668,7 @@ impl<C: Carrier> Endpoint<C> {
         let Some(mut peer) = self.peers.remove(&key) else {
             return;
         };
+        self.opening.remove(&key);
         let records = peer.session.take_trace().map(|record| (key, record));
         self.trace.extend(records);
         let sent = peer.session.status().sent;
