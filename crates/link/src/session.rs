@@ -6,6 +6,8 @@
 //! at any time, and the other reports the number of samples lost with it. The carrier's connection
 //! may be replaced under a session without any loss.
 
+mod questions;
+
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -27,6 +29,7 @@ use crate::{
     trace::{Record, Trace, TraceEvent},
     wire::{Kind, control::Control, feedback::Feedback},
 };
+use questions::Questions;
 
 /// Before the round-trip time is known, a packet without a report counts as lost after this time.
 const FIRST_RTO: Duration = Duration::from_millis(50);
@@ -35,11 +38,6 @@ const FIRST_RTO: Duration = Duration::from_millis(50);
 const RTO_MARGIN: Duration = Duration::from_millis(4);
 /// Interval at which to check whether the peer has fallen silent.
 const SILENCE_CHECK: Duration = Duration::from_millis(50);
-/// A peer that may have lost its state, or that has not reported the outcome of samples, is asked
-/// again after this time, unless anything else is sent to it.
-const ASK_AGAIN: Duration = Duration::from_millis(100);
-/// The same, as long as the peer answers, where samples may have to wait for its answer.
-const ASK_AGAIN_SOON: Duration = Duration::from_millis(20);
 /// When all packets in flight are overdue, the window stays full until feedback arrives. Until then
 /// a probe goes at this interval, so that a fade costs little more than its own length.
 const TAIL_PROBE: Duration = Duration::from_millis(5);
@@ -139,10 +137,7 @@ pub struct Session {
     /// When the last datagram arrived from the peer.
     last_arrival: Instant,
     rto: Duration,
-    /// When to ask the peer whether it still knows this session.
-    ask_at: Instant,
-    /// The carrier has made a connection, and no feedback has come through it yet.
-    is_new_connection: bool,
+    questions: Questions,
     /// Samples in flight whenever the peer lost its state, if the application is still to learn of
     /// it.
     peer_lost: Option<u64>,
@@ -184,8 +179,7 @@ impl Session {
             last_feedback: now,
             last_arrival: now,
             rto: FIRST_RTO,
-            ask_at: now,
-            is_new_connection: false,
+            questions: Questions::new(now),
             peer_lost: None,
             packets_sent: 0,
             congestion_marks: 0,
@@ -243,8 +237,7 @@ impl Session {
     /// Notes that the carrier has a connection to the peer, for the first time or again. The next
     /// packet asks whether the peer has kept its state.
     pub fn on_connected(&mut self, now: Instant) {
-        self.is_new_connection = true;
-        self.ask_at = now;
+        self.questions.on_connected(now);
         if let Some(trace) = &mut self.trace {
             trace.record(now, TraceEvent::Connected);
         }
@@ -450,17 +443,22 @@ impl Session {
         let in_flight = status.in_flight_bytes > 0 && unfinished;
         // On a silent link the rate decides on probes.
         let tail_probe_at = Some(self.tail_probe_at()).filter(|_| in_flight && !status.silent);
+        let silence = now.saturating_duration_since(self.last_feedback);
         self.paced_until = None;
         let filled = match permission {
             Permission::Send if self.sender.has_work(now) => {
                 self.sender.fill(now, bytes, false, out)
             }
-            Permission::Send if self.asks(now) => self.sender.fill(now, bytes, true, out),
+            Permission::Send if self.questions.asks(now, &mut self.sender, silence) => {
+                self.sender.fill(now, bytes, true, out)
+            }
             Permission::Send => None,
             Permission::Probe if unfinished && self.probe_at() <= now => {
                 self.sender.fill(now, bytes, true, out)
             }
-            Permission::Probe if self.asks(now) => self.sender.fill(now, bytes, true, out),
+            Permission::Probe if self.questions.asks(now, &mut self.sender, silence) => {
+                self.sender.fill(now, bytes, true, out)
+            }
             Permission::Probe => {
                 self.paced_until = unfinished.then(|| self.probe_at());
                 None
@@ -477,11 +475,7 @@ impl Session {
             }
         };
         if let Some(trace) = &mut self.trace {
-            trace.on_path(
-                now,
-                &status,
-                now.saturating_duration_since(self.last_feedback),
-            );
+            trace.on_path(now, &status, silence);
             match &filled {
                 Some(filled) => trace.on_sent(filled.bytes, permission != Permission::Send),
                 None if permission != Permission::Send => trace.on_wait(),
@@ -494,9 +488,10 @@ impl Session {
             }
             let check = (in_flight && self.paced_until.is_none()).then(|| now + SILENCE_CHECK);
             let status = self.sender.next_status(now);
-            let ask = self
-                .has_question()
-                .then_some(self.ask_at.max(now + PACING_STEP));
+            let questions = &self.questions;
+            let ask = questions
+                .is_open(&self.sender)
+                .then_some(questions.due_at.max(now + PACING_STEP));
             self.paced_until = [self.paced_until, check, status, ask]
                 .into_iter()
                 .flatten()
@@ -504,7 +499,7 @@ impl Session {
             return false;
         };
         self.rate.on_sent(now, filled.packet, filled.bytes);
-        self.ask_at = now + self.ask_again(now);
+        self.questions.on_sent(now, &self.sender, silence);
         if let Some(watch) = &mut self.watch {
             watch.on_sent(now);
         }
@@ -531,35 +526,6 @@ impl Session {
                 (false, true) => silence / 16,
                 (false, false) => silence / 4,
             }
-    }
-
-    /// Whether the peer must be asked if it still knows this session, or what became of samples
-    /// that it has: its report may be lost.
-    fn has_question(&self) -> bool {
-        self.is_new_connection
-            || self.sender.streams().awaits_grant()
-            || self.sender.awaits_closing()
-    }
-
-    /// Whether to ask now. Otherwise nothing would reveal a restart of the peer if all samples sent
-    /// before had been confirmed and a grant was lost.
-    fn asks(&mut self, now: Instant) -> bool {
-        self.ask_at <= now && self.has_question() && {
-            self.ask_at = now + self.ask_again(now);
-            self.sender.streams.check_grants()
-                || self.is_new_connection
-                || self.sender.awaits_closing()
-        }
-    }
-
-    /// The time until the next question.
-    fn ask_again(&self, now: Instant) -> Duration {
-        if self.is_new_connection || self.sender.streams().awaits_grant() {
-            let silence = now.saturating_duration_since(self.last_feedback);
-            (silence / 4).clamp(ASK_AGAIN_SOON, ASK_AGAIN)
-        } else {
-            ASK_AGAIN
-        }
     }
 
     /// Passes the rate's estimate of the path to the sender.
@@ -592,7 +558,7 @@ impl Session {
         if feedback.session != self.sender.session() {
             return;
         }
-        self.is_new_connection = false;
+        self.questions.is_new_connection = false;
         if !self.is_known(now, feedback.incarnation) {
             return;
         }
