@@ -1,6 +1,6 @@
 //! Admission: which sample of which stream begins its transmission.
 
-use std::{collections::BTreeSet, time::Instant};
+use std::time::Instant;
 
 use super::{
     Sender,
@@ -144,38 +144,24 @@ impl Sender {
         }
     }
 
-    /// Drops all but the newest sample of each stream that may drop some: on a silent path, or one
-    /// that has just come back, only the newest is worth a packet.
-    pub(super) fn keep_freshest(&mut self, now: Instant) {
-        let is_stale = |transmission: &Transmission| {
+    /// Gives up samples in flight that are no longer within the history of their stream, on a silent path and
+    /// when it is heard again: newer ones would wait behind them.
+    pub(super) fn keep_history(&mut self, now: Instant) {
+        let is_past = |transmission: &Transmission| {
             let state = self.streams.get(transmission.stream);
-            state.is_some_and(|state| !state.qos.delivery.keeps_all() && !state.pending.is_empty())
+            state.is_some_and(|state| {
+                let newer = state.next_sequence - 1 - transmission.sequence;
+                !state.qos.delivery.keeps_all() && newer >= state.qos.delivery.depth() as u64
+            })
         };
-        let stale: Vec<u64> = self
+        let past: Vec<u64> = self
             .transmissions
             .iter()
-            .filter(|(_, transmission)| is_stale(transmission))
+            .filter(|(_, transmission)| is_past(transmission))
             .map(|(id, _)| id)
             .collect();
-        for id in stale {
+        for id in past {
             self.give_up(now, id, Cause::Superseded);
-        }
-        // Any other stream with pending samples waits in the schedule, or for credit that a
-        // given-up sample holds.
-        let waiting = self.schedule.waiting_streams();
-        let streams: BTreeSet<u32> = self.given_up.streams().chain(waiting).collect();
-        for stream in streams {
-            let Some(state) = self.streams.get_mut(stream) else {
-                continue;
-            };
-            let older = state.pending.len().saturating_sub(1);
-            if older == 0 || state.qos.delivery.keeps_all() {
-                continue;
-            }
-            (0..older).for_each(|_| drop(state.pop_pending()));
-            state.counters.superseded += older as u64;
-            self.schedule.place_stream(stream, state, None);
-            self.refresh(now, stream);
         }
     }
 }

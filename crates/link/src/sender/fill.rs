@@ -54,7 +54,7 @@ impl Sender {
         out: &mut Vec<u8>,
     ) -> Option<Filled> {
         if self.path.silent {
-            self.keep_freshest(now);
+            self.keep_history(now);
         }
         let packet = self.in_flight.next_packet();
         let room = Room {

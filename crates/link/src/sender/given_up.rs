@@ -61,11 +61,6 @@ impl GivenUpList {
         self.entries.keys().next().copied()
     }
 
-    /// The streams of all entries; a stream may repeat.
-    pub(super) fn streams(&self) -> impl Iterator<Item = u32> {
-        self.entries.values().map(|given_up| given_up.stream)
-    }
-
     /// Removes the entries of a range that the receiver has closed.
     pub(super) fn take(&mut self, ids: Range<u64>) -> Vec<GivenUp> {
         let closed: Vec<u64> = self.entries.range(ids).map(|(id, _)| *id).collect();

@@ -287,7 +287,7 @@ impl Sender {
     pub fn set_path(&mut self, now: Instant, path: PathEstimate) {
         let before = std::mem::replace(&mut self.path, path);
         if before.silent && !path.silent {
-            self.keep_freshest(now);
+            self.keep_history(now);
         }
     }
 

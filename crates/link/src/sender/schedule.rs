@@ -124,13 +124,6 @@ impl Schedule {
             .map(|(_, id, block)| (*id, *block))
     }
 
-    /// The streams with a sample that may be admitted.
-    pub(super) fn waiting_streams(&self) -> impl Iterator<Item = u32> {
-        self.classes
-            .iter()
-            .flat_map(|queue| queue.waiting.iter().map(|(_, stream)| *stream))
-    }
-
     /// Whether there is a symbol to send in any class.
     pub(super) fn has_symbols(&self) -> bool {
         TrafficClass::ALL
