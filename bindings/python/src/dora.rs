@@ -284,7 +284,7 @@ fn metadata_value(key: &str, given: &Bound<'_, PyAny>) -> PyResult<Value> {
     Ok(Value::Text(text))
 }
 
-/// The sample, or a copy of it if the node views so many blocks of this input that it may soon miss
+/// The sample, or a copy of it if the node views almost as many blocks of this input as it may, and could soon miss
 /// samples.
 fn unless_near_limit(sample: &Sample) -> Sample {
     if sample.raw().blocks_in_use() > MAX_VIEWED_BLOCKS {

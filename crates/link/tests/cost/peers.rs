@@ -132,7 +132,7 @@ fn send_waits(beside_bulk: bool, time: Duration) -> Vec<Duration> {
     })
 }
 
-/// The share of a core that is used by an end with so many idle peers, and by the peers.
+/// The share of a core that is used by an end with this number of idle peers, and by the peers.
 fn idle_peers(count: usize, time: Duration) -> (f64, f64) {
     let one = end(1, None);
     let others: Vec<_> = (0..count)

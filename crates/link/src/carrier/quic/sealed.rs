@@ -4,9 +4,9 @@
 //! and reports, so most datagrams skip all of that: they are written once, into the buffer that is
 //! sent, and sealed in place.
 //!
-//! Measured beside DATAGRAM frames with the same load (example `transfer_cost`), this saves 3 to 6 %
-//! of the processor time of an end without its system calls, and one copy at each end. QUIC used
-//! AES-256-GCM with the processor's instructions there.
+//! Measured beside DATAGRAM frames with the same load (example `transfer_cost`), this saves one copy
+//! at each end, and of the processor time of an end without its system calls 3 to 7 % beside
+//! AES-256-GCM with the processor's instructions, and 25 to 28 % beside the same cipher.
 //!
 //! ```text
 //! kind 0x10 | key id u64 | counter u32, its low half | datagram, encrypted | tag, 16 bytes
