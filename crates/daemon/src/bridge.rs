@@ -29,12 +29,17 @@ const CHECK: Duration = Duration::from_millis(200);
 /// below the time between two samples of a topic at 200 Hz.
 const RETRY: Duration = Duration::from_millis(2);
 
+/// The shortest time between two lines about the losses of a topic.
+const REPORT_PERIOD: Duration = Duration::from_secs(1);
+
 /// How long the last samples of a run may take.
 const FLUSH: Duration = Duration::from_secs(2);
 
 /// All links of a machine, and what arrives on them.
 #[derive(Debug)]
 pub(crate) struct Bridge {
+    /// Name of this machine.
+    own: String,
     link: Link,
     state: Mutex<State>,
     changed: Condvar,
@@ -55,6 +60,28 @@ struct Counted {
     queue: u64,
     /// Waited for the link when the run ended.
     unsent: u64,
+    /// Could not be encoded, sent or published.
+    failed: u64,
+}
+
+/// Counts samples that cannot be carried, and reports them once a second at most.
+#[derive(Debug, Default)]
+struct Failures {
+    count: u64,
+    unreported: u64,
+    report_at: Option<Instant>,
+}
+
+impl Failures {
+    fn add(&mut self, topic: &str, machine: &str, error: &dyn std::fmt::Display) {
+        (self.count, self.unreported) = (self.count + 1, self.unreported + 1);
+        let now = Instant::now();
+        if self.report_at.is_none_or(|at| at <= now) {
+            let count = std::mem::take(&mut self.unreported);
+            eprintln!("warning: {count} of {topic} to {machine} lost: {error}");
+            self.report_at = Some(now + REPORT_PERIOD);
+        }
+    }
 }
 
 /// A run whose stand-ins are joined.
@@ -69,8 +96,9 @@ pub(crate) struct Crossing {
 
 impl Bridge {
     /// Takes over a link.
-    pub fn start(link: Link) -> std::io::Result<Arc<Self>> {
+    pub fn start(own: String, link: Link) -> std::io::Result<Arc<Self>> {
         let bridge = Arc::new(Self {
+            own,
             link,
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -186,6 +214,7 @@ impl Bridge {
                 last: SendCounters::default(),
                 queue: 0,
                 unsent: 0,
+                failures: Failures::default(),
                 is_closed: false,
             };
             senders.insert(&stream.output, sender);
@@ -200,9 +229,7 @@ impl Bridge {
                     sender.queue += gaps.record(&id, sample.header());
                     match wire::encode(&sample) {
                         Ok(bytes) => sender.send(&bytes.into(), &handle),
-                        Err(error) => {
-                            eprintln!("a sample of {} is not sent: {error}", sender.spec.topic)
-                        }
+                        Err(error) => sender.fail(&error),
                     }
                 }
                 Some(Event::InputClosed { id }) => {
@@ -269,6 +296,11 @@ impl Bridge {
         let name = crossing.stream_name(topic);
         let is_over = || crossing.is_over() || has_left.load(Ordering::SeqCst);
         let mut current: Option<IncomingStream> = None;
+        let mut failures = Failures::default();
+        let mut fail = |error: &dyn std::fmt::Display| {
+            failures.add(topic, &self.own, error);
+            crossing.count(topic, &self.own, |counted| counted.failed = failures.count);
+        };
         while !is_over() {
             if let Some(newer) = self.take_arrived(machine, &name, current.is_none()) {
                 current = Some(newer);
@@ -287,13 +319,13 @@ impl Bridge {
                             Ok(_) => break,
                             Err(SendError::Stopped) => return,
                             Err(error) => {
-                                eprintln!("a sample of {topic} is not published: {error}");
+                                fail(&error);
                                 break;
                             }
                         }
                     }
                 }
-                Err(error) => eprintln!("a sample of {topic} from {machine} is damaged: {error}"),
+                Err(error) => fail(&error),
             }
         }
     }
@@ -337,6 +369,7 @@ impl Crossing {
                 ("refused", counters.refused),
                 ("unconfirmed", counters.unconfirmed + counters.held),
                 ("not sent", counted.unsent),
+                ("failed", counted.failed),
             ];
             StreamReport {
                 topic: topic.clone(),
@@ -351,6 +384,15 @@ impl Crossing {
             }
         };
         reports.iter().map(report).collect()
+    }
+
+    fn count(&self, topic: &str, machine: &str, count: impl FnOnce(&mut Counted)) {
+        let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        count(
+            reports
+                .entry((topic.to_owned(), machine.to_owned()))
+                .or_default(),
+        );
     }
 
     fn is_over(&self) -> bool {
@@ -391,6 +433,7 @@ struct Sender<'b> {
     last: SendCounters,
     queue: u64,
     unsent: u64,
+    failures: Failures,
     is_closed: bool,
 }
 
@@ -410,7 +453,7 @@ impl Sender<'_> {
                 Ok(()) => return self.count(),
                 Err(StreamError::Send(LinkSendError::Full { .. })) => std::thread::sleep(RETRY),
                 Err(StreamError::Send(error @ LinkSendError::TooLong { .. })) => {
-                    return eprintln!("a sample of {} is not sent: {error}", self.spec.topic);
+                    return self.fail(&error);
                 }
                 // The session is gone, or the peer had no memory for the stream: open it again.
                 Err(_) => {
@@ -439,18 +482,19 @@ impl Sender<'_> {
         if let Some(counters) = self.stream.as_ref().and_then(OutgoingStream::counters) {
             self.last = counters;
         }
-        let place = (self.spec.topic.clone(), self.machine.to_owned());
-        let mut reports = self
-            .crossing
-            .reports
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
         let counted = Counted {
             link: self.past + self.last,
             queue: self.queue,
             unsent: self.unsent,
+            failed: self.failures.count,
         };
-        reports.insert(place, counted);
+        self.crossing
+            .count(&self.spec.topic, self.machine, |place| *place = counted);
+    }
+
+    fn fail(&mut self, error: &dyn std::fmt::Display) {
+        self.failures.add(&self.spec.topic, self.machine, error);
+        self.count();
     }
 
     /// Waits for the last samples.
@@ -486,4 +530,19 @@ fn spawn(work: impl FnOnce() + Send + 'static) -> std::thread::JoinHandle<()> {
         .name("nervure-bridge".into())
         .spawn(work)
         .expect("the system gives threads")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_failure_is_counted_and_one_in_a_second_is_reported() {
+        let mut failures = Failures::default();
+        (0..1000).for_each(|_| failures.add("camera/image", "edge", &"the message is too short"));
+        assert_eq!((failures.count, failures.unreported), (1000, 999));
+        failures.report_at = Some(Instant::now());
+        failures.add("camera/image", "edge", &"the message is too short");
+        assert_eq!((failures.count, failures.unreported), (1001, 0));
+    }
 }

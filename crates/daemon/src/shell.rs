@@ -121,7 +121,7 @@ pub fn serve(config: Config, on_ready: impl FnOnce()) -> Result<(), DaemonError>
         ..pairing
     };
     folder.write(PAIRING, &pairing)?;
-    let bridge = Bridge::start(link)?;
+    let bridge = Bridge::start(pairing.name.clone(), link)?;
     let folder_for_peers = folder.clone();
     let (events, received) = channel();
     let shell = Shell {

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, process::ExitCode};
 
 use nervure_coordinator::DESIRED;
-use nervure_daemon::state::{Desired, Phase, RunState, change_desired, parse};
+use nervure_daemon::state::{Desired, Phase, RunState, StreamReport, change_desired, parse};
 use nervure_node::running;
 use nervure_store::Store;
 use serde_json::json;
@@ -105,12 +105,19 @@ fn stop(fleet: &Fleet, run: &KnownRun, arguments: &StopArguments) -> Result<Exit
     progress.wait("stop", |run| {
         matches!(run.state, RunState::Ended | RunState::Failed { .. })
     })?;
-    let reports: Vec<_> = progress
+    // Both machines of a topic report its losses: the one what it did not send, the other what it
+    // could not publish.
+    let mut reports: BTreeMap<(String, String), StreamReport> = BTreeMap::new();
+    for report in progress
         .machines
         .values()
         .flatten()
-        .flat_map(|run| run.streams.clone())
-        .collect();
+        .flat_map(|run| &run.streams)
+    {
+        let place = (report.topic.clone(), report.machine.clone());
+        reports.entry(place).or_default().add(report);
+    }
+    let reports: Vec<_> = reports.into_values().collect();
     for machine in &run.machines {
         change_desired(&fleet.client, machine, |state| {
             drop(state.runs.remove(&run.id))
