@@ -55,7 +55,7 @@ fn running() -> Run {
 fn commands_are_offered_and_internal_ones_are_not() {
     let folder = tempfile::tempdir().unwrap();
     let offered = |words: &[&str]| offered(nervure(folder.path()), words);
-    assert_eq!(offered(&["st"]), ["status", "stop"]);
+    assert_eq!(offered(&["st"]), ["status", "stop", "start"]);
     assert!(offered(&[""]).contains(&"run".to_owned()));
     assert!(offered(&["__"]).is_empty(), "{:?}", offered(&["__"]));
     assert_eq!(offered(&["topic", "i"]), ["info"]);
