@@ -33,6 +33,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The longest time for a request with a bundle.
 const BUNDLE_PATIENCE: Duration = Duration::from_secs(600);
 
+/// How long the end of a coordinator waits for its threads.
+const SHUTDOWN: Duration = Duration::from_secs(1);
+
 /// Connections at a time, in all and of ends that are not known to be paired.
 const MAX_CONNECTIONS: usize = 2048;
 const MAX_STRANGERS: usize = 64;
@@ -196,8 +199,9 @@ impl Coordinator {
 impl Drop for Coordinator {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // A watch may wait for a change for a minute.
-            runtime.shutdown_background();
+            // Connections and the listener are closed when this returns. A watch in a thread of its
+            // own may wait for a change for a minute, and is left behind.
+            runtime.shutdown_timeout(SHUTDOWN);
         }
     }
 }

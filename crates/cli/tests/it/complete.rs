@@ -143,7 +143,7 @@ fn the_script_works_in_bash() {
     let stdout = String::from_utf8(output.stdout).unwrap();
     assert_eq!(
         stdout.trim(),
-        "status",
+        "status start",
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );

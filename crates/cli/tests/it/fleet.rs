@@ -546,7 +546,8 @@ fn what_cannot_be_placed_or_prepared_is_named_and_nothing_starts() {
         "{text}"
     );
 
-    // A program that only the laptop sees: `$PATH` of the robot's daemon has no such command.
+    // A program that the command knows by its environment, and the daemons do not. The first machine
+    // to fail is named.
     let mut dataflow = numbers("source 10 1 1");
     dataflow["nodes"][0]["path"] = json!("${PROGRAM_OF_TEST}");
     let file = fleet.file(&dataflow);
@@ -561,7 +562,10 @@ fn what_cannot_be_placed_or_prepared_is_named_and_nothing_starts() {
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(refused.status.code(), Some(2), "{text}");
     assert!(
-        text.contains("robot: ") && text.contains("nothing of it runs"),
+        text.contains("nothing of it runs")
+            && ["robot: ", "laptop: "]
+                .iter()
+                .any(|machine| text.contains(&format!("caused by: {machine}error[missing-file]"))),
         "{text}"
     );
     fleet.check_nothing_left();
