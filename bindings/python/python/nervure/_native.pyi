@@ -15,6 +15,10 @@ __all__ = [
     "Node",
     "Observer",
     "__version__",
+    "dora_close_output",
+    "dora_event",
+    "dora_follow",
+    "dora_rest",
     "observe",
 ]
 
