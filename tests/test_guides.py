@@ -5,6 +5,7 @@
 - In a `console` block, bash runs what follows `$ `, and the lines below are what it prints. `^C` among them
   is Ctrl-C, pressed once the lines above it have been printed. A command that fails is followed by
   `$ echo $?`.
+- `NAME=VALUE` and `export NAME=VALUE` as a command of its own hold for all commands that follow.
 - Output is compared line by line. Runs of spaces count as one, any duration matches any other (`1.2 ms`), and
   so do the times in names of log folders. `...` stands for any text within a line, and for any lines on its
   own.
@@ -47,6 +48,7 @@ HOME = "/home/robot"
 COMMAND_SECONDS = 600
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+ASSIGNMENT = re.compile(r"(?:export )?([A-Z_]+)=(?:\S+|\$\([^()]*\)\S*)")
 FILE_NAME = re.compile(r"(?:#|//) ([\w./-]+\.\w+)\n")
 DURATION = re.compile(r"(?<![\w.])\d+(\.\d+)? (ns|us|ms|s)\b")
 NEEDS = re.compile(r"<!-- needs: ([\w-]+) -->\n$")
@@ -160,6 +162,7 @@ def stop_detached(folder: Path, home: Path) -> None:
 
 def walk(guide: Path, text: str, blocks: list[re.Match[str]], folder: Path, home: Path) -> None:
     exit_code = 0
+    variables: dict[str, str] = {}
     for block in blocks:
         where = f"{guide.name}, line {text.count(chr(10), 0, block.start()) + 1}"
         needed = NEEDS.search(text[: block.start()])
@@ -171,7 +174,12 @@ def walk(guide: Path, text: str, blocks: list[re.Match[str]], folder: Path, home
         for command in commands(block[2], where):
             is_announced = exit_code == 0 or command.text == "echo $?"
             assert is_announced, f"{command.where}: the guide omits exit code {exit_code} of its last command"
-            exit_code, printed = execute(command, exit_code, folder, home)
+            assigned = ASSIGNMENT.fullmatch(command.text)
+            if assigned:
+                value = Command(command.where, f'{command.text}\nprintf %s "${assigned[1]}"')
+                exit_code, variables[assigned[1]] = execute(value, exit_code, folder, home, variables)
+                continue
+            exit_code, printed = execute(command, exit_code, folder, home, variables)
             if not matches(command.expected, printed):
                 expected = "\n".join(command.expected)
                 pytest.fail(
@@ -213,12 +221,14 @@ def commands(content: str, where: str) -> list[Command]:
     return found
 
 
-def execute(command: Command, last_exit_code: int, folder: Path, home: Path) -> tuple[int, str]:
+def execute(
+    command: Command, last_exit_code: int, folder: Path, home: Path, variables: dict[str, str]
+) -> tuple[int, str]:
     """The exit code, and what was printed."""
     process = subprocess.Popen(
         ["bash", "-c", f"(exit {last_exit_code})\n{command.text}"],
         cwd=folder,
-        env=environment(home),
+        env=environment(home) | variables,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
