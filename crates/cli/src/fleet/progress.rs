@@ -45,26 +45,26 @@ impl<'f> Progress<'f> {
         }
     }
 
-    /// Waits until `is_done` holds for what every machine has reported, or one has failed.
+    /// Waits until `is_done` holds for every machine and what it has reported, or one has failed.
     pub fn wait(
         &mut self,
         what: &str,
-        is_done: impl Fn(&ActualRun) -> bool,
+        is_done: impl Fn(&str, &ActualRun) -> bool,
     ) -> Result<(), Failure> {
         let mut report_at = Instant::now() + REPORT_INTERVAL;
         loop {
             let has_failed = |run: &ActualRun| matches!(run.state, RunState::Failed { .. });
-            let reports = || self.machines.values().map(Option::as_ref);
-            let failed = reports().flatten().any(has_failed);
-            if failed || reports().all(|run| run.is_some_and(&is_done)) {
+            let failed = self.machines.values().flatten().any(has_failed);
+            let awaited: Vec<_> = self
+                .machines
+                .iter()
+                .filter(|(machine, run)| !run.as_ref().is_some_and(|run| is_done(machine, run)))
+                .map(|(machine, _)| machine.as_str())
+                .collect();
+            if failed || awaited.is_empty() {
                 return Ok(());
             }
             if Instant::now() >= report_at {
-                let awaited = self
-                    .machines
-                    .iter()
-                    .filter(|(_, run)| !run.as_ref().is_some_and(&is_done));
-                let awaited: Vec<_> = awaited.map(|(machine, _)| machine.as_str()).collect();
                 note!("waiting for {} to {what}", awaited.join(", "));
                 report_at = Instant::now() + REPORT_INTERVAL;
             }

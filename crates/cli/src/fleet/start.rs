@@ -4,9 +4,9 @@ use std::{collections::BTreeMap, fs::File, io::Read, path::Path, process::ExitCo
 
 use nervure_daemon::{
     bundle,
-    state::{DesiredRun, Phase, RunState, change_desired},
+    state::{ActualRun, DesiredRun, Phase, RunState, change_desired},
 };
-use nervure_dataflow::Dataflow;
+use nervure_dataflow::{Dataflow, Node, Program};
 use nervure_protocol::did_you_mean;
 use serde_json::json;
 
@@ -72,7 +72,7 @@ pub fn start(arguments: &StartArguments) -> Result<ExitCode, Failure> {
         .map_err(store_failure)?;
     }
     let mut progress = Progress::new(&fleet, &run, placed.values().cloned(), arguments.json);
-    progress.wait("prepare", |run| run.state == RunState::Prepared)?;
+    progress.wait("prepare", |_, run| run.state == RunState::Prepared)?;
     check(&fleet, &progress, &run, &placed, "cannot be prepared")?;
     for machine in placed.values() {
         change_desired(&fleet.client, machine, |state| {
@@ -82,13 +82,18 @@ pub fn start(arguments: &StartArguments) -> Result<ExitCode, Failure> {
         })
         .map_err(store_failure)?;
     }
-    progress.wait("run", |run| {
-        let started = run.nodes.values().all(|state| state != "waiting");
-        match run.state {
-            RunState::Running { .. } => started && !run.nodes.is_empty(),
-            RunState::Ended => true,
-            _ => false,
-        }
+    progress.wait("run", |machine, run| {
+        let is_here = |node: &&Node| {
+            let role = node.machine.as_ref();
+            role.and_then(|role| placed.get(role))
+                .is_some_and(|on| on == machine)
+        };
+        // A dynamic node starts when a user starts it.
+        let nodes = dataflow
+            .nodes
+            .iter()
+            .filter(|node| node.program != Program::Dynamic);
+        has_started(run, nodes.filter(is_here).map(|node| node.id.as_str()))
     })?;
     check(&fleet, &progress, &run, &placed, "cannot be started")?;
     output::write(&match arguments.json {
@@ -102,6 +107,17 @@ pub fn start(arguments: &StartArguments) -> Result<ExitCode, Failure> {
         ),
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether a run has started on a machine, as far as it has reported: states of nodes arrive one by one.
+fn has_started<'d>(run: &ActualRun, nodes: impl IntoIterator<Item = &'d str>) -> bool {
+    match run.state {
+        RunState::Running { .. } => nodes
+            .into_iter()
+            .all(|node| run.nodes.get(node).is_some_and(|state| state != "waiting")),
+        RunState::Ended => true,
+        _ => false,
+    }
 }
 
 /// The machine of each role. Everything that cannot be placed is named.
@@ -232,4 +248,27 @@ fn run_id() -> Result<String, Failure> {
         .and_then(|mut random| random.read_exact(&mut bytes))
         .map_err(|error| Failure::internal("cannot read /dev/urandom").because(error))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_has_started_when_each_of_its_nodes_is_reported_as_started() {
+        let mut run = ActualRun {
+            dataflow: "two".to_owned(),
+            state: RunState::Running { keeper: 1 },
+            nodes: BTreeMap::new(),
+            streams: Vec::new(),
+        };
+        let mut report = |node: &str, state: &str| {
+            run.nodes.insert(node.to_owned(), state.to_owned());
+            has_started(&run, ["camera", "motor"])
+        };
+        assert!(!report("camera", "running"), "motor is not declared yet");
+        assert!(!report("motor", "waiting"));
+        assert!(report("motor", "failed: exit code 1"));
+        assert!(report("viewer", "waiting"), "another node does not matter");
+    }
 }

@@ -102,7 +102,7 @@ fn stop(fleet: &Fleet, run: &KnownRun, arguments: &StopArguments) -> Result<Exit
         .map_err(store_failure)?;
     }
     let mut progress = Progress::new(fleet, &run.id, run.machines.iter().cloned(), false);
-    progress.wait("stop", |run| {
+    progress.wait("stop", |_, run| {
         matches!(run.state, RunState::Ended | RunState::Failed { .. })
     })?;
     // Both machines of a topic report its losses: the one what it did not send, the other what it
