@@ -8,36 +8,20 @@ use std::sync::LazyLock;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// What the tests need beside themselves: arguments of `cargo build`. The features of the command are
-/// those that its own tests need, which use the same file.
-const PARTS: [&[&str]; 4] = [
-    &[
-        "-p",
-        "dora-node-api-c",
-        "-p",
-        "dora-operator-api-c",
-        "-p",
-        "dora-node-api-cxx",
-        "-p",
-        "dora-operator-api-cxx",
-    ],
-    &["-p", "nervure-cli", "--all-features", "--bin", "nervure"],
-    &["-p", "dora-node-api", "--example", "conformance"],
-    &[
-        "-p",
-        "dora-operator-api",
-        "--example",
-        "conformance_operator",
-    ],
-];
-
 /// The folder of built programs.
 static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
-    for part in PARTS {
-        let mut cargo = Command::new(env!("CARGO"));
-        let built = cargo.args(["build", "--quiet", "--locked"]).args(part);
-        assert!(built.status().unwrap().success(), "{built:?}");
-    }
+    // Nearly all of it exists if `cargo test` of the workspace runs the tests. With fewer packages features would differ,
+    // and their dependencies be built again.
+    let mut cargo = Command::new(env!("CARGO"));
+    let built = cargo.args([
+        "build",
+        "--quiet",
+        "--locked",
+        "--workspace",
+        "--all-features",
+    ]);
+    let built = built.args(["--lib", "--bins", "--examples"]);
+    assert!(built.status().unwrap().success(), "{built:?}");
     let test = std::env::current_exe().unwrap();
     test.ancestors().nth(2).unwrap().to_owned()
 });
