@@ -49,7 +49,10 @@ test-python: $(VENV)/.installed $(VENV)/.linkemu $(VENV)/.test $(VENV)/.demo ## 
 	$(call say,Running the Python tests and the guides and the examples)
 	@for suite in bindings/python/tests lab/tests tests; do echo "--- $$suite"; $(BIN)/python -m pytest -q $$suite || exit; done
 
-FAULTS = $(CARGO) build --locked --quiet -p nervure-cli --all-features --bins --examples && PYTHONPATH=tests $(PYTHON) -m soak.injection
+# With the features of `cargo test`, so that nothing is built a second time.
+PROGRAMS = $(CARGO) build --locked --quiet --workspace --all-features --lib --bins --examples
+
+FAULTS = $(PROGRAMS) && PYTHONPATH=tests $(PYTHON) -m soak.injection
 
 test-faults: ## Inject one fault into each of some hundred runs: a failing system call or a kill (MOST=, SEED=, CASE=)
 	$(call say,Injecting one fault into each run: a failing system call or a kill)
@@ -65,7 +68,7 @@ test-soak: $(VENV)/.installed ## Run the fault campaign for two minutes, then 30
 	@$(MAKE) --no-print-directory soak KILLS=300 SEED=1
 
 soak: $(VENV)/.installed ## Run the fault campaign for 20 minutes (MINUTES=, SEED=, ROUND=, KILLS=10000): see docs/guides/faults.md
-	@$(CARGO) build --locked --quiet -p nervure-cli --bins --examples
+	@$(PROGRAMS)
 	@PYTHONPATH=tests $(BIN)/python -m soak --python $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(ROUND),--round $(ROUND)) $(if $(KILLS),--kills $(KILLS))
 
 test-fuzz: ## Run every fuzz target for some seconds, if cargo-fuzz and a nightly toolchain are installed
