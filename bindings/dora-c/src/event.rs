@@ -1,12 +1,12 @@
 //! Nervure's events as dora's.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow_data::ArrayData;
 use arrow_schema::DataType;
+use nervure_node::binding::{Heard, SilentInputs};
 use nervure_node::message::Layout;
-use nervure_node::{Event as Nervure, Sample};
+use nervure_node::{Event as Nervure, Handle, Sample};
 
 /// The kind of an event, as C has it.
 #[repr(C)]
@@ -91,40 +91,59 @@ impl Event {
 /// Converts events.
 #[derive(Debug, Default)]
 pub struct Converter {
-    /// Inputs that were reported as closed because they were silent for too long.
-    silent: HashSet<Arc<str>>,
+    silence: SilentInputs,
+    /// The sample that ended the silence of its input.
+    rest: Option<Event>,
 }
 
 impl Converter {
+    pub fn new(handle: &Handle) -> Self {
+        Self {
+            silence: SilentInputs::new(handle),
+            rest: None,
+        }
+    }
+
+    /// What is left of the event that was converted last: call it before the next is converted.
+    pub fn take_rest(&mut self) -> Option<Event> {
+        self.rest.take()
+    }
+
     /// The event for C; `None` for an event that dora does not have.
     pub fn convert(&mut self, event: Nervure) -> Option<Event> {
-        Some(match event {
-            Nervure::Input { id, sample } => {
-                self.silent.remove(&id);
-                let stamp = sample.stamp();
-                match data(&id, sample) {
-                    Ok(data) => Event::input(id, data, stamp),
-                    Err(error) => {
-                        eprintln!("ERROR the data of input {id} cannot be read: {error}");
-                        Event::new(Kind::Error)
-                    }
+        match self.silence.note(&event) {
+            Heard::Nothing => None,
+            Heard::Recovery => {
+                self.rest = converted(event);
+                Some(Event::new(Kind::Unknown))
+            }
+            Heard::Event | Heard::Closed => converted(event),
+        }
+    }
+}
+
+fn converted(event: Nervure) -> Option<Event> {
+    Some(match event {
+        Nervure::Input { id, sample } => {
+            let stamp = sample.stamp();
+            match data(&id, sample) {
+                Ok(data) => Event::input(id, data, stamp),
+                Err(error) => {
+                    eprintln!("ERROR the data of input {id} cannot be read: {error}");
+                    Event::new(Kind::Error)
                 }
             }
-            Nervure::Tick { id, due, .. } => Event::input(id, Data::None, due),
-            Nervure::InputClosed { id } if self.silent.contains(&id) => return None,
-            Nervure::InputClosed { .. } => Event::new(Kind::InputClosed),
-            Nervure::Stale { id, .. } if self.silent.insert(id.clone()) => {
-                Event::new(Kind::InputClosed)
-            }
-            Nervure::Stop { .. } => Event::new(Kind::Stop),
-            // dora reports only the restart.
-            Nervure::NodeFailed { restarts: true, .. } => return None,
-            Nervure::Param { .. } | Nervure::NodeFailed { .. } | Nervure::NodeRestarted { .. } => {
-                Event::new(Kind::Unknown)
-            }
-            _ => return None,
-        })
-    }
+        }
+        Nervure::Tick { id, due, .. } => Event::input(id, Data::None, due),
+        Nervure::InputClosed { .. } | Nervure::Stale { .. } => Event::new(Kind::InputClosed),
+        Nervure::Stop { .. } => Event::new(Kind::Stop),
+        // dora reports only the restart.
+        Nervure::NodeFailed { restarts: true, .. } => return None,
+        Nervure::Param { .. } | Nervure::NodeFailed { .. } | Nervure::NodeRestarted { .. } => {
+            Event::new(Kind::Unknown)
+        }
+        _ => return None,
+    })
 }
 
 fn data(id: &str, sample: Sample) -> Result<Data, nervure_node::SampleError> {
@@ -147,7 +166,6 @@ fn data(id: &str, sample: Sample) -> Result<Data, nervure_node::SampleError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn a_timestamp_has_seconds_and_their_fraction() {
@@ -163,22 +181,5 @@ mod tests {
         let array = array.add_buffer(values.into()).build().unwrap();
         let event = Event::input("in".into(), Data::Array(array.slice(1, 2)), 0);
         assert_eq!(event.data(), Some(&[2, 3][..]));
-    }
-
-    #[test]
-    fn a_silent_input_is_closed_once() {
-        let id: Arc<str> = "scan".into();
-        let stale = |count| Nervure::Stale {
-            id: id.clone(),
-            age: Duration::from_secs(count),
-            count,
-        };
-        let closed = Nervure::InputClosed { id: id.clone() };
-        let mut converter = Converter::default();
-        let kinds = [stale(1), stale(2), closed].map(|event| {
-            let event = converter.convert(event);
-            event.map(|event| event.kind())
-        });
-        assert_eq!(kinds, [Some(Kind::InputClosed), None, None]);
     }
 }

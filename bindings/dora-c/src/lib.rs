@@ -8,12 +8,13 @@ use std::ffi::{c_char, c_int, c_ulonglong};
 use std::ptr;
 
 use event::{Converter, Event, Kind};
-use nervure_node::{Envelope, Node, SendError};
+use nervure_node::{Envelope, Events, Handle, SendError, binding};
 
 /// What `dora_context` points to.
 #[derive(Debug)]
 pub struct Context {
-    node: Node,
+    handle: Handle,
+    events: Events,
     converter: Converter,
     /// Undeclared outputs that were reported.
     reported: HashSet<String>,
@@ -22,12 +23,17 @@ pub struct Context {
 /// Connects to the keeper that started the program. Returns null on failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn init_dora_context_from_env() -> *mut Context {
-    match nervure_node::binding::connect("c", || true) {
-        Ok(node) => Box::into_raw(Box::new(Context {
-            node,
-            converter: Converter::default(),
-            reported: HashSet::new(),
-        })),
+    match binding::connect("c", || true) {
+        Ok(node) => {
+            let (handle, mut events) = node.split();
+            binding::deliver_samples_after_stop(&mut events);
+            Box::into_raw(Box::new(Context {
+                converter: Converter::new(&handle),
+                handle,
+                events,
+                reported: HashSet::new(),
+            }))
+        }
         Err(error) => {
             eprintln!("ERROR init_dora_context_from_env: {error}");
             ptr::null_mut()
@@ -58,12 +64,17 @@ pub unsafe extern "C" fn dora_next_event(context: *mut Context) -> *mut Event {
         report("dora_next_event", "the context is NULL");
         return ptr::null_mut();
     };
-    while let Some(event) = context.node.next() {
+    loop {
+        if let Some(event) = context.converter.take_rest() {
+            return Box::into_raw(Box::new(event));
+        }
+        let Some(event) = context.events.next() else {
+            return ptr::null_mut();
+        };
         if let Some(event) = context.converter.convert(event) {
             return Box::into_raw(Box::new(event));
         }
     }
-    ptr::null_mut()
 }
 
 /// Frees an event.
@@ -191,7 +202,7 @@ pub unsafe extern "C" fn dora_log(
 
 impl Context {
     fn send(&mut self, id: &str, data: &[u8]) -> Result<(), String> {
-        match self.node.send_with(id, data, &Envelope::new()) {
+        match self.handle.send_with(id, data, &Envelope::new()) {
             // In dora it is no error to send while the dataflow stops, or to an undeclared output.
             Ok(_) | Err(SendError::Stopped) => Ok(()),
             Err(SendError::UnknownOutput(error)) => {

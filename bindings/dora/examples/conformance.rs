@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::path::Path;
 use std::time::Duration;
 
 use dora_node_api::dora_core::config::DataId;
@@ -10,7 +11,7 @@ use dora_node_api::{
     DoraNode, Event, EventStream, IntoArrow, MetadataParameters, Parameter, TryRecvError,
     get_string_param,
 };
-use eyre::{Context, Result, bail};
+use eyre::{Context, OptionExt, Result, bail};
 use futures::StreamExt;
 use futures::executor::block_on;
 
@@ -28,6 +29,13 @@ fn main() -> Result<()> {
         "client" => block_on(client(node, events, seen)),
         "server" => server(node, events),
         "sender" => sender(node, events),
+        "eight" => eight(node, events, seen),
+        "late" => late(events, seen),
+        "witness" => witness(events, seen),
+        "pauses" => pauses(node, events),
+        "reporter" => reporter(node, events, seen),
+        "closer" => closer(node, events),
+        "half" => half(node, events, seen),
         other => bail!("unknown role {other}"),
     }
 }
@@ -108,7 +116,7 @@ async fn client(mut node: DoraNode, mut events: EventStream, mut seen: File) -> 
         writeln!(seen, "{event:?} {:?}", events.try_recv())?;
     }
     let id = node.send_service_request("request".into(), Default::default(), 20_i64)?;
-    let server = "server".into();
+    let server = "server".to_owned().into();
     let response = events.recv_service_response(&id, &server, Duration::from_secs(30));
     let Event::Input { data, metadata, .. } = response.await? else {
         bail!("the response is no input");
@@ -139,6 +147,106 @@ fn sender(mut node: DoraNode, events: EventStream) -> Result<()> {
         node.send_output("numbers".into(), Default::default(), number)?;
     }
     Ok(())
+}
+
+/// Sends eight numbers, writes its process id, and ends when it has to.
+fn eight(mut node: DoraNode, mut events: EventStream, mut seen: File) -> Result<()> {
+    events.recv();
+    for number in 0..8_u8 {
+        node.send_output("numbers".into(), Default::default(), vec![number])?;
+    }
+    writeln!(seen, "{}", std::process::id())?;
+    while events.recv().is_some() {}
+    Ok(())
+}
+
+/// Writes a line when it has received eight numbers.
+fn witness(mut events: EventStream, mut seen: File) -> Result<()> {
+    for _ in 0..8 {
+        events.recv().ok_or_eyre("too few numbers")?;
+    }
+    writeln!(seen, "all")?;
+    Ok(())
+}
+
+/// Receives a number, and the next ones when their sender has ended.
+fn late(mut events: EventStream, mut seen: File) -> Result<()> {
+    let first = events.recv().ok_or_eyre("no first number")?;
+    writeln!(seen, "{}", described(first))?;
+    let sender = std::env::var("SENDER").context("no SENDER")?;
+    await_end(&sender);
+    sink(events, seen)
+}
+
+/// Waits until the process whose id is in a file has ended.
+fn await_end(file: &str) {
+    let has_ended = || match std::fs::read_to_string(file) {
+        Ok(id) if id.ends_with('\n') => !Path::new("/proc").join(id.trim()).exists(),
+        _ => false,
+    };
+    while !has_ended() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Sends nothing for longer than the receiver's `input_timeout`, then a number each time that the
+/// receiver has reported the input as closed.
+fn pauses(mut node: DoraNode, mut events: EventStream) -> Result<()> {
+    events.recv();
+    let quiet = events.recv_timeout(Duration::from_millis(2500));
+    if !matches!(quiet, Some(Event::Error(_))) {
+        bail!("the input is closed before its first number: {quiet:?}");
+    }
+    for number in 0..3_u8 {
+        node.send_output("numbers".into(), Default::default(), vec![number])?;
+        while !is_input(&events.recv(), "closed") {}
+    }
+    Ok(())
+}
+
+/// Writes each event, and sends an answer to each number and to each closed input.
+fn reporter(mut node: DoraNode, mut events: EventStream, mut seen: File) -> Result<()> {
+    while let Some(event) = events.recv() {
+        let answer = match event {
+            Event::Input { .. } => Some("got"),
+            Event::InputClosed { .. } => Some("closed"),
+            _ => None,
+        };
+        writeln!(seen, "{}", described(event))?;
+        if let Some(output) = answer {
+            node.send_output(output.into(), Default::default(), vec![0_u8])?;
+        }
+    }
+    Ok(())
+}
+
+/// Sends a number to each of two outputs, and closes it.
+fn closer(mut node: DoraNode, mut events: EventStream) -> Result<()> {
+    for output in ["a", "b"] {
+        let output = DataId::from(output.to_owned());
+        node.send_output(output.clone(), Default::default(), vec![1_u8])?;
+        while !is_input(&events.recv(), "got") {}
+        node.close_outputs(vec![output])?;
+        while !is_input(&events.recv(), "closed") {}
+    }
+    // Only now, so that the receiver's events are none of the node's end.
+    while events.recv().is_some() {}
+    Ok(())
+}
+
+/// Sends a number, drops its sending half, and goes on to receive.
+fn half(mut node: DoraNode, mut events: EventStream, mut seen: File) -> Result<()> {
+    node.send_output("numbers".into(), Default::default(), vec![1_u8])?;
+    while !is_input(&events.recv(), "got") {}
+    drop(node);
+    while let Some(event) = events.recv() {
+        writeln!(seen, "{}", described(event))?;
+    }
+    Ok(())
+}
+
+fn is_input(event: &Option<Event>, name: &str) -> bool {
+    matches!(event, Some(Event::Input { id, .. }) if id.as_str() == name)
 }
 
 fn described(event: Event) -> String {

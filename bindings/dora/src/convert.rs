@@ -1,11 +1,10 @@
 //! Nervure's events as dora's.
 
-use std::collections::{HashSet, VecDeque};
-use std::sync::Arc;
+use std::collections::VecDeque;
 
 use arrow::array::make_array;
-use nervure_node::binding::ALL_INPUTS_CLOSED;
-use nervure_node::{Event as Nervure, Sample};
+use nervure_node::binding::{ALL_INPUTS_CLOSED, Heard, SilentInputs};
+use nervure_node::{Event as Nervure, Handle, Sample};
 
 use crate::bridge::to_dora;
 use crate::event_stream::{Event, StopCause};
@@ -15,15 +14,22 @@ use dora_arrow_convert::{DoraArray, IntoArrow};
 /// Converts events. One event may become two, or none.
 #[derive(Debug, Default)]
 pub(crate) struct Converter {
-    /// Inputs that were reported as closed because they were silent for too long.
-    silent: HashSet<Arc<str>>,
+    silence: SilentInputs,
 }
 
 impl Converter {
+    pub(crate) fn new(handle: &Handle) -> Self {
+        Self {
+            silence: SilentInputs::new(handle),
+        }
+    }
+
     pub(crate) fn convert(&mut self, event: Nervure, events: &mut VecDeque<Event>) {
+        let heard = self.silence.note(&event);
         let event = match event {
+            _ if heard == Heard::Nothing => return,
             Nervure::Input { id, sample } => {
-                if self.silent.remove(&id) {
+                if heard == Heard::Recovery {
                     events.push_back(Event::InputRecovered { id: (&*id).into() });
                 }
                 input(&id, &sample)
@@ -33,9 +39,7 @@ impl Converter {
                 metadata: Metadata::new(metadata::timestamp(due)),
                 data: ().into_arrow(),
             },
-            Nervure::InputClosed { id } if self.silent.contains(&id) => return,
-            Nervure::InputClosed { id } => Event::InputClosed { id: (&*id).into() },
-            Nervure::Stale { id, .. } if self.silent.insert(id.clone()) => {
+            Nervure::InputClosed { id } | Nervure::Stale { id, .. } => {
                 Event::InputClosed { id: (&*id).into() }
             }
             Nervure::Param { name, value } => Event::ParamUpdate { key: name, value },
@@ -84,7 +88,6 @@ fn read(sample: &Sample) -> Result<(Metadata, DoraArray), Box<dyn std::error::Er
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     fn converted(events: Vec<Nervure>) -> Vec<String> {
         let (mut converter, mut all) = (Converter::default(), VecDeque::new());
@@ -107,19 +110,6 @@ mod tests {
             stop("stopped by `nervure stop`"),
         ]);
         assert_eq!(events, ["Stop(AllInputsClosed)", "Stop(Manual)"]);
-    }
-
-    #[test]
-    fn a_silent_input_is_closed_once() {
-        let id: Arc<str> = "scan".into();
-        let stale = |count| Nervure::Stale {
-            id: id.clone(),
-            age: Duration::from_secs(count),
-            count,
-        };
-        let closed = Nervure::InputClosed { id: id.clone() };
-        let events = converted(vec![stale(1), stale(2), closed]);
-        assert_eq!(events, [r#"InputClosed { id: DataId("scan") }"#]);
     }
 
     #[test]

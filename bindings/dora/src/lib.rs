@@ -20,7 +20,7 @@
 //! dependency; the guide *Coming from dora* has the lines.
 //!
 //! # Differences
-//! - After [`Event::Stop`] the stream ends at once: samples that still wait in queues are not delivered.
+//! - Samples that wait in a queue when their producer ends come before [`Event::InputClosed`], in dora after it.
 //! - [`EventStream`] is one queue for all ways to receive. Its order is Nervure's: timers first, then
 //!   the inputs in turn. Samples of one input keep their order.
 //! - There is neither `init_testing` nor `init_interactive`, and no access to encoded samples

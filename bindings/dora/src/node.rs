@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 use arrow::array::Array;
 use nervure_node::message::{ArraySample, Schema};
 use nervure_node::{
-    CONTROL_FD_VARIABLE, Encode, Envelope, Handle, Node, Publisher, SendError, Wait,
+    CONTROL_FD_VARIABLE, Encode, Envelope, Handle, Node, Publisher, SendError, Wait, binding,
 };
 
 use crate::bridge::to_nervure;
@@ -117,7 +117,8 @@ impl DoraNode {
             kept: kept.clone(),
             handle,
         };
-        Ok((node, EventStream::new(events, kept)))
+        let events = EventStream::new(&node.handle, events, kept);
+        Ok((node, events))
     }
 
     /// The node's id in the dataflow file.
@@ -229,8 +230,8 @@ impl DoraNode {
         self.output(output_id).is_some()
     }
 
-    /// Gives up outputs: what is sent to them from now on is dropped. Consumers see the end of an
-    /// output when the node ends.
+    /// Ends outputs: their consumers get [`InputClosed`](crate::Event::InputClosed) behind what is
+    /// queued. What is sent to them from now on is dropped.
     ///
     /// # Errors
     /// [`NodeError::Output`] if the file does not declare one of them; then none is given up.
@@ -243,6 +244,7 @@ impl DoraNode {
         }
         for id in &outputs_ids {
             self.outputs.remove(id);
+            binding::close_output(&self.handle, id);
         }
         Ok(())
     }
@@ -359,12 +361,14 @@ impl DoraNode {
 
 impl Drop for DoraNode {
     fn drop(&mut self) {
-        drop(
-            self.kept
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take(),
-        );
+        let kept = self.kept.lock();
+        let events = kept.unwrap_or_else(PoisonError::into_inner).take();
+        if events.is_none() {
+            // The program goes on to receive, and can send no more.
+            for output in self.outputs.keys() {
+                binding::close_output(&self.handle, output);
+            }
+        }
     }
 }
 

@@ -7,14 +7,14 @@ use crate::error::sample_error;
 use crate::outgoing::{Content, Outgoing};
 use crate::params;
 use crate::sending::SendOptions;
-use nervure_node::binding;
-use nervure_node::{Event as NodeEvent, Metadata, Sample, Value};
+use nervure_node::binding::{self, Heard, SilentInputs};
+use nervure_node::{Event as NodeEvent, Handle, Metadata, Sample, Value};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Blocks of one input that a node views before further samples are copied. A queue leaves a node 8
@@ -25,34 +25,21 @@ const MAX_VIEWED_BLOCKS: u64 = 4;
 /// Turns events into dora's. `None` for an event that dora does not have.
 #[derive(Default)]
 pub(crate) struct Converter {
-    /// Inputs with `expect_every` (dora's `input_timeout`). `None` if there are none, so that
-    /// events of most nodes cost no lock.
+    /// `None` if no input can be silent for too long, so that events of most nodes cost no lock.
     watched: Option<Mutex<Watched>>,
 }
 
 #[derive(Default)]
 struct Watched {
-    inputs: HashMap<String, Watch>,
+    inputs: SilentInputs,
     /// The sample that ended the silence of its input: `INPUT_RECOVERED` comes before it.
     recovering: VecDeque<NodeEvent>,
 }
 
-/// An input that is reported as closed while it is silent for too long, as dora does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Watch {
-    /// Before its first sample an input is never silent for too long.
-    NotArmed,
-    Open,
-    Silent,
-}
-
 impl Converter {
-    pub(crate) fn new<'a>(expected_inputs: impl Iterator<Item = &'a str>) -> Self {
-        let inputs: HashMap<String, Watch> = expected_inputs
-            .map(|input| (input.to_owned(), Watch::NotArmed))
-            .collect();
+    pub(crate) fn new(handle: &Handle) -> Self {
         let watched = Watched {
-            inputs,
+            inputs: SilentInputs::new(handle),
             ..Watched::default()
         };
         Self {
@@ -77,36 +64,23 @@ impl Converter {
         let Some(watched) = &self.watched else {
             return to_dict(py, &event);
         };
-        let (NodeEvent::Input { id, .. }
-        | NodeEvent::Stale { id, .. }
-        | NodeEvent::InputClosed { id }) = &event
-        else {
-            return to_dict(py, &event);
-        };
         let mut watched = lock(watched);
-        let Some(watch) = watched.inputs.get_mut(&**id) else {
-            drop(watched);
-            return to_dict(py, &event);
-        };
-        match (&event, *watch) {
-            (NodeEvent::Input { .. }, before) => {
-                *watch = Watch::Open;
-                if before == Watch::Silent {
-                    let recovered = about_input(py, "INPUT_RECOVERED", id)?;
-                    watched.recovering.push_back(event);
-                    return Ok(Some(recovered));
-                }
+        let heard = watched.inputs.note(&event);
+        match (heard, &event) {
+            (Heard::Recovery, NodeEvent::Input { id, .. }) => {
+                let recovered = about_input(py, "INPUT_RECOVERED", id)?;
+                watched.recovering.push_back(event);
+                Ok(Some(recovered))
             }
-            (NodeEvent::Stale { .. }, Watch::Open) => {
-                *watch = Watch::Silent;
-                return about_input(py, "INPUT_CLOSED", id).map(Some);
+            (Heard::Closed, NodeEvent::Stale { id, .. }) => {
+                about_input(py, "INPUT_CLOSED", id).map(Some)
             }
-            // It was reported as closed before.
-            (NodeEvent::InputClosed { .. }, Watch::Silent) => return Ok(None),
-            _ => {}
+            (Heard::Nothing, _) => Ok(None),
+            _ => {
+                drop(watched);
+                to_dict(py, &event)
+            }
         }
-        drop(watched);
-        to_dict(py, &event)
     }
 }
 

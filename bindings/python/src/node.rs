@@ -68,7 +68,7 @@ impl PyNode {
         Ok(Self {
             publishers: publishers.map_err(|error| unknown_name(py, &error))?,
             receiver: Receiver::new(handle.clone(), events),
-            dora: dora::Converter::new(binding::expected_inputs(&handle)),
+            dora: dora::Converter::new(&handle),
             handle,
         })
     }

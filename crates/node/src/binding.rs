@@ -9,6 +9,7 @@
 pub use crate::gaps::SequenceGaps;
 pub use crate::receiving::{ALL_INPUTS_CLOSED, WaitPlan, Waiter};
 pub use crate::sending::{Unsent, Written};
+pub use crate::silence::{Heard, SilentInputs};
 pub use nervure_shm::Mapped;
 
 use crate::error::ConnectError;
@@ -167,11 +168,6 @@ pub fn is_woken(events: &Events) -> bool {
 /// them.
 pub fn deliver_samples_after_stop(events: &mut Events) {
     events.samples_follow_stop = true;
-}
-
-/// Names of the inputs that the dataflow file expects a sample of in each period (`expect_every`).
-pub fn expected_inputs(handle: &Handle) -> impl Iterator<Item = &str> {
-    handle.expected_inputs()
 }
 
 /// Closes an output: its consumers get [`crate::Event::InputClosed`] behind what is queued. Send

@@ -36,6 +36,7 @@ mod receiving;
 pub mod running;
 mod sample;
 mod sending;
+mod silence;
 #[cfg(feature = "async")]
 mod stream;
 

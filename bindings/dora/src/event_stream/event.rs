@@ -30,7 +30,7 @@ pub enum Event {
         /// The id of the node that was restarted.
         id: NodeId,
     },
-    /// The node has to end. This is the last event.
+    /// The node has to end. After it come the samples that are queued, and nothing else.
     Stop(StopCause),
     /// Never sent: dora reloads operators in Python with it.
     Reload {

@@ -9,13 +9,13 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::executor::block_on;
 use futures::future::{Either, poll_fn, select};
 use futures::stream::{Stream, StreamExt};
 use futures_timer::Delay;
-use nervure_node::{Events, Next};
+use nervure_node::{Events, Handle, Next, binding, monotonic_nanos};
 
 pub use event::{Event, StopCause};
 pub use tracker::{InputState, InputTracker};
@@ -43,7 +43,6 @@ pub struct EventStream {
     pending: VecDeque<Event>,
     /// Events that arrived while the program waited for an answer.
     set_aside: VecDeque<Event>,
-    is_over: bool,
     kept: Kept,
 }
 
@@ -57,25 +56,24 @@ enum Source {
 }
 
 impl EventStream {
-    pub(crate) fn new(events: Events, kept: Kept) -> Self {
+    pub(crate) fn new(handle: &Handle, mut events: Events, kept: Kept) -> Self {
+        binding::deliver_samples_after_stop(&mut events);
         Self {
             source: Source::Blocking(events),
-            converter: Converter::default(),
+            converter: Converter::new(handle),
             pending: VecDeque::new(),
             set_aside: VecDeque::new(),
-            is_over: false,
             kept,
         }
     }
 
-    /// Waits for the next event. Returns `None` after [`Event::Stop`].
+    /// Waits for the next event. Returns `None` after [`Event::Stop`] and the samples that follow it.
     pub fn recv(&mut self) -> Option<Event> {
         loop {
             if let Some(event) = self.next_converted() {
                 return Some(event);
             }
             match &mut self.source {
-                _ if self.is_over => return None,
                 Source::Blocking(events) => {
                     let event = events.next()?;
                     self.convert(event);
@@ -86,7 +84,7 @@ impl EventStream {
     }
 
     /// Waits at most `dur` for the next event. Returns [`Event::Error`] after the timeout, and `None`
-    /// after [`Event::Stop`].
+    /// as [`EventStream::recv`] does.
     pub fn recv_timeout(&mut self, dur: Duration) -> Option<Event> {
         match self.recv_within(dur) {
             Ok(event) => Some(event),
@@ -98,21 +96,22 @@ impl EventStream {
     /// As [`EventStream::recv_timeout`], for dora's C++ API: a timeout is [`TryRecvError::Empty`].
     #[doc(hidden)]
     pub fn recv_within(&mut self, dur: Duration) -> Result<Event, TryRecvError> {
-        let Some(deadline) = Instant::now().checked_add(dur) else {
-            return self.recv().ok_or(TryRecvError::Closed);
-        };
+        let nanos = u64::try_from(dur.as_nanos()).unwrap_or(u64::MAX);
+        let deadline = monotonic_nanos().saturating_add(nanos);
         loop {
             if let Some(event) = self.next_converted() {
                 return Ok(event);
             }
-            let rest = deadline.saturating_duration_since(Instant::now());
+            let rest = deadline.saturating_sub(monotonic_nanos());
             match &mut self.source {
-                _ if self.is_over => return Err(TryRecvError::Closed),
-                Source::Blocking(events) => match events.next_timeout(rest) {
-                    Some(event) => self.convert(event),
-                    None => return Err(TryRecvError::Empty),
+                Source::Blocking(events) => match events.poll() {
+                    Ok(Next::Event(event)) => self.convert(event),
+                    Ok(Next::Nothing) if rest == 0 => return Err(TryRecvError::Empty),
+                    Ok(Next::Nothing) => drop(events.wait(Some(deadline))),
+                    Ok(Next::End) | Err(_) => return Err(TryRecvError::Closed),
                 },
                 _ => {
+                    let rest = Duration::from_nanos(rest);
                     let received = poll_fn(|context| self.poll_event(context));
                     return match block_on(select(received, Delay::new(rest))) {
                         Either::Left((event, _)) => event.ok_or(TryRecvError::Closed),
@@ -137,14 +136,11 @@ impl EventStream {
     /// Returns the next event if there is one, without waiting.
     ///
     /// # Errors
-    /// [`TryRecvError::Empty`], or [`TryRecvError::Closed`] after [`Event::Stop`].
+    /// [`TryRecvError::Empty`], or [`TryRecvError::Closed`] where [`EventStream::recv`] returns `None`.
     pub fn try_recv(&mut self) -> Result<Event, TryRecvError> {
         loop {
             if let Some(event) = self.next_converted() {
                 return Ok(event);
-            }
-            if self.is_over {
-                return Err(TryRecvError::Closed);
             }
             let Source::Blocking(events) = &mut self.source else {
                 let mut context = Context::from_waker(Waker::noop());
@@ -162,7 +158,7 @@ impl EventStream {
         }
     }
 
-    /// Returns the events that are there, without waiting; `None` after [`Event::Stop`].
+    /// Returns the events that are there, without waiting; `None` if there will be no more.
     pub fn drain(&mut self) -> Option<Vec<Event>> {
         let mut events = Vec::new();
         loop {
@@ -174,13 +170,13 @@ impl EventStream {
         }
     }
 
-    /// Waits for the next event. Returns `None` after [`Event::Stop`].
+    /// Waits for the next event. Returns `None` as [`EventStream::recv`] does.
     pub async fn recv_async(&mut self) -> Option<Event> {
         poll_fn(|context| self.poll_event(context)).await
     }
 
     /// Waits at most `dur` for the next event. Returns [`Event::Error`] after the timeout, and `None`
-    /// after [`Event::Stop`].
+    /// as [`EventStream::recv`] does.
     pub async fn recv_async_timeout(&mut self, dur: Duration) -> Option<Event> {
         let received = poll_fn(|context| self.poll_event(context));
         match select(received, Delay::new(dur)).await {
@@ -194,9 +190,6 @@ impl EventStream {
             if let Some(event) = self.next_converted() {
                 return Poll::Ready(Some(event));
             }
-            if self.is_over {
-                return Poll::Ready(None);
-            }
             match &mut self.source {
                 Source::Async(stream) => {
                     let stream = stream.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -206,14 +199,14 @@ impl EventStream {
                         Poll::Pending => return Poll::Pending,
                     }
                 }
-                _ => self.become_async(),
+                Source::Blocking(_) => self.become_async(),
+                Source::None => return Poll::Ready(None),
             }
         }
     }
 
     fn become_async(&mut self) {
         let Source::Blocking(events) = std::mem::replace(&mut self.source, Source::None) else {
-            self.is_over = true;
             return;
         };
         match events.stream() {
@@ -226,7 +219,6 @@ impl EventStream {
     }
 
     fn convert(&mut self, event: nervure_node::Event) {
-        self.is_over |= matches!(event, nervure_node::Event::Stop { .. });
         self.converter.convert(event, &mut self.pending);
     }
 

@@ -1,6 +1,10 @@
+#define _POSIX_C_SOURCE 199309L
 /* The nodes of the tests in C: `node ROLE FILE`. They write what they see to the file. */
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "node_api.h"
 
@@ -57,6 +61,54 @@ static void sink(void *context, FILE *seen)
     fprintf(seen, "end %d\n", dora_next_event(context) == NULL);
 }
 
+/* Waits until the process whose id is in a file has ended. */
+static void await_end(const char *path)
+{
+    for (;;) {
+        int id = 0;
+        char end = 0;
+        FILE *file = fopen(path, "r");
+        if (file != NULL) {
+            if (fscanf(file, "%d%c", &id, &end) < 2)
+                end = 0;
+            fclose(file);
+        }
+        if (end == '\n' && kill(id, 0) != 0)
+            return;
+        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+    }
+}
+
+/* Receives a number, and the next ones when their sender has ended. */
+static void late(void *context, FILE *seen)
+{
+    void *event = dora_next_event(context);
+    char *data;
+    size_t data_length;
+    read_dora_input_data(event, &data, &data_length);
+    fprintf(seen, "numbers: %d %d\n", data != NULL, data_length ? data[0] : -1);
+    fflush(seen);
+    free_dora_event(event);
+    await_end(getenv("SENDER"));
+    sink(context, seen);
+}
+
+/* Writes each event, and sends an answer to each number and to each closed input. */
+static void reporter(void *context, FILE *seen)
+{
+    static const char *NAMES[] = {"Stop", "Input", "InputClosed", "Error", "Unknown"};
+    void *event;
+    while ((event = dora_next_event(context)) != NULL) {
+        enum DoraEventType type = read_dora_event_type(event);
+        fprintf(seen, "%s\n", NAMES[type]);
+        if (type == DoraEventType_Input)
+            dora_send_output(context, "got", 3, "x", 1);
+        if (type == DoraEventType_InputClosed)
+            dora_send_output(context, "closed", 6, "x", 1);
+        free_dora_event(event);
+    }
+}
+
 int main(int count, char **arguments)
 {
     if (count != 3)
@@ -67,6 +119,10 @@ int main(int count, char **arguments)
     FILE *seen = fopen(arguments[2], "w");
     if (strcmp(arguments[1], "source") == 0)
         source(context, seen);
+    else if (strcmp(arguments[1], "late") == 0)
+        late(context, seen);
+    else if (strcmp(arguments[1], "reporter") == 0)
+        reporter(context, seen);
     else
         sink(context, seen);
     fclose(seen);

@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
+use std::time::Duration;
 
-use serde_json::{Value, json};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
 /// The folder of built programs.
@@ -26,17 +28,61 @@ static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
     test.ancestors().nth(2).unwrap().to_owned()
 });
 
+/// What runs a dataflow.
+#[derive(Clone, Debug)]
+pub enum Host {
+    Nervure,
+    /// dora itself: its command, and a folder with the tests' programs `conformance` and `node`, built
+    /// with dora's own crates and library.
+    Dora {
+        command: PathBuf,
+        programs: PathBuf,
+    },
+}
+
+impl Host {
+    /// Nervure, and dora if its variables are set.
+    pub fn all() -> Vec<Self> {
+        let mut hosts = vec![Self::Nervure];
+        let path = |name| std::env::var_os(name).map(PathBuf::from);
+        if let (Some(command), Some(programs)) = (path("NERVURE_DORA"), path("NERVURE_DORA_NODES"))
+        {
+            hosts.push(Self::Dora { command, programs });
+        }
+        hosts
+    }
+
+    pub fn is_nervure(&self) -> bool {
+        matches!(self, Self::Nervure)
+    }
+
+    fn command(&self) -> PathBuf {
+        match self {
+            Self::Nervure => BUILT.join("nervure"),
+            Self::Dora { command, .. } => command.clone(),
+        }
+    }
+}
+
 /// A dataflow file under construction, in a folder of its own.
 pub struct Dataflow {
+    host: Host,
     folder: TempDir,
     nodes: Vec<Value>,
+    keys: Map<String, Value>,
 }
 
 impl Dataflow {
     pub fn new() -> Self {
+        Self::under(Host::Nervure)
+    }
+
+    pub fn under(host: Host) -> Self {
         Self {
+            host,
             folder: tempfile::tempdir().unwrap(),
             nodes: Vec::new(),
+            keys: Map::new(),
         }
     }
 
@@ -50,15 +96,27 @@ impl Dataflow {
         self
     }
 
+    /// Adds a key beside `nodes`.
+    pub fn key(mut self, name: &str, value: Value) -> Self {
+        self.keys.insert(name.to_owned(), value);
+        self
+    }
+
     /// Adds a node of the tests' own program in Rust, which writes to a file of the node's id.
     pub fn rust(self, id: &str, role: &str, inputs: Value, outputs: &[&str]) -> Self {
-        let program = BUILT.join("examples/conformance");
+        let program = match &self.host {
+            Host::Nervure => BUILT.join("examples/conformance"),
+            Host::Dora { programs, .. } => programs.join("conformance"),
+        };
         self.native(&program, id, role, inputs, outputs)
     }
 
     /// Adds a node of the tests' own program in C, which writes to a file of the node's id.
     pub fn c(self, id: &str, role: &str, inputs: Value, outputs: &[&str]) -> Self {
-        let program = self.folder().join("node");
+        let program = match &self.host {
+            Host::Nervure => self.folder().join("node"),
+            Host::Dora { programs, .. } => programs.join("node"),
+        };
         if !program.exists() {
             compiled("node", self.folder());
         }
@@ -76,22 +134,47 @@ impl Dataflow {
     }
 
     fn native(self, program: &Path, id: &str, role: &str, inputs: Value, outputs: &[&str]) -> Self {
-        let arguments = json!([role, self.folder().join(id)]);
+        let arguments = format!("{role} {}", self.folder().join(id).display());
+        let sender = self.folder().join("sender");
         self.node(json!({
             "id": id, "path": program, "args": arguments, "inputs": inputs, "outputs": outputs,
+            "env": {"SENDER": sender},
         }))
+    }
+
+    fn command(&self) -> Command {
+        let mut content = self.keys.clone();
+        content.insert("nodes".to_owned(), self.nodes.clone().into());
+        let file = self.folder().join("dataflow.yml");
+        fs::write(&file, Value::from(content).to_string()).unwrap();
+        let mut command = Command::new(self.host.command());
+        command.arg("run").arg(&file).current_dir(self.folder());
+        command
     }
 
     /// Runs the dataflow to its end.
     pub fn run(&self) -> Output {
-        let file = self.folder().join("dataflow.yml");
-        fs::write(&file, json!({"nodes": self.nodes}).to_string()).unwrap();
-        Command::new(BUILT.join("nervure"))
-            .arg("run")
-            .arg(&file)
-            .current_dir(self.folder())
-            .output()
-            .unwrap()
+        self.command().output().unwrap()
+    }
+
+    /// Runs the dataflow, and interrupts it when each of the nodes has written a line.
+    pub fn interrupt_after(&self, nodes: &[&str]) -> Output {
+        let mut command = self.command();
+        let streams = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = streams.spawn().unwrap();
+        let has_written = |node: &&str| {
+            let text = fs::read_to_string(self.folder().join(node));
+            text.is_ok_and(|text| text.contains('\n'))
+        };
+        while child.try_wait().unwrap().is_none() {
+            if nodes.iter().all(has_written) {
+                let pid = Pid::from_child(&child);
+                kill_process(pid, Signal::INT).unwrap();
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        child.wait_with_output().unwrap()
     }
 
     /// Runs the dataflow, whose nodes all succeed. Returns what it printed.

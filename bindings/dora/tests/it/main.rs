@@ -3,5 +3,6 @@
 mod c;
 mod cxx;
 mod dataflow;
+mod ends;
 mod operators;
 mod rust;
