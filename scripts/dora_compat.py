@@ -43,6 +43,11 @@ def main() -> int:
     parser.add_argument("--nervure", type=Path, help="the command `nervure` (default: beside this Python)")
     parser.add_argument("--package", type=Path, help="folder with Nervure's package `dora`")
     parser.add_argument("--no-runs", action="store_true", help="leave out the dataflows that are executed")
+    parser.add_argument(
+        "--dora-programs",
+        type=Path,
+        help="folder with the programs of rust-dataflow, and the libraries for C, built with dora's own crates",
+    )
     parser.add_argument("--only", help="execute only the dataflows whose path contains this text")
     parser.add_argument("--report", type=Path, help="the page to write, with data/dora.json beside it")
     arguments = parser.parse_args()
@@ -55,7 +60,10 @@ def main() -> int:
     data["dataflow_files"] = dataflow_files(clones, nervure, dora)
     data["programs"] = program_table(clones, arguments.package or package_folder(), dora)
     if not arguments.no_runs:
-        data["runs"] = dora_runs.compare(clones, nervure, dora, arguments.only or "")
+        data["runs"] = dora_runs.compare(
+            clones, nervure, dora, arguments.dora_programs, arguments.only or ""
+        )
+    data["hub_nodes"] = dora_runs.hub_nodes(clones["dora-hub"])
     page = render(data)
     if arguments.report:
         arguments.report.write_text(page, encoding="utf-8")
@@ -228,6 +236,7 @@ def render(data: dict[str, Any]) -> str:
     ]
     if data.get("runs"):
         sections.append(render_runs(data["runs"]))
+        sections.append(render_hub_nodes(data["hub_nodes"]))
     return "\n".join(sections)
 
 
@@ -346,6 +355,19 @@ def render_runs(rows: list[dict[str, Any]]) -> str:
         lines.append([name(row) + changed, row["result"], counts or "exit code", row["why"]])
     heads = ["dataflow", "result", "lines, Nervure/dora" if compared else "lines", "difference"]
     return "## Dataflows that are executed\n\n" + prose(text) + "\n" + table(heads, lines)
+
+
+def render_hub_nodes(groups: dict[str, list[str]]) -> str:
+    executed = ", ".join(f"`{node}`" for node in groups[""])
+    count = sum(len(nodes) for nodes in groups.values())
+    text = f"{len(groups[''])} of the {count} nodes of dora-hub are executed above: {executed}. The others need:"
+    rows = [[why, len(nodes), ", ".join(nodes)] for why, nodes in groups.items() if why]
+    return (
+        "## Nodes of dora-hub\n\n"
+        + prose(text)
+        + "\n"
+        + table(["what they need", "nodes", "their names"], rows)
+    )
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 EXTRA_SECONDS = 30
 # Runs that are bounded by time print as often as timers and scheduling let them.
 COUNT_TOLERANCE = 0.25
+DISCARDED = "Discarding event for input"
 
 
 @dataclass(frozen=True)
@@ -42,14 +44,23 @@ class Run:
     commands: dict[str, str] = field(default_factory=dict)
     # The file, where the clone has none that runs without hardware.
     yaml: str | None = None
+    # Programs of nodes that stand in for hardware, with their text.
+    files: dict[str, str] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
+    # A Python program that makes what the nodes read.
+    prepare: str = ""
+    # Folders of the clone with modules that the programs import.
+    python_path: tuple[str, ...] = ()
     # Folders of the clone that it needs beside its own.
     beside: tuple[str, ...] = ()
-    # Commands that build the programs with Nervure's libraries, before the run. Then it is not compared: for
-    # dora the same programs would have to be built with all of dora.
+    # Commands that build the programs, before the run, with Nervure's libraries, or for `dora run` with dora's.
     build: tuple[str, ...] = ()
-    # Packages of dora's workspace to build so, with the one change that the guide names.
+    # Packages of dora's workspace to build, with the one change that the guide names.
     packages: tuple[str, ...] = ()
+
+    @property
+    def is_native(self) -> bool:
+        return bool(self.build or self.packages)
 
 
 def _hub_command(name: str) -> dict[str, str]:
@@ -65,6 +76,90 @@ nodes:
     inputs: {tick: dora/timer/millis/50}
     outputs: [image]
     env: {IMAGE_WIDTH: 640, IMAGE_HEIGHT: 480}
+"""
+
+_PRINT_ALL = """
+from dora import Node
+
+for event in Node():
+    if event["type"] == "INPUT":
+        print(event["value"].to_pylist(), flush=True)
+"""
+# Asks for a position each time that one has come.
+_CLOCK = """
+import pyarrow as pa
+from dora import Node
+
+node = Node()
+node.send_output("tick", pa.array([1]))
+for event in node:
+    if event["type"] == "INPUT":
+        node.send_output("tick", pa.array([1]))
+"""
+_TEACHER = """
+import json
+import numpy as np
+import pyarrow as pa
+from dora import Node
+
+node = Node()
+node.next()
+image = np.full((8, 12, 3), 7, np.uint8)
+node.send_output("image", pa.array(image.ravel()), {"encoding": "rgb8", "width": 12, "height": 8})
+# Inputs of a node come in no order among each other: ask until the image has arrived.
+for event in iter(lambda: node.next(timeout=0.2), None):
+    if event["type"] == "INPUT":
+        entry = json.loads(open("data/dora_demo.json").readline())
+        print("recorded", event["value"].to_pylist(), entry["messages"][1]["content"], entry["images"], flush=True)
+        break
+    node.send_output("ground_truth", pa.array(["a cup"]))
+"""
+# A plane at 1 m, and a box on it.
+_BOXES = """
+import numpy as np
+import pyarrow as pa
+from dora import Node
+
+node = Node()
+node.next()
+metadata = {"width": 64, "height": 48, "focal": [60, 60], "resolution": [32, 24]}
+node.send_output("depth", pa.array(np.full(64 * 48, 1000, np.uint16)), metadata)
+# Inputs of a node come in no order among each other: ask until the depth has arrived.
+for event in iter(lambda: node.next(timeout=0.2), None):
+    if event["type"] == "INPUT" and len(event["value"]):
+        break
+    node.send_output("boxes2d", pa.array([16, 12, 48, 36]), metadata)
+"""
+_IMAGES = """
+import numpy as np
+import pyarrow as pa
+from dora import Node
+
+node, ticks = Node(), 0
+for event in node:
+    if event["type"] == "INPUT":
+        image = {"width": 4, "height": 2, "channels": 3, "data": np.zeros(24, np.uint8)}
+        node.send_output("image", pa.array([image]))
+        ticks += 1
+        if ticks == 20:
+            print("ticks 20", flush=True)
+"""
+_CHAT_CLIENT = """
+import json
+import urllib.request
+from dora import Node
+
+body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hello"}]}).encode()
+request = urllib.request.Request(
+    "http://127.0.0.1:8000/v1/chat/completions", body, {"Content-Type": "application/json"}
+)
+for event in Node():
+    try:
+        answer = json.load(urllib.request.urlopen(request, timeout=5))
+    except OSError:
+        continue  # The server is not up yet.
+    print("answer", answer["choices"][0]["message"]["content"], flush=True)
+    break
 """
 
 RUNS = [
@@ -156,9 +251,9 @@ RUNS = [
     Run(
         "examples/c-dataflow/dataflow.yml",
         (
-            ("c_node", r"finished successfully"),
+            ("c_node", r"\[c node\] finished successfully"),
             ("c_sink", r"received input `counter` with data: .*"),
-            ("c_sink", r"finished successfully"),
+            ("c_sink", r"\[c sink\] finished successfully"),
         ),
         beside=("apis/c",),
         build=(
@@ -270,7 +365,152 @@ RUNS = [
     env: {LOG_DIR: logs, BATCH_SIZE: 30}
 """,
     ),
+    Run(
+        "examples/lebai/replayed.yml",
+        (("print", r".*joints.*"),),
+        clone="dora-hub",
+        commands=_hub_command("replay-client"),
+        yaml="""
+nodes:
+  - id: clock
+    path: clock.py
+    inputs: {position: replay/position}
+    outputs: [tick]
+  - id: replay
+    path: replay-client
+    inputs: {pull_position: clock/tick}
+    outputs: [position, end]
+    env: {DATASET_PATH: ., EPISODE: 1}
+  - id: print
+    path: print.py
+    inputs: {position: replay/position}
+""",
+        files={"clock.py": _CLOCK, "print.py": _PRINT_ALL},
+        prepare="""
+import pandas as pd
+rows = {"episode_index": [0, 1, 1], "action": [[0.5], [1.5], [2.5]], "joints": [["a"], ["b"], ["c"]]}
+pd.DataFrame(rows).to_parquet("dataset.parquet")
+""",
+    ),
+    Run(
+        "examples/depth_camera/posed.yml",
+        (("print", r"\[.*\]"),),
+        clone="dora-hub",
+        packages=("dora-object-to-pose",),
+        yaml="""
+nodes:
+  - id: boxes
+    path: boxes.py
+    inputs: {tick: dora/timer/secs/1000, pose: pose/pose}
+    outputs: [depth, boxes2d]
+  - id: pose
+    path: ../../target/debug/dora-object-to-pose
+    inputs: {depth: boxes/depth, boxes2d: boxes/boxes2d}
+    outputs: [pose]
+  - id: print
+    path: print.py
+    inputs: {pose: pose/pose}
+""",
+        files={"boxes.py": _BOXES, "print.py": _PRINT_ALL},
+    ),
+    Run(
+        "examples/vlm/recorded.yml",
+        (("teacher", r"recorded .*"),),
+        clone="dora-hub",
+        commands=_hub_command("llama-factory-recorder"),
+        environment={"LLAMA_FACTORY_ROOT_PATH": "."},
+        yaml="""
+nodes:
+  - id: teacher
+    path: teacher.py
+    inputs: {tick: dora/timer/secs/1000, text: recorder/text}
+    outputs: [image, ground_truth]
+  - id: recorder
+    path: recorder.py
+    inputs: {image: teacher/image, ground_truth: teacher/ground_truth}
+    outputs: [text]
+""",
+        # The program of the package has no call of `main`, which its command has.
+        files={"teacher.py": _TEACHER, "recorder.py": "from llama_factory_recorder.main import main\nmain()\n"},
+        python_path=("node-hub/llama-factory-recorder",),
+        prepare="import os\nos.mkdir('data')\n",
+    ),
+    Run(
+        "examples/aloha/dashboard.yml",
+        (("images", r"ticks 20"),),
+        clone="dora-hub",
+        commands=_hub_command("lerobot-dashboard"),
+        environment={"SDL_VIDEODRIVER": "dummy"},
+        yaml="""
+nodes:
+  - id: images
+    path: images.py
+    inputs: {tick: dashboard/tick}
+    outputs: [image]
+  - id: dashboard
+    path: lerobot-dashboard
+    inputs: {tick: dora/timer/millis/50, image_left: images/image, image_right: images/image}
+    outputs: [tick, episode, failed, end]
+""",
+        files={"images.py": _IMAGES},
+        stop_after=6,
+    ),
+    Run(
+        "examples/openai-server/echoed.yml",
+        (("client", r"answer .*"),),
+        clone="dora-hub",
+        commands=_hub_command("dora-openai-server") | _hub_command("dora-echo"),
+        yaml="""
+nodes:
+  - id: server
+    path: dora-openai-server
+    inputs: {v1_chat_completions: echo/v1_chat_completions}
+    outputs: [v1_chat_completions]
+  - id: echo
+    path: dora-echo
+    inputs: {v1_chat_completions: server/v1_chat_completions}
+    outputs: [v1_chat_completions]
+  - id: client
+    path: client.py
+    inputs: {tick: dora/timer/millis/200}
+""",
+        files={"client.py": _CHAT_CLIENT},
+        stop_after=8,
+    ),
 ]
+
+
+# The nodes of dora-hub that no run above executes, by what they need.
+NOT_EXECUTED = {
+    "weights of a model, mostly with torch": """
+        dora-cotracker dora-distil-whisper dora-funasr dora-internvl dora-kokoro-tts dora-llama-cpp-python
+        dora-mediapipe dora-mistral-rs dora-outtetts dora-parler dora-policy-inference dora-qwen dora-qwen-omni
+        dora-qwen2-5-vl dora-sam2 dora-transformers dora-vad dora-vggt dora-yolo""",
+    "a robot, or its bus": """
+        dora-kit-car dora-piper dora-reachy1 dora-reachy2 dora-rustypot dora-ugv lebai-client""",
+    "a camera, microphone, headset or gamepad": """
+        dora-gradio dora-ios-lidar dora-microphone dora-pyaudio dora-pyorbbecksdk dora-pyrealsense
+        dora-teleop-xr gamepad""",
+    "a display with OpenGL, a keyboard or a terminal": """
+        dora-keyboard dora-rerun mujoco-client terminal-input terminal-print""",
+    "models of robots from the network": """
+        dora-mujoco dora-mujoco-husky dora-pytorch-kinematics""",
+    "another service": """
+        dora-mcp-host dora-openai-websocket openai-proxy-server""",
+    "libraries that are not installed here (FFmpeg, dav1d, NASM, LeRobot)": """
+        dora-dataset-record dora-dav1d dora-rav1e video-encoder""",
+    "nothing special; not tried": "dora-mcp-server dora-record",
+}
+
+
+def hub_nodes(clone: Path) -> dict[str, list[str]]:
+    """The nodes of dora-hub: those that are executed (``""``), and the others by what they need."""
+    nodes = {folder.name for folder in (clone / "node-hub").iterdir() if folder.is_dir()}
+    executed = {name for run in RUNS for name in (*run.commands, *run.packages)}
+    groups = {"": sorted(nodes & executed)}
+    groups |= {why: sorted(nodes & set(names.split())) for why, names in NOT_EXECUTED.items()}
+    unknown = nodes.difference(*groups.values())
+    return groups | ({"unknown to this script": sorted(unknown)} if unknown else {})
 
 
 @dataclass(frozen=True)
@@ -278,6 +518,8 @@ class Result:
     exit_code: int | None
     # For each of `Run.shows`.
     finds: list[list[str]]
+    # Samples that each node lost at its inputs, by the logs of dora.
+    discarded: Counter[str]
     # The last lines that explain a failure.
     tail: list[str]
 
@@ -287,7 +529,7 @@ def python_beside(command: Path) -> Path:
 
 
 def compare(
-    clones: dict[str, Path], nervure: Path, dora: Path | None, only: str = ""
+    clones: dict[str, Path], nervure: Path, dora: Path | None, programs: Path | None, only: str = ""
 ) -> list[dict[str, Any]]:
     rows = []
     for run in RUNS:
@@ -295,12 +537,9 @@ def compare(
             continue
         row: dict[str, Any] = {"clone": run.clone, "path": run.path, "changed": run.yaml is not None}
         ours = execute(run, clones[run.clone], nervure, Path(sys.executable), nervure_lines)
-        is_compared = dora is not None and not run.build and not run.packages
-        theirs = (
-            execute(run, clones[run.clone], dora, python_beside(dora), dora_lines)
-            if dora and is_compared
-            else None
-        )
+        theirs = None
+        if dora and (programs or not run.is_native):
+            theirs = execute(run, clones[run.clone], dora, python_beside(dora), dora_lines, programs)
         row["result"], row["why"] = judge(run, ours, theirs)
         row["shown"] = [
             {"node": node, "pattern": pattern, "nervure": len(ours.finds[index])}
@@ -333,7 +572,10 @@ def judge(run: Run, ours: Result, theirs: Result | None) -> tuple[str, str]:
             return "different", f"{node} prints other lines for `{pattern}`"
         # One of a few may be on either side of the stop.
         if abs(len(our) - len(their)) > max(1, COUNT_TOLERANCE * len(their)):
-            return "different", f"{node} prints `{pattern}` {len(our)} times, under dora {len(their)} times"
+            why = f"{node} prints `{pattern}` {len(our)} times, under dora {len(their)} times"
+            if lost := theirs.discarded[node]:
+                why += f": dora's log has {lost} samples of it discarded at a full queue"
+            return "different", why
         if bool(our) != bool(their):
             return "different", f"{node} prints `{pattern}` only under {'Nervure' if our else 'dora'}"
     return "same", ""
@@ -345,9 +587,13 @@ def execute(
     command: Path,
     python: Path,
     lines: Callable[[str], Iterator[tuple[str, str]]],
+    programs: Path | None = None,
 ) -> Result:
-    with copied(run, clone, python) as (dataflow, commands):
-        build(run, dataflow.parent)
+    with copied(run, clone, python, programs) as (dataflow, commands):
+        if programs:
+            build_with_dora(run, dataflow.parent, programs)
+        else:
+            build(run, dataflow.parent)
         arguments = ["run", dataflow.name]
         if command.name == "dora":
             arguments += ["--log-format", "json"]
@@ -364,6 +610,7 @@ def execute(
                 "VIRTUAL_ENV": str(python.parent.parent),
                 "NO_COLOR": "1",
                 **run.environment,
+                **python_path(run, clone),
             },
             seconds=(run.stop_after or run.seconds) + EXTRA_SECONDS,
         )
@@ -372,16 +619,24 @@ def execute(
         [find.group() for printer, line in printed if printer == node for find in re.finditer(pattern, line)]
         for node, pattern in run.shows
     ]
+    discarded = Counter(node for node, line in printed if DISCARDED in line)
     tail = [f"{node}: {line}"[:300] for node, line in printed[-6:]] or text.splitlines()[-3:]
-    return Result(exit_code, finds, [line.replace(str(dataflow.parent), "FOLDER") for line in tail])
+    return Result(exit_code, finds, discarded, [line.replace(str(dataflow.parent), "FOLDER") for line in tail])
+
+
+def python_path(run: Run, clone: Path) -> dict[str, str]:
+    folders = os.pathsep.join(str(clone / folder) for folder in run.python_path)
+    return {"PYTHONPATH": folders} if folders else {}
 
 
 @contextmanager
-def copied(run: Run, clone: Path, python: Path) -> Iterator[tuple[Path, Path]]:
+def copied(
+    run: Run, clone: Path, python: Path, programs: Path | None
+) -> Iterator[tuple[Path, Path]]:
     """A copy of the dataflow's folder, because runs write into it, and a folder with the commands."""
     with tempfile.TemporaryDirectory(prefix="dora-compat-") as temporary:
         folder = Path(temporary) / clone.name / Path(run.path).parent
-        if run.packages:
+        if run.packages and not programs:
             copy_workspace(clone, Path(temporary) / clone.name)
         else:
             shutil.copytree(clone / Path(run.path).parent, folder)
@@ -397,6 +652,10 @@ def copied(run: Run, clone: Path, python: Path) -> Iterator[tuple[Path, Path]]:
         dataflow = folder / Path(run.path).name
         if run.yaml is not None:
             dataflow.write_text(run.yaml)
+        for name, text in run.files.items():
+            (folder / name).write_text(text)
+        if run.prepare:
+            subprocess.run([python, "-c", run.prepare], cwd=folder, check=True)
         yield dataflow, commands
 
 
@@ -429,6 +688,22 @@ def build(run: Run, folder: Path) -> None:
         "link": f"-L {REPOSITORY / 'target/debug'}",
         "system": "-lm -ldl -lpthread",
     }
+    compile_all(run, folder, places)
+
+
+def build_with_dora(run: Run, folder: Path, programs: Path) -> None:
+    """As `build`, with what a folder has that was built with dora's own crates."""
+    if run.packages:
+        target = folder.parents[1] / "target" / "debug"
+        target.mkdir(parents=True)
+        for package in run.packages:
+            shutil.copy(programs / package, target)
+        # The file's `build` lines: what they make is there already.
+        write_command(folder.parents[2] / "commands" / "cargo", "#!/bin/sh\n")
+    compile_all(run, folder, {"link": f"-L {programs}", "system": "-lm -lrt -ldl -lz -lpthread"})
+
+
+def compile_all(run: Run, folder: Path, places: dict[str, str]) -> None:
     for command in run.build:
         subprocess.run(shlex.split(command.format_map(places)), cwd=folder, check=True)
 
