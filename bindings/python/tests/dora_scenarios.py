@@ -10,9 +10,12 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -58,7 +61,8 @@ class Scenario:
     """A dataflow whose nodes are Python programs."""
 
     nodes: list[dict[str, Any]] = field(default_factory=list)
-    arguments: tuple[str, ...] = ()
+    # The dataflow is interrupted, as by Ctrl-C, when each of these nodes has reported something.
+    stops_after: tuple[str, ...] = ()
     # Keys of the file beside `nodes`.
     keys: dict[str, Any] = field(default_factory=dict)
 
@@ -79,6 +83,20 @@ class Scenario:
         # JSON is a subset of YAML.
         file.write_text(json.dumps({**self.keys, "nodes": nodes}, indent=1))
         return file
+
+    def interrupt_when_due(
+        self, folder: Path, is_running: Callable[[], bool], interrupt: Callable[[], None]
+    ) -> None:
+        """Interrupts a dataflow that was started, if the scenario wants it."""
+        if not self.stops_after:
+            return
+        deadline = time.monotonic() + HANGS_AFTER_SECONDS
+        while is_running():
+            reports = self.reports(folder)
+            if all(reports[node] for node in self.stops_after):
+                return interrupt()
+            assert time.monotonic() < deadline, reports
+            time.sleep(0.01)
 
     def reports(self, folder: Path) -> dict[str, list[Any]]:
         """What each node reported."""
@@ -394,7 +412,7 @@ SCENARIOS["a node whose restarts are spent"] = (
 
 # The timeout is far longer than what the scheduling of a loaded machine adds.
 SCENARIOS["an input that is silent for too long"] = (
-    Scenario(arguments=("--stop-after", "14s"), keys={"health_check_interval": 0.1})
+    Scenario(keys={"health_check_interval": 0.1})
     .node(
         "sender",
         """
@@ -430,7 +448,16 @@ SCENARIOS["an input that is silent for too long"] = (
 )
 
 SCENARIOS["samples that are queued when the dataflow stops"] = (
-    Scenario(arguments=("--stop-after", "4s"))
+    # When the witness has all samples, they are in the receiver's queue too.
+    Scenario(stops_after=("witness", "receiver"))
+    .node(
+        "witness",
+        """
+        node = Node()
+        report([node.next()["value"][0].as_py() for _ in range(8)])
+        """,
+        inputs={"in": {"source": "sender/out", "queue_size": 100}},
+    )
     .node(
         "sender",
         """
@@ -439,6 +466,8 @@ SCENARIOS["samples that are queued when the dataflow stops"] = (
         # dora loses some of more than 16.
         for number in range(8):
             node.send_output("out", pa.array([number]))
+        with open("sender.pid", "w") as file:
+            print(os.getpid(), file=file)
         for event in node:
             pass
         """,
@@ -452,8 +481,11 @@ SCENARIOS["samples that are queued when the dataflow stops"] = (
 
         node = Node()
         report(node.next()["value"].to_pylist())
-        # Longer than until the stop.
-        time.sleep(6)
+        # The sender ends when it is stopped, so its end comes after the order to stop.
+        while not os.path.exists("sender.pid") or not (pid := open("sender.pid").read()).endswith("\\n"):
+            time.sleep(0.01)
+        while os.path.exists(f"/proc/{int(pid)}"):
+            time.sleep(0.01)
         events = list(node)
         report([[event["type"], event["id"]] for event in events[:2]], len(events))
         report([event["value"][0].as_py() for event in events[1:]])
@@ -463,11 +495,12 @@ SCENARIOS["samples that are queued when the dataflow stops"] = (
     )
 )
 
-SCENARIOS["an order to stop"] = Scenario(arguments=("--stop-after", "2s")).node(
+SCENARIOS["an order to stop"] = Scenario(stops_after=("node",)).node(
     "node",
     """
     node = Node()
     node.next()
+    report("waits")
     report(node.next())
     report(node.next())
     """,
@@ -642,15 +675,22 @@ def run_dora(command: str, scenario: Scenario, folder: Path) -> dict[str, list[A
     path = f"{Path(command).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path}
     environment.pop("PYTHONPATH", None)
-    subprocess.run(
-        [command, "run", *scenario.arguments, str(file)],
+    process = subprocess.Popen(
+        [command, "run", str(file)],
         cwd=folder,
         env=environment,
         stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=HANGS_AFTER_SECONDS,
-        check=False,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
+    try:
+        scenario.interrupt_when_due(
+            folder, lambda: process.poll() is None, lambda: process.send_signal(signal.SIGINT)
+        )
+        process.wait(HANGS_AFTER_SECONDS)
+    finally:
+        process.kill()
+        process.wait()
     return scenario.reports(folder)
 
 

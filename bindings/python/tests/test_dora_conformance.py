@@ -21,7 +21,10 @@ DORA = os.environ.get("NERVURE_DORA")
 def test_under_nervure(name: str, dataflow: Dataflow) -> None:
     scenario = SCENARIOS[name]
     file = scenario.write(dataflow.folder)
-    dataflow.start(*scenario.arguments, file=file)
+    dataflow.start(file=file)
+    process = dataflow.process
+    assert process
+    scenario.interrupt_when_due(dataflow.folder, lambda: process.poll() is None, dataflow.interrupt)
     result = dataflow.finish(returncode=None)
     assert scenario.reports(dataflow.folder) == REPORTS[name], result
 
