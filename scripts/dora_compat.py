@@ -46,9 +46,12 @@ def main() -> int:
     parser.add_argument(
         "--dora-programs",
         type=Path,
-        help="folder with the programs of rust-dataflow, and the libraries for C, built with dora's own crates",
+        help="folder with the programs of rust-dataflow and the libraries for C, of dora's own crates",
     )
-    parser.add_argument("--only", help="execute only the dataflows whose path contains this text")
+    parser.add_argument(
+        "--only",
+        help="execute only the dataflows whose path this expression finds; the rest of the report is kept",
+    )
     parser.add_argument("--report", type=Path, help="the page to write, with data/dora.json beside it")
     arguments = parser.parse_args()
     clones = {"dora": arguments.dora_clone.resolve(), "dora-hub": arguments.hub_clone.resolve()}
@@ -57,21 +60,35 @@ def main() -> int:
     dora = arguments.dora.absolute() if arguments.dora else None
 
     data: dict[str, Any] = {"versions": versions(clones, nervure, dora)}
-    data["dataflow_files"] = dataflow_files(clones, nervure, dora)
-    data["programs"] = program_table(clones, arguments.package or package_folder(), dora)
+    beside = arguments.report and arguments.report.parent / "data" / f"{arguments.report.stem}.json"
+    if arguments.only and beside and beside.exists():
+        data = json.loads(beside.read_text(encoding="utf-8"))
+    else:
+        data["dataflow_files"] = dataflow_files(clones, nervure, dora)
+        data["programs"] = program_table(clones, arguments.package or package_folder(), dora)
     if not arguments.no_runs:
-        data["runs"] = dora_runs.compare(
-            clones, nervure, dora, arguments.dora_programs, arguments.only or ""
-        )
+        rows = dora_runs.compare(clones, nervure, dora, arguments.dora_programs, arguments.only or "")
+        for row in rows:
+            row["commit"] = commit_here()
+        data["runs"] = merged(data.get("runs", []), rows)
     data["hub_nodes"] = dora_runs.hub_nodes(clones["dora-hub"])
     page = render(data)
     if arguments.report:
         arguments.report.write_text(page, encoding="utf-8")
-        beside = arguments.report.parent / "data" / f"{arguments.report.stem}.json"
         beside.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     else:
         print(page, end="")
     return 0
+
+
+def merged(kept: list[dict[str, Any]], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows, and those that were kept, in the order of the runs."""
+    known = {(row["clone"], row["path"]): row for row in [*kept, *rows]}
+    return [known[key] for run in dora_runs.RUNS if (key := (run.clone, run.path)) in known]
+
+
+def commit_here() -> str:
+    return output("git", "-C", ROOT, "rev-parse", "--short=12", "HEAD")
 
 
 def output(*command: str | Path) -> str:
@@ -80,8 +97,7 @@ def output(*command: str | Path) -> str:
 
 
 def versions(clones: dict[str, Path], nervure: Path, dora: Path | None) -> dict[str, str]:
-    commit = output("git", "-C", ROOT, "rev-parse", "--short=12", "HEAD")
-    found = {"nervure": f"{output(nervure, '--version').split()[-1]}, commit {commit}"}
+    found = {"nervure": f"{output(nervure, '--version').split()[-1]}, commit {commit_here()}"}
     if dora:
         found["dora-cli"] = output(dora, "--version").split()[-1]
         python = dora_runs.python_beside(dora)
@@ -346,6 +362,10 @@ def render_runs(rows: list[dict[str, Any]]) -> str:
         run = sum(row["result"] == "runs" for row in others)
         text += f" {run} of {len(others)} more, that were not run under dora, end with code 0 and print what"
         text += " they should."
+    commits = Counter(row["commit"] for row in rows if row.get("commit"))
+    if commits:
+        times = ", ".join(f"{count} at {commit}" for commit, count in commits.items())
+        text += f" Rows that were executed again since the commit above: {times}."
     lines = []
     for row in rows:
         counts = ", ".join(
@@ -360,7 +380,7 @@ def render_runs(rows: list[dict[str, Any]]) -> str:
 def render_hub_nodes(groups: dict[str, list[str]]) -> str:
     executed = ", ".join(f"`{node}`" for node in groups[""])
     count = sum(len(nodes) for nodes in groups.values())
-    text = f"{len(groups[''])} of the {count} nodes of dora-hub are executed above: {executed}. The others need:"
+    text = f"{len(groups[''])} of {count} nodes are executed above: {executed}. The others need:"
     rows = [[why, len(nodes), ", ".join(nodes)] for why, nodes in groups.items() if why]
     return (
         "## Nodes of dora-hub\n\n"

@@ -53,7 +53,7 @@ class Run:
     python_path: tuple[str, ...] = ()
     # Folders of the clone that it needs beside its own.
     beside: tuple[str, ...] = ()
-    # Commands that build the programs, before the run, with Nervure's libraries, or for `dora run` with dora's.
+    # Commands that build the programs with Nervure's libraries, or for `dora run` with dora's.
     build: tuple[str, ...] = ()
     # Packages of dora's workspace to build, with the one change that the guide names.
     packages: tuple[str, ...] = ()
@@ -110,7 +110,7 @@ node.send_output("image", pa.array(image.ravel()), {"encoding": "rgb8", "width":
 for event in iter(lambda: node.next(timeout=0.2), None):
     if event["type"] == "INPUT":
         entry = json.loads(open("data/dora_demo.json").readline())
-        print("recorded", event["value"].to_pylist(), entry["messages"][1]["content"], entry["images"], flush=True)
+        print("recorded", event["value"].to_pylist(), entry["images"], flush=True)
         break
     node.send_output("ground_truth", pa.array(["a cup"]))
 """
@@ -431,7 +431,10 @@ nodes:
     outputs: [text]
 """,
         # The program of the package has no call of `main`, which its command has.
-        files={"teacher.py": _TEACHER, "recorder.py": "from llama_factory_recorder.main import main\nmain()\n"},
+        files={
+            "teacher.py": _TEACHER,
+            "recorder.py": "from llama_factory_recorder.main import main\nmain()\n",
+        },
         python_path=("node-hub/llama-factory-recorder",),
         prepare="import os\nos.mkdir('data')\n",
     ),
@@ -484,8 +487,8 @@ nodes:
 NOT_EXECUTED = {
     "weights of a model, mostly with torch": """
         dora-cotracker dora-distil-whisper dora-funasr dora-internvl dora-kokoro-tts dora-llama-cpp-python
-        dora-mediapipe dora-mistral-rs dora-outtetts dora-parler dora-policy-inference dora-qwen dora-qwen-omni
-        dora-qwen2-5-vl dora-sam2 dora-transformers dora-vad dora-vggt dora-yolo""",
+        dora-mediapipe dora-mistral-rs dora-outtetts dora-parler dora-policy-inference dora-qwen
+        dora-qwen-omni dora-qwen2-5-vl dora-sam2 dora-transformers dora-vad dora-vggt dora-yolo""",
     "a robot, or its bus": """
         dora-kit-car dora-piper dora-reachy1 dora-reachy2 dora-rustypot dora-ugv lebai-client""",
     "a camera, microphone, headset or gamepad": """
@@ -518,8 +521,8 @@ class Result:
     exit_code: int | None
     # For each of `Run.shows`.
     finds: list[list[str]]
-    # Samples that each node lost at its inputs, by the logs of dora.
-    discarded: Counter[str]
+    # Samples that each node lost at its inputs, by the host's own account.
+    lost: Counter[str]
     # The last lines that explain a failure.
     tail: list[str]
 
@@ -533,7 +536,7 @@ def compare(
 ) -> list[dict[str, Any]]:
     rows = []
     for run in RUNS:
-        if only not in run.path:
+        if not re.search(only, run.path):
             continue
         row: dict[str, Any] = {"clone": run.clone, "path": run.path, "changed": run.yaml is not None}
         ours = execute(run, clones[run.clone], nervure, Path(sys.executable), nervure_lines)
@@ -573,8 +576,9 @@ def judge(run: Run, ours: Result, theirs: Result | None) -> tuple[str, str]:
         # One of a few may be on either side of the stop.
         if abs(len(our) - len(their)) > max(1, COUNT_TOLERANCE * len(their)):
             why = f"{node} prints `{pattern}` {len(our)} times, under dora {len(their)} times"
-            if lost := theirs.discarded[node]:
-                why += f": dora's log has {lost} samples of it discarded at a full queue"
+            if ours.lost[node] or theirs.lost[node]:
+                lost = f"{ours.lost[node]}, under dora {theirs.lost[node]}"
+                why += f"; samples that found its queue full: {lost}, by their own accounts"
             return "different", why
         if bool(our) != bool(their):
             return "different", f"{node} prints `{pattern}` only under {'Nervure' if our else 'dora'}"
@@ -619,9 +623,9 @@ def execute(
         [find.group() for printer, line in printed if printer == node for find in re.finditer(pattern, line)]
         for node, pattern in run.shows
     ]
-    discarded = Counter(node for node, line in printed if DISCARDED in line)
+    lost = lost_by_nervure(text) if command.name == "nervure" else lost_by_dora(printed)
     tail = [f"{node}: {line}"[:300] for node, line in printed[-6:]] or text.splitlines()[-3:]
-    return Result(exit_code, finds, discarded, [line.replace(str(dataflow.parent), "FOLDER") for line in tail])
+    return Result(exit_code, finds, lost, [line.replace(str(dataflow.parent), "FOLDER") for line in tail])
 
 
 def python_path(run: Run, clone: Path) -> dict[str, str]:
@@ -630,9 +634,7 @@ def python_path(run: Run, clone: Path) -> dict[str, str]:
 
 
 @contextmanager
-def copied(
-    run: Run, clone: Path, python: Path, programs: Path | None
-) -> Iterator[tuple[Path, Path]]:
+def copied(run: Run, clone: Path, python: Path, programs: Path | None) -> Iterator[tuple[Path, Path]]:
     """A copy of the dataflow's folder, because runs write into it, and a folder with the commands."""
     with tempfile.TemporaryDirectory(prefix="dora-compat-") as temporary:
         folder = Path(temporary) / clone.name / Path(run.path).parent
@@ -742,6 +744,19 @@ def nervure_lines(text: str) -> Iterator[tuple[str, str]]:
     for message in json_lines(text):
         if message.get("message") == "log" and message.get("stream") != "keeper":
             yield message["node"], message["text"]
+
+
+def lost_by_nervure(text: str) -> Counter[str]:
+    lost: Counter[str] = Counter()
+    for message in json_lines(text):
+        if message.get("message") == "summary":
+            for edge in message["edges"]:
+                lost[edge["input"].partition("/")[0]] += edge["lost"]
+    return lost
+
+
+def lost_by_dora(printed: list[tuple[str, str]]) -> Counter[str]:
+    return Counter(node for node, line in printed if DISCARDED in line)
 
 
 def dora_lines(text: str) -> Iterator[tuple[str, str]]:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Builds dora's API for C and C++, and installs it: `scripts/native.py FOLDER [OPTION OF CARGO BUILD..]`.
+"""Builds dora's API for C and C++, and installs it: `scripts/native.py FOLDER [OPTION OF CARGO RUSTC..]`.
 
 FOLDER gets headers and the sources that cxx generates (`include/nervure`), static libraries (`lib`), and a
 file for pkg-config each (`lib/pkgconfig`). No path in them is absolute: the wheel has such a folder.
@@ -40,7 +40,7 @@ def main() -> int:
         created.mkdir(parents=True, exist_ok=True)
     for header in HEADERS:
         shutil.copy(REPOSITORY / header, include)
-    for message in built(packages, options):
+    for message in [message for package in packages for message in built(package, options)]:
         package = package_of(message)
         if package not in packages:
             continue
@@ -65,12 +65,12 @@ def has_cxx_compiler(options: list[str]) -> bool:
     return found
 
 
-def built(packages: dict[str, str], options: list[str]) -> list[dict[str, Any]]:
-    """Builds the packages. Returns the messages of cargo, which name the files."""
+def built(package: str, options: list[str]) -> list[dict[str, Any]]:
+    """Builds the static library of a package. Returns the messages of cargo, which name the files."""
     cargo = os.environ.get("CARGO", "cargo")
-    command = [cargo, "build", "--locked", "--message-format=json-render-diagnostics", *options]
-    for package in packages:
-        command += ["--package", package]
+    command = [cargo, "rustc", "--locked", "--message-format=json-render-diagnostics", *options]
+    # Of this kind alone: beside another, cargo does not optimise the library as a whole, and it is larger.
+    command += ["--package", package, "--lib", "--crate-type", "staticlib"]
     done = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(done.returncode)
