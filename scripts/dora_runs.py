@@ -114,22 +114,6 @@ for event in iter(lambda: node.next(timeout=0.2), None):
         break
     node.send_output("ground_truth", pa.array(["a cup"]))
 """
-# A plane at 1 m, and a box on it.
-_BOXES = """
-import numpy as np
-import pyarrow as pa
-from dora import Node
-
-node = Node()
-node.next()
-metadata = {"width": 64, "height": 48, "focal": [60, 60], "resolution": [32, 24]}
-node.send_output("depth", pa.array(np.full(64 * 48, 1000, np.uint16)), metadata)
-# Inputs of a node come in no order among each other: ask until the depth has arrived.
-for event in iter(lambda: node.next(timeout=0.2), None):
-    if event["type"] == "INPUT" and len(event["value"]):
-        break
-    node.send_output("boxes2d", pa.array([16, 12, 48, 36]), metadata)
-"""
 _IMAGES = """
 import numpy as np
 import pyarrow as pa
@@ -393,27 +377,6 @@ pd.DataFrame(rows).to_parquet("dataset.parquet")
 """,
     ),
     Run(
-        "examples/depth_camera/posed.yml",
-        (("print", r"\[.*\]"),),
-        clone="dora-hub",
-        packages=("dora-object-to-pose",),
-        yaml="""
-nodes:
-  - id: boxes
-    path: boxes.py
-    inputs: {tick: dora/timer/secs/1000, pose: pose/pose}
-    outputs: [depth, boxes2d]
-  - id: pose
-    path: ../../target/debug/dora-object-to-pose
-    inputs: {depth: boxes/depth, boxes2d: boxes/boxes2d}
-    outputs: [pose]
-  - id: print
-    path: print.py
-    inputs: {pose: pose/pose}
-""",
-        files={"boxes.py": _BOXES, "print.py": _PRINT_ALL},
-    ),
-    Run(
         "examples/vlm/recorded.yml",
         (("teacher", r"recorded .*"),),
         clone="dora-hub",
@@ -495,14 +458,15 @@ NOT_EXECUTED = {
         dora-gradio dora-ios-lidar dora-microphone dora-pyaudio dora-pyorbbecksdk dora-pyrealsense
         dora-teleop-xr gamepad""",
     "a display with OpenGL, a keyboard or a terminal": """
-        dora-keyboard dora-rerun mujoco-client terminal-input terminal-print""",
+        dora-keyboard dora-rerun mujoco-client terminal-input""",
     "models of robots from the network": """
         dora-mujoco dora-mujoco-husky dora-pytorch-kinematics""",
     "another service": """
         dora-mcp-host dora-openai-websocket openai-proxy-server""",
     "libraries that are not installed here (FFmpeg, dav1d, NASM, LeRobot)": """
         dora-dataset-record dora-dav1d dora-rav1e video-encoder""",
-    "nothing special; not tried": "dora-mcp-server dora-record",
+    "sources from GitHub, which the workspace of the nodes in Rust fetches": """
+        dora-mcp-server dora-object-to-pose dora-record terminal-print""",
 }
 
 
