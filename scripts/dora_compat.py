@@ -372,7 +372,8 @@ def render_runs(rows: list[dict[str, Any]]) -> str:
             str(shown["nervure"]) + (f"/{shown['dora']}" if "dora" in shown else "") for shown in row["shown"]
         )
         changed = " (changed)" if row["changed"] else ""
-        lines.append([name(row) + changed, row["result"], counts or "exit code", row["why"]])
+        why = ". ".join(text for text in (row["why"], row.get("note")) if text)
+        lines.append([name(row) + changed, row["result"], counts or "exit code", why])
     heads = ["dataflow", "result", "lines, Nervure/dora" if compared else "lines", "difference"]
     return "## Dataflows that are executed\n\n" + prose(text) + "\n" + table(heads, lines)
 
