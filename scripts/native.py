@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).parents[1]
-HEADERS = [
-    "bindings/dora-c/include/node_api.h",
-    "bindings/dora-operator-c/include/operator_api.h",
-    "bindings/dora-operator-c/include/operator_types.h",
-]
+# With the folder that dora's own headers stand in: some programs name it, most do not.
+HEADERS = {
+    "bindings/dora-c/include/node_api.h": "node",
+    "bindings/dora-operator-c/include/operator_api.h": "operator",
+    "bindings/dora-operator-c/include/operator_types.h": "operator",
+}
 C = {"dora-node-api-c": "C nodes", "dora-operator-api-c": "C operators"}
 CXX = {"dora-node-api-cxx": "C++ nodes", "dora-operator-api-cxx": "C++ operators"}
 
@@ -36,22 +37,29 @@ def main() -> int:
     if has_cxx_compiler(options):
         packages |= CXX
     include, library = folder / "include" / "nervure", folder / "lib"
-    for created in (include, library / "pkgconfig"):
+    for created in (include / "node", include / "operator", library / "pkgconfig"):
         created.mkdir(parents=True, exist_ok=True)
-    for header in HEADERS:
+    for header, place in HEADERS.items():
         shutil.copy(REPOSITORY / header, include)
-    for message in [message for package in packages for message in built(package, options)]:
-        package = package_of(message)
-        if package not in packages:
+        shutil.copy(REPOSITORY / header, include / place)
+    for package in packages:
+        install(package, options, include, library)
+    for package, what in packages.items():
+        (library / "pkgconfig" / f"{package}.pc").write_text(pkg_config(package, what))
+    return 0
+
+
+def install(package: str, options: list[str], include: Path, library: Path) -> None:
+    """Builds a package, and copies its static library and what cxx generated for it."""
+    for message in built(package, options):
+        # A dependency may be one of the others, with a static library that is named after its build.
+        if package_of(message) != package:
             continue
         for artifact in message.get("filenames", []):
             if artifact.endswith(".a"):
                 shutil.copy(artifact, library)
         if message["reason"] == "build-script-executed":
             install_bridge(package, Path(message["out_dir"]) / "cxxbridge", include)
-    for package, what in packages.items():
-        (library / "pkgconfig" / f"{package}.pc").write_text(pkg_config(package, what))
-    return 0
 
 
 def has_cxx_compiler(options: list[str]) -> bool:
