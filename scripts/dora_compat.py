@@ -243,7 +243,8 @@ def render(data: dict[str, Any]) -> str:
     sections = [
         "# Projects of dora under Nervure\n",
         prose(
-            "Written by `scripts/dora_compat.py`. All rows, with every refused file and missing name, are in"
+            "Written by `scripts/dora_compat.py DORA_CLONE HUB_CLONE --dora COMMAND --dora-programs FOLDER"
+            " --report docs/reference/dora.md`. All rows, with every refused file and missing name, are in"
             " [data/dora.json](data/dora.json). dora is a project of its own, under the Apache-2.0 licence."
         ),
         table(["", "version"], [[name, version] for name, version in data["versions"].items()]),
@@ -349,7 +350,8 @@ def render_runs(rows: list[dict[str, Any]]) -> str:
     text = (
         "Dataflows that need no hardware, weights or network, run in a copy of their folder. *Changed* marks"
         " those with a file written for this test, because that of the clone needs hardware: their nodes are"
-        " unchanged."
+        " unchanged. Programs in Rust and C are built with Nervure's crates, and for dora with dora's own of"
+        " the version above."
     )
     if compared:
         same = sum(row["result"] == "same" for row in compared)
