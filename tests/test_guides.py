@@ -54,8 +54,8 @@ DURATION = re.compile(r"(?<![\w.])\d+(\.\d+)? (ns|us|ms|s)\b")
 NEEDS = re.compile(r"<!-- needs: ([\w-]+) -->\n$")
 LINK = re.compile(r"\]\((?!https?://)([^)\s]+)\)")
 RUN = re.compile(r"\b\d{8}T\d{6}Z-\d+\b")
-# Cargo finds these without their names.
-USED_BY_CARGO = re.compile(r"Cargo\.toml|\.cargo/config\.toml|src/.*")
+# Cargo and CMake find these without their names.
+FOUND_BY_PLACE = re.compile(r"CMakeLists\.txt|Cargo\.toml|\.cargo/config\.toml|src/.*")
 
 
 @pytest.mark.timeout(900)
@@ -177,7 +177,8 @@ def walk(guide: Path, text: str, blocks: list[re.Match[str]], folder: Path, home
             assigned = ASSIGNMENT.fullmatch(command.text)
             if assigned:
                 value = Command(command.where, f'{command.text}\nprintf %s "${assigned[1]}"')
-                exit_code, variables[assigned[1]] = execute(value, exit_code, folder, home, variables)
+                exit_code, printed = execute(value, exit_code, folder, home, variables)
+                variables[assigned[1]] = printed.replace(HOME, str(home))
                 continue
             exit_code, printed = execute(command, exit_code, folder, home, variables)
             if not matches(command.expected, printed):
@@ -193,7 +194,7 @@ def check_use(contents: list[str], guide: str) -> None:
     """Each file has to be named by a command or by another file."""
     for content in contents:
         name = FILE_NAME.match(content)
-        if name and not USED_BY_CARGO.fullmatch(name[1]):
+        if name and not FOUND_BY_PLACE.fullmatch(name[1]):
             others = (other for other in contents if other is not content)
             assert any(name[1] in other for other in others), f"{guide}: nothing uses the file {name[1]}"
 
