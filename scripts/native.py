@@ -57,20 +57,34 @@ def install(package: str, options: list[str], include: Path, library: Path) -> N
             continue
         for artifact in message.get("filenames", []):
             if artifact.endswith(".a"):
-                shutil.copy(artifact, library)
+                strip(Path(shutil.copy(artifact, library)), options)
         if message["reason"] == "build-script-executed":
             install_bridge(package, Path(message["out_dir"]) / "cxxbridge", include)
 
 
+def strip(library: Path, options: list[str]) -> None:
+    """Removes debug information from a release: that of Rust's standard library is half of the file."""
+    tool = tool_for_target("strip", options)
+    if "--release" in options and shutil.which(tool):
+        subprocess.run([tool, "--strip-debug", library], check=True)
+
+
 def has_cxx_compiler(options: list[str]) -> bool:
-    """Whether C++ can be compiled for the target. The compiler for another processor has its name."""
-    target = options[options.index("--target") + 1] if "--target" in options else ""
-    processor = target.partition("-")[0] or platform.machine()
-    compiler = "c++" if processor == platform.machine() else f"{processor}-linux-gnu-g++"
+    """Whether C++ can be compiled for the target."""
+    compiler = tool_for_target("c++", options)
     found = shutil.which(compiler) is not None or "CXX" in os.environ
     if not found:
         print(f"note: the C++ API is left out: there is no {compiler}", file=sys.stderr)
     return found
+
+
+def tool_for_target(tool: str, options: list[str]) -> str:
+    """The name of a tool. That for another processor has the processor's name."""
+    target = options[options.index("--target") + 1] if "--target" in options else ""
+    processor = target.partition("-")[0] or platform.machine()
+    if processor == platform.machine():
+        return tool
+    return f"{processor}-linux-gnu-{'g++' if tool == 'c++' else tool}"
 
 
 def built(package: str, options: list[str]) -> list[dict[str, Any]]:
