@@ -33,6 +33,7 @@ FORBIDDEN = [
     *[
         (crate, ["nervure-keeper", "nervure-dataflow"], "bindings see the node API alone")
         for crate in (
+            "nervure-c",
             "nervure-python",
             "dora-node-api",
             "dora-node-api-c",
@@ -78,6 +79,7 @@ UNSAFE_CRATES = {
     "nervure-shm",
     "nervure-python",
     "dora-node-api",
+    "nervure-c",
     "dora-node-api-c",
     "dora-node-api-cxx",
     "dora-operator-api",

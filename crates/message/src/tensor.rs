@@ -139,6 +139,11 @@ impl TensorLayout {
             .unwrap_or_else(|| c_strides(&self.dtype, &self.shape))
     }
 
+    /// As [`Self::strides`]; `None` for C order.
+    pub fn explicit_strides(&self) -> Option<&[usize]> {
+        self.strides.as_deref()
+    }
+
     /// Number of elements.
     pub fn len(&self) -> usize {
         self.shape.iter().product()

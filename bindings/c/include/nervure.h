@@ -1,0 +1,550 @@
+// Nervure nodes in C. Generated from the crate `nervure-c`: do not edit.
+//
+//     nervure_node *node;
+//     if (nervure_connect(&node) != NERVURE_STATUS_OK) {
+//         fprintf(stderr, "%s\n", nervure_error());
+//         return 1;
+//     }
+//     nervure_event event;
+//     while (nervure_next(node, -1, &event) == NERVURE_STATUS_OK) {
+//         // ..
+//     }
+//     nervure_disconnect(node);
+//
+// Functions return a status: 0 is success, a negative one a failure, whose message `nervure_error` returns. No function
+// throws. A NULL for what is needed is a failure, and frees accept it. Names are UTF-8 with a NUL at the end.
+
+
+#ifndef NERVURE_H
+#define NERVURE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+// The Arrow C data interface, as its specification defines it.
+#ifndef ARROW_C_DATA_INTERFACE
+#define ARROW_C_DATA_INTERFACE
+
+#define ARROW_FLAG_DICTIONARY_ORDERED 1
+#define ARROW_FLAG_NULLABLE 2
+#define ARROW_FLAG_MAP_KEYS_SORTED 4
+
+struct ArrowSchema {
+    const char *format;
+    const char *name;
+    const char *metadata;
+    int64_t flags;
+    int64_t n_children;
+    struct ArrowSchema **children;
+    struct ArrowSchema *dictionary;
+    void (*release)(struct ArrowSchema *);
+    void *private_data;
+};
+
+struct ArrowArray {
+    int64_t length;
+    int64_t null_count;
+    int64_t offset;
+    int64_t n_buffers;
+    int64_t n_children;
+    const void **buffers;
+    struct ArrowArray **children;
+    struct ArrowArray *dictionary;
+    void (*release)(struct ArrowArray *);
+    void *private_data;
+};
+
+#endif // ARROW_C_DATA_INTERFACE
+
+// Result of a function. `nervure_error` returns the message of a failure.
+typedef enum nervure_status {
+    // It is done.
+    NERVURE_STATUS_OK = 0,
+    // Nothing happened within the time.
+    NERVURE_STATUS_TIMEOUT = 1,
+    // The node has ended: there are no more events.
+    NERVURE_STATUS_END = 2,
+    // There is no such thing here, for example no coordinate frame.
+    NERVURE_STATUS_NONE = 3,
+    // An argument is not valid: a null pointer, text that is not UTF-8, a shape that does not fit its data.
+    NERVURE_STATUS_ARGUMENT = -1,
+    // The dataflow file declares no such name for the node.
+    NERVURE_STATUS_UNKNOWN_NAME = -2,
+    // The node cannot connect to its dataflow.
+    NERVURE_STATUS_CONNECT = -3,
+    // The dataflow stops.
+    NERVURE_STATUS_STOPPED = -4,
+    // The node's shared memory is used up, or the sample is larger than all of it.
+    NERVURE_STATUS_MEMORY = -5,
+    // The sample is of another kind, or damaged.
+    NERVURE_STATUS_KIND = -6,
+    // The service did not answer, or reported a failure.
+    NERVURE_STATUS_CALL = -7,
+    // A system call failed.
+    NERVURE_STATUS_SYSTEM = -8,
+    // The node belongs to the process that this one was forked from.
+    NERVURE_STATUS_FORKED = -9,
+    // A defect of Nervure. Please report it with its message.
+    NERVURE_STATUS_DEFECT = -10,
+} nervure_status;
+
+// Kind of a value: which member of the union in `nervure_value` it has.
+typedef enum nervure_kind {
+    // `bytes`: what they mean is up to sender and receiver.
+    NERVURE_KIND_BYTES = 0,
+    // `bytes`: a text in UTF-8, without a NUL at its end.
+    NERVURE_KIND_TEXT = 1,
+    // `boolean`.
+    NERVURE_KIND_BOOL = 2,
+    // `integer`.
+    NERVURE_KIND_INTEGER = 3,
+    // `unsigned_integer`: an integer above INT64_MAX.
+    NERVURE_KIND_UNSIGNED = 4,
+    // `number`.
+    NERVURE_KIND_FLOAT = 5,
+    // `tensor`: an image, a point cloud, a matrix.
+    NERVURE_KIND_TENSOR = 6,
+    // `arrow`: an array of the Arrow C data interface.
+    NERVURE_KIND_ARROW = 7,
+} nervure_kind;
+
+// Type of a tensor's elements, little-endian.
+typedef enum nervure_dtype {
+    NERVURE_DTYPE_BOOL = 0,
+    NERVURE_DTYPE_I8 = 1,
+    NERVURE_DTYPE_I16 = 2,
+    NERVURE_DTYPE_I32 = 3,
+    NERVURE_DTYPE_I64 = 4,
+    NERVURE_DTYPE_U8 = 5,
+    NERVURE_DTYPE_U16 = 6,
+    NERVURE_DTYPE_U32 = 7,
+    NERVURE_DTYPE_U64 = 8,
+    NERVURE_DTYPE_F16 = 9,
+    NERVURE_DTYPE_BF16 = 10,
+    NERVURE_DTYPE_F32 = 11,
+    NERVURE_DTYPE_F64 = 12,
+    // Complex number of two 32-bit floats.
+    NERVURE_DTYPE_C64 = 13,
+    // Complex number of two 64-bit floats.
+    NERVURE_DTYPE_C128 = 14,
+    // A type of another language, for example a structured type of NumPy. It can be received, and not be sent.
+    NERVURE_DTYPE_CUSTOM = 255,
+} nervure_dtype;
+
+// Kind of an event. Later versions may add kinds: ignore the ones that you do not know.
+typedef enum nervure_event_kind {
+    // A sample arrived: `id` is the input, `sample` the sample.
+    NERVURE_EVENT_KIND_INPUT = 0,
+    // A timer is due: `id` is the input, `due` the time, `count` the ticks that were merged into this one.
+    NERVURE_EVENT_KIND_TICK = 1,
+    // The producer of the input `id` has ended, and its last sample was delivered.
+    NERVURE_EVENT_KIND_INPUT_CLOSED = 2,
+    // The input `id` has had no sample for as long as its `expect_every`: `elapsed` is the time since the newest, `count`
+    // the number of such events since then.
+    NERVURE_EVENT_KIND_STALE = 3,
+    // The node asked for this event later than its `loop` allows: `id` is the input whose event took too long, `elapsed`
+    // the time beyond the deadline, `count` the number of missed deadlines.
+    NERVURE_EVENT_KIND_DEADLINE_MISSED = 4,
+    // A request to the service `id`, with the value `sample`: answer it with `nervure_reply`. `text` is the node that asks.
+    NERVURE_EVENT_KIND_REQUEST = 5,
+    // The parameter `id` was changed to `value`.
+    NERVURE_EVENT_KIND_PARAM = 6,
+    // The node `id`, which feeds inputs of this one, failed: `text` is the reason. `restarts` says whether it starts again.
+    NERVURE_EVENT_KIND_NODE_FAILED = 7,
+    // The node `id`, which had failed, runs again.
+    NERVURE_EVENT_KIND_NODE_RESTARTED = 8,
+    // The node has to end: `text` is the reason. It is the last event.
+    NERVURE_EVENT_KIND_STOP = 9,
+    // An event that this version does not know: `text` is its kind, `id` the node that it is about.
+    NERVURE_EVENT_KIND_OTHER = 10,
+} nervure_event_kind;
+
+// Shared memory for a value, which is filled in place, and then sent without a copy.
+typedef struct nervure_loan nervure_loan;
+
+// Named values that are sent along with a value: labels and parameters, not data. At most 256, and 64 KiB.
+typedef struct nervure_metadata nervure_metadata;
+
+// A node of a running dataflow. One thread at a time may receive with it; any thread may send.
+typedef struct nervure_node nervure_node;
+
+// An output of a node. It belongs to the node.
+typedef struct nervure_output nervure_output;
+
+// A request of another node. If it is freed without an answer, the caller is notified.
+typedef struct nervure_request nervure_request;
+
+// A received sample: a view of its producer's memory, which the producer gets back when the sample is freed. Keep few
+// samples, or copy what you keep.
+typedef struct nervure_sample nervure_sample;
+
+// Bytes, or a text.
+typedef struct nervure_bytes {
+    // The first byte. It may be NULL if `size` is 0.
+    const void *data;
+    // Number of bytes.
+    size_t size;
+} nervure_bytes;
+
+// Elements of one type in any number of dimensions.
+typedef struct nervure_tensor {
+    // The first element.
+    const void *data;
+    // Type of the elements.
+    enum nervure_dtype dtype;
+    // Size of an element in bytes. It is set in what was received, and not read in what is sent.
+    size_t item_size;
+    // Number of dimensions; at most 64.
+    size_t dimensions;
+    // Length of each dimension.
+    const size_t *shape;
+    // Distance between neighbours along each dimension, in bytes; NULL for C order, in which the last dimension varies
+    // fastest, without gaps.
+    const size_t *strides;
+} nervure_tensor;
+
+// Structs of the Arrow C data interface: https://arrow.apache.org/docs/format/CDataInterface.html. They are moved to
+// the function that sends them, also if it fails.
+typedef struct nervure_arrow {
+    // The array.
+    struct ArrowArray *array;
+    // Its type.
+    struct ArrowSchema *schema;
+} nervure_arrow;
+
+// The member that `nervure_value.kind` names.
+typedef union nervure_content {
+    // Bytes, or a text.
+    struct nervure_bytes bytes;
+    // A truth value.
+    bool boolean;
+    // An integer.
+    int64_t integer;
+    // An integer above INT64_MAX.
+    uint64_t unsigned_integer;
+    // A floating-point number.
+    double number;
+    // A tensor.
+    struct nervure_tensor tensor;
+    // An Arrow array.
+    struct nervure_arrow arrow;
+} nervure_content;
+
+// A value to be sent, or one that was received. It points to its data, and does not own them.
+typedef struct nervure_value {
+    // Which member of `as` it has.
+    enum nervure_kind kind;
+    // The value.
+    union nervure_content as;
+} nervure_value;
+
+// An event. What it points to is valid until the next call of `nervure_next` with the node.
+typedef struct nervure_event {
+    // What happened.
+    enum nervure_event_kind kind;
+    // Name of the input, service, parameter or node; never NULL.
+    const char *id;
+    // The reason, or another text; never NULL.
+    const char *text;
+    // The sample of `NERVURE_EVENT_KIND_INPUT` and `NERVURE_EVENT_KIND_REQUEST`, else NULL.
+    const struct nervure_sample *sample;
+    // The request of `NERVURE_EVENT_KIND_REQUEST`, else NULL.
+    const struct nervure_request *request;
+    // The new value of `NERVURE_EVENT_KIND_PARAM`, as of `nervure_param`.
+    struct nervure_value value;
+    // When a tick was due, in nanoseconds since the Unix epoch on the dataflow's clock.
+    int64_t due;
+    // A duration in nanoseconds.
+    uint64_t elapsed;
+    // A number of events.
+    uint64_t count;
+    // Whether a failed node is started again.
+    bool restarts;
+} nervure_event;
+
+// Times and numbers of a sample.
+typedef struct nervure_info {
+    // Time at which the value was true, in nanoseconds since the Unix epoch. The source sets it.
+    int64_t stamp;
+    // Time of publication, in nanoseconds since the Unix epoch.
+    int64_t published;
+    // Time from publication until this node took the sample, in nanoseconds.
+    uint64_t latency;
+    // Sequence number within the output and incarnation, from 0; UINT64_MAX if the sample has none.
+    uint64_t sequence;
+    // Number of restarts of its producer.
+    uint32_t incarnation;
+} nervure_info;
+
+// What is sent along with a value. Members that are 0 or NULL are not sent.
+typedef struct nervure_envelope {
+    // Time at which the value was true, in nanoseconds since the Unix epoch; 0 for the time of publication.
+    int64_t stamp;
+    // The sample that the value was computed from: gives stamp, frame and trace, where they are not set here.
+    const struct nervure_sample *like;
+    // Named values.
+    const struct nervure_metadata *metadata;
+    // Name of the coordinate frame.
+    const char *frame;
+} nervure_envelope;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// The library's version.
+const char *nervure_version(void);
+
+// Answers a request, once. It is no error if the caller has ended.
+enum nervure_status nervure_reply(const struct nervure_request *request, const struct nervure_value *value);
+
+// Reports to the caller that the request failed, and why.
+enum nervure_status nervure_fail(const struct nervure_request *request, const char *reason);
+
+// Returns a request that outlives its event, to be answered later; it holds no memory of its caller. Free it with
+// `nervure_request_free`. NULL if `request` is.
+struct nervure_request *nervure_request_keep(const struct nervure_request *request);
+
+// Frees a request that `nervure_request_keep` returned. Without an answer, the caller is notified.
+void nervure_request_free(struct nervure_request *request);
+
+// Makes empty metadata. Free it with `nervure_metadata_free`.
+struct nervure_metadata *nervure_metadata_new(void);
+
+// Frees metadata.
+void nervure_metadata_free(struct nervure_metadata *metadata);
+
+// Sets an entry: a boolean, an integer, a number, a text, bytes, or a tensor of one dimension of `NERVURE_DTYPE_I64` or
+// `NERVURE_DTYPE_F64`. The value is copied.
+enum nervure_status nervure_metadata_set(struct nervure_metadata *metadata,
+                                         const char *key,
+                                         const struct nervure_value *value);
+
+// Returns the number of entries.
+size_t nervure_metadata_count(const struct nervure_metadata *metadata);
+
+// Reads the entry with a number, in order of insertion. Name and value are valid as long as the metadata is not changed or
+// freed. `key` may be NULL.
+enum nervure_status nervure_metadata_at(const struct nervure_metadata *metadata,
+                                        size_t at,
+                                        const char **key,
+                                        struct nervure_value *value);
+
+// Reads the entry with a name: `NERVURE_STATUS_NONE` if there is none. The value is valid as long as the metadata is not
+// changed or freed.
+enum nervure_status nervure_metadata_get(const struct nervure_metadata *metadata,
+                                         const char *key,
+                                         struct nervure_value *value);
+
+// Connects to the keeper that started this program. For a node without inputs from other nodes this returns when the whole
+// dataflow is ready, so that no consumer misses its first samples. A process has one node. Free it with
+// `nervure_disconnect`.
+enum nervure_status nervure_connect(struct nervure_node **node);
+
+// Joins a running dataflow as its node with that id, which has `path: dynamic` in the file. `dataflow` may be NULL: then it
+// is the one that `NERVURE_DATAFLOW` names, or the only one that runs. In a program that a keeper started this is
+// `nervure_connect`.
+enum nervure_status nervure_join(const char *dataflow,
+                                 const char *id,
+                                 struct nervure_node **node);
+
+// Ends the node: its consumers get `NERVURE_EVENT_INPUT_CLOSED` behind what is queued. Its outputs and its event are freed
+// with it, samples that were kept are not.
+void nervure_disconnect(struct nervure_node *node);
+
+// Returns the node's id in the dataflow file. It is valid as long as the node is.
+const char *nervure_node_id(const struct nervure_node *node);
+
+// Returns the dataflow's name. It is valid as long as the node is.
+const char *nervure_node_dataflow(const struct nervure_node *node);
+
+// Returns the number of restarts of the node: 0 at the first start.
+uint32_t nervure_node_incarnation(const struct nervure_node *node);
+
+// Returns the dataflow's clock, in nanoseconds since the Unix epoch. It stops while the dataflow is paused.
+int64_t nervure_now(const struct nervure_node *node);
+
+// Returns whether the node has to stop, for loops that receive nothing.
+bool nervure_is_stopping(const struct nervure_node *node);
+
+// Reports that this node, declared with `ready: manual`, is ready. The dataflow's sources start when all nodes are.
+enum nervure_status nervure_ready(const struct nervure_node *node);
+
+// Finds an output. It is valid as long as the node is; keep it, as the search takes time.
+enum nervure_status nervure_find_output(const struct nervure_node *node,
+                                        const char *name,
+                                        const struct nervure_output **output);
+
+// Reads the current value of a parameter: a boolean, an integer, a number, or a text; a list is its text in JSON. A text is
+// valid until the next call of this function, or of `nervure_next`, with the node. Only the thread that receives may call
+// it.
+enum nervure_status nervure_param(struct nervure_node *node,
+                                  const char *name,
+                                  struct nervure_value *value);
+
+// Waits for the next event: for `timeout` nanoseconds, without end if it is negative, not at all if it is 0. Returns
+// `NERVURE_STATUS_TIMEOUT` if there is none, and `NERVURE_STATUS_END` after `NERVURE_EVENT_KIND_STOP`. The event before is
+// freed. An event with a sample or a tick allocates no memory.
+enum nervure_status nervure_next(struct nervure_node *node,
+                                 int64_t timeout,
+                                 struct nervure_event *event);
+
+// Returns the newest sample of an input without waiting: from its queue, or else the newest that was received before;
+// `NERVURE_STATUS_NONE` if there is none. Older samples of the queue are not delivered as events. Free it with
+// `nervure_sample_free`.
+enum nervure_status nervure_latest(struct nervure_node *node,
+                                   const char *input,
+                                   struct nervure_sample **sample);
+
+// Sends a request to a service, and waits for its answer: for `timeout` nanoseconds, without end if it is negative. Samples
+// of other inputs stay in their queues meanwhile. Free the answer with `nervure_sample_free`.
+enum nervure_status nervure_call(struct nervure_node *node,
+                                 const char *client,
+                                 const struct nervure_value *value,
+                                 int64_t timeout,
+                                 struct nervure_sample **answer);
+
+// For event loops (epoll, poll): returns a descriptor that becomes readable at the next news, after `nervure_arm` returned
+// true. It belongs to the node. Returns -1 if `node` is NULL.
+int nervure_fd(struct nervure_node *node);
+
+// For event loops: prepares the descriptor of `nervure_fd`. Returns false if there is news already; then take the events
+// with `nervure_next` and a timeout of 0 before you sleep. Sleep at most until `until`, in nanoseconds of CLOCK_MONOTONIC,
+// when a timer is due or the keeper wants a sign of life; then take events, too.
+bool nervure_arm(struct nervure_node *node,
+                 uint64_t *until);
+
+// For event loops: ends what `nervure_arm` began. Call it when the sleep ends.
+void nervure_disarm(struct nervure_node *node);
+
+// Reads the value in place. It is valid as long as the sample is. A text is what the producer wrote, without a NUL: check
+// that it is UTF-8 if you do not trust the producer. Of an Arrow array `nervure_sample_arrow` returns the array; here its
+// pointers are NULL.
+enum nervure_status nervure_sample_value(const struct nervure_sample *sample,
+                                         struct nervure_value *value);
+
+// Returns the payload's bytes, whatever the value is. They are valid as long as the sample is.
+enum nervure_status nervure_sample_bytes(const struct nervure_sample *sample, struct nervure_bytes *value);
+
+// Exports the value as an Arrow array, in place where Arrow allows it. The array keeps the sample's memory until it is
+// released; the sample may be freed before.
+enum nervure_status nervure_sample_arrow(const struct nervure_sample *sample,
+                                         struct ArrowArray *array,
+                                         struct ArrowSchema *schema);
+
+// Reads times and numbers.
+enum nervure_status nervure_sample_info(const struct nervure_sample *sample, struct nervure_info *info);
+
+// Reads the metadata. Free them with `nervure_metadata_free`.
+enum nervure_status nervure_sample_metadata(const struct nervure_sample *sample,
+                                            struct nervure_metadata **metadata);
+
+// Writes the name of the coordinate frame with a NUL at its end: `NERVURE_STATUS_NONE` if none was sent,
+// `NERVURE_STATUS_ARGUMENT` if `size` bytes are too few.
+enum nervure_status nervure_sample_frame(const struct nervure_sample *sample, char *name, size_t size);
+
+// Returns a sample that outlives its event: a view of the same memory. Free it with `nervure_sample_free`. NULL if `sample`
+// is.
+struct nervure_sample *nervure_sample_keep(const struct nervure_sample *sample);
+
+// As `nervure_sample_keep`, with the value copied to private memory, so that it holds no memory of its producer.
+struct nervure_sample *nervure_sample_copy(const struct nervure_sample *sample);
+
+// Frees a sample that `nervure_sample_keep`, `nervure_sample_copy`, `nervure_latest` or `nervure_call` returned; not that of
+// an event.
+void nervure_sample_free(struct nervure_sample *sample);
+
+// Sends a value: it is copied once, into shared memory. While the queue of a `block` edge is full this waits, until there is
+// room or the dataflow stops (`NERVURE_STATUS_STOPPED`). Any thread may send. `envelope` may be NULL.
+enum nervure_status nervure_send(const struct nervure_output *output,
+                                 const struct nervure_value *value,
+                                 const struct nervure_envelope *envelope);
+
+// As `nervure_send`, and returns `NERVURE_STATUS_TIMEOUT` if the queue of a `block` edge is full: then nothing was sent.
+enum nervure_status nervure_try_send(const struct nervure_output *output,
+                                     const struct nervure_value *value,
+                                     const struct nervure_envelope *envelope);
+
+// Borrows shared memory for bytes, a text or a tensor in `value`, whose data are not read. `memory` is where they belong;
+// what stands there before is unspecified. Send it with `nervure_loan_send`, or give it back with `nervure_loan_free`.
+enum nervure_status nervure_borrow(const struct nervure_output *output,
+                                   const struct nervure_value *value,
+                                   void **memory,
+                                   struct nervure_loan **loan);
+
+// Sends what was filled in, without a copy, and frees the loan, also if it fails. It waits as `nervure_send` does.
+enum nervure_status nervure_loan_send(struct nervure_loan *loan,
+                                      const struct nervure_envelope *envelope_of);
+
+// Gives memory back without sending it.
+void nervure_loan_free(struct nervure_loan *loan);
+
+// The message of the last function that failed in this thread; empty if none has. It is valid until the next one fails
+// in this thread.
+const char *nervure_error(void);
+
+// Returns the size of an element in bytes; 0 for `NERVURE_DTYPE_CUSTOM`, whose size the tensor says.
+size_t nervure_dtype_size(unsigned int dtype);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* NERVURE_H */
+
+// Bytes as a value.
+static inline struct nervure_value nervure_from_bytes(const void *data, size_t size) {
+    struct nervure_value value;
+    memset(&value, 0, sizeof value);
+    value.kind = NERVURE_KIND_BYTES;
+    value.as.bytes.data = data;
+    value.as.bytes.size = size;
+    return value;
+}
+
+// A text of C as a value.
+static inline struct nervure_value nervure_from_text(const char *text) {
+    struct nervure_value value = nervure_from_bytes(text, strlen(text));
+    value.kind = NERVURE_KIND_TEXT;
+    return value;
+}
+
+// A truth value as a value.
+static inline struct nervure_value nervure_from_bool(bool boolean) {
+    struct nervure_value value = nervure_from_bytes(NULL, 0);
+    value.kind = NERVURE_KIND_BOOL;
+    value.as.boolean = boolean;
+    return value;
+}
+
+// An integer as a value.
+static inline struct nervure_value nervure_from_integer(int64_t integer) {
+    struct nervure_value value = nervure_from_bytes(NULL, 0);
+    value.kind = NERVURE_KIND_INTEGER;
+    value.as.integer = integer;
+    return value;
+}
+
+// A floating-point number as a value.
+static inline struct nervure_value nervure_from_number(double number) {
+    struct nervure_value value = nervure_from_bytes(NULL, 0);
+    value.kind = NERVURE_KIND_FLOAT;
+    value.as.number = number;
+    return value;
+}
+
+// A tensor in C order as a value. `shape` has to live as long as the value is used.
+static inline struct nervure_value
+nervure_from_tensor(enum nervure_dtype dtype, size_t dimensions, const size_t *shape, const void *data) {
+    struct nervure_value value = nervure_from_bytes(NULL, 0);
+    value.kind = NERVURE_KIND_TENSOR;
+    value.as.tensor.data = data;
+    value.as.tensor.dtype = dtype;
+    value.as.tensor.item_size = nervure_dtype_size(dtype);
+    value.as.tensor.dimensions = dimensions;
+    value.as.tensor.shape = shape;
+    value.as.tensor.strides = NULL;
+    return value;
+}

@@ -1,0 +1,515 @@
+// Nervure nodes in C++17: a wrapper of nervure.h, in this header alone.
+//
+//     nervure::Node node = nervure::Node::connect();
+//     nervure::Output answer = node.output("answer");
+//     while (nervure::Event event = node.next()) {
+//         if (event.is_input("image")) {
+//             nervure::TensorView<std::uint8_t> image = event.sample().tensor<std::uint8_t>();
+//             answer.send(std::int64_t(image.size()));
+//         }
+//     }
+//
+// What fails throws nervure::Error. Compiled with -fno-exceptions it prints the message and aborts; the functions that
+// begin with `try_` return a status in both cases. What owns something can be moved, and not be copied.
+
+#ifndef NERVURE_HPP
+#define NERVURE_HPP
+
+#include <array>
+#include <chrono>
+#include <complex>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#if defined(__cpp_exceptions)
+#include <stdexcept>
+#endif
+
+#include "nervure.h"
+
+namespace nervure {
+
+#if defined(__cpp_exceptions)
+// What failed, and why.
+class Error : public std::runtime_error {
+public:
+    Error(nervure_status status, const std::string &message) : std::runtime_error(message), status_(status) {}
+
+    nervure_status status() const noexcept { return status_; }
+
+private:
+    nervure_status status_;
+};
+#endif
+
+namespace detail {
+
+[[noreturn]] inline void fail(nervure_status status, const char *message) {
+#if defined(__cpp_exceptions)
+    throw Error(status, message);
+#else
+    (void)status;
+    std::fprintf(stderr, "ERROR %s\n", message);
+    std::abort();
+#endif
+}
+
+inline void check(nervure_status status) {
+    if (status != NERVURE_STATUS_OK) {
+        fail(status, nervure_error());
+    }
+}
+
+inline std::int64_t nanos(std::chrono::nanoseconds duration) { return duration.count() < 0 ? 0 : duration.count(); }
+
+struct Free {
+    void operator()(nervure_node *node) const noexcept { nervure_disconnect(node); }
+    void operator()(nervure_sample *sample) const noexcept { nervure_sample_free(sample); }
+    void operator()(nervure_request *request) const noexcept { nervure_request_free(request); }
+    void operator()(nervure_metadata *metadata) const noexcept { nervure_metadata_free(metadata); }
+    void operator()(nervure_loan *loan) const noexcept { nervure_loan_free(loan); }
+};
+
+template <typename T> using Owned = std::unique_ptr<T, Free>;
+
+template <typename T> constexpr nervure_dtype dtype_of() {
+    if constexpr (std::is_same_v<T, bool>) {
+        return NERVURE_DTYPE_BOOL;
+    } else if constexpr (std::is_same_v<T, std::complex<float>>) {
+        return NERVURE_DTYPE_C64;
+    } else if constexpr (std::is_same_v<T, std::complex<double>>) {
+        return NERVURE_DTYPE_C128;
+    } else if constexpr (std::is_same_v<T, float>) {
+        return NERVURE_DTYPE_F32;
+    } else if constexpr (std::is_same_v<T, double>) {
+        return NERVURE_DTYPE_F64;
+    } else {
+        static_assert(std::is_integral_v<T> && sizeof(T) <= 8, "a tensor has no elements of this type");
+        constexpr bool is_signed = std::is_signed_v<T>;
+        switch (sizeof(T)) {
+        case 1:
+            return is_signed ? NERVURE_DTYPE_I8 : NERVURE_DTYPE_U8;
+        case 2:
+            return is_signed ? NERVURE_DTYPE_I16 : NERVURE_DTYPE_U16;
+        case 4:
+            return is_signed ? NERVURE_DTYPE_I32 : NERVURE_DTYPE_U32;
+        default:
+            return is_signed ? NERVURE_DTYPE_I64 : NERVURE_DTYPE_U64;
+        }
+    }
+}
+
+} // namespace detail
+
+// Consecutive elements of which somebody else is the owner.
+template <typename T> class Span {
+public:
+    constexpr Span() noexcept = default;
+    constexpr Span(T *data, std::size_t size) noexcept : data_(data), size_(size) {}
+    template <typename Container, typename = decltype(std::declval<Container &>().data())>
+    constexpr Span(Container &container) noexcept : data_(container.data()), size_(container.size()) {}
+
+    constexpr T *data() const noexcept { return data_; }
+    constexpr std::size_t size() const noexcept { return size_; }
+    constexpr bool empty() const noexcept { return size_ == 0; }
+    constexpr T *begin() const noexcept { return data_; }
+    constexpr T *end() const noexcept { return data_ + size_; }
+    constexpr T &operator[](std::size_t at) const noexcept { return data_[at]; }
+
+private:
+    T *data_ = nullptr;
+    std::size_t size_ = 0;
+};
+
+// Elements of a received tensor, in place and in C order.
+template <typename T> class TensorView : public Span<const T> {
+public:
+    TensorView(const T *data, std::size_t size, Span<const std::size_t> shape) noexcept
+        : Span<const T>(data, size), shape_(shape) {}
+
+    // Length of each dimension.
+    Span<const std::size_t> shape() const noexcept { return shape_; }
+
+    // The element at an index with one number a dimension, which are not checked.
+    template <typename... Index> const T &operator()(Index... index) const noexcept {
+        std::size_t offset = 0, dimension = 0;
+        ((offset = offset * shape_[dimension++] + static_cast<std::size_t>(index)), ...);
+        return (*this)[offset];
+    }
+
+private:
+    Span<const std::size_t> shape_;
+};
+
+// Named values that are sent along with a value.
+class Metadata {
+public:
+    Metadata() : metadata_(nervure_metadata_new()) {}
+    explicit Metadata(nervure_metadata *owned) noexcept : metadata_(owned) {}
+
+    Metadata &set(const char *key, bool value) { return put(key, nervure_from_bool(value)); }
+    Metadata &set(const char *key, double value) { return put(key, nervure_from_number(value)); }
+    Metadata &set(const char *key, const char *value) { return put(key, nervure_from_text(value)); }
+    Metadata &set(const char *key, std::string_view value) {
+        nervure_value text = nervure_from_bytes(value.data(), value.size());
+        text.kind = NERVURE_KIND_TEXT;
+        return put(key, text);
+    }
+    template <typename Integer, typename = std::enable_if_t<std::is_integral_v<Integer>>>
+    Metadata &set(const char *key, Integer value) {
+        return put(key, nervure_from_integer(static_cast<std::int64_t>(value)));
+    }
+
+    // The value with a name; empty if there is none.
+    std::optional<nervure_value> get(const char *key) const {
+        nervure_value value;
+        const nervure_status status = nervure_metadata_get(metadata_.get(), key, &value);
+        if (status == NERVURE_STATUS_NONE) {
+            return std::nullopt;
+        }
+        detail::check(status);
+        return value;
+    }
+
+    std::size_t size() const noexcept { return nervure_metadata_count(metadata_.get()); }
+    const nervure_metadata *handle() const noexcept { return metadata_.get(); }
+
+private:
+    Metadata &put(const char *key, const nervure_value &value) {
+        detail::check(nervure_metadata_set(metadata_.get(), key, &value));
+        return *this;
+    }
+
+    detail::Owned<nervure_metadata> metadata_;
+};
+
+// A received sample of which somebody else is the owner: that of an event is valid until the next event.
+class SampleView {
+public:
+    explicit SampleView(const nervure_sample *sample) noexcept : sample_(sample) {}
+
+    // The value in place, whatever its kind.
+    nervure_value value() const {
+        nervure_value value;
+        detail::check(nervure_sample_value(sample_, &value));
+        return value;
+    }
+
+    // The payload's bytes, whatever the value is.
+    Span<const std::byte> bytes() const {
+        nervure_bytes bytes;
+        detail::check(nervure_sample_bytes(sample_, &bytes));
+        return {static_cast<const std::byte *>(bytes.data), bytes.size};
+    }
+
+    // The value of a text, in place.
+    std::string_view text() const {
+        const nervure_value found = value();
+        expect(found, NERVURE_KIND_TEXT, "a text");
+        return {static_cast<const char *>(found.as.bytes.data), found.as.bytes.size};
+    }
+
+    std::int64_t integer() const {
+        const nervure_value found = value();
+        expect(found, NERVURE_KIND_INTEGER, "an integer");
+        return found.as.integer;
+    }
+
+    // The value of a number or an integer.
+    double number() const {
+        const nervure_value found = value();
+        if (found.kind == NERVURE_KIND_INTEGER) {
+            return static_cast<double>(found.as.integer);
+        }
+        expect(found, NERVURE_KIND_FLOAT, "a number");
+        return found.as.number;
+    }
+
+    // The elements of a tensor, in place.
+    template <typename T> TensorView<T> tensor() const {
+        const nervure_value found = value();
+        expect(found, NERVURE_KIND_TENSOR, "a tensor");
+        const nervure_tensor &tensor = found.as.tensor;
+        if (tensor.dtype != detail::dtype_of<T>()) {
+            detail::fail(NERVURE_STATUS_KIND, "the tensor has elements of another type");
+        }
+        if (tensor.strides != nullptr) {
+            detail::fail(NERVURE_STATUS_KIND, "the tensor is not in C order: use value()");
+        }
+        if (reinterpret_cast<std::uintptr_t>(tensor.data) % alignof(T) != 0) {
+            detail::fail(NERVURE_STATUS_KIND, "the tensor is not aligned");
+        }
+        const Span<const std::size_t> shape(tensor.shape, tensor.dimensions);
+        std::size_t size = 1;
+        for (const std::size_t length : shape) {
+            size *= length;
+        }
+        return {static_cast<const T *>(tensor.data), size, shape};
+    }
+
+    nervure_info info() const {
+        nervure_info info;
+        detail::check(nervure_sample_info(sample_, &info));
+        return info;
+    }
+
+    Metadata metadata() const {
+        nervure_metadata *metadata;
+        detail::check(nervure_sample_metadata(sample_, &metadata));
+        return Metadata(metadata);
+    }
+
+    const nervure_sample *handle() const noexcept { return sample_; }
+
+private:
+    static void expect(const nervure_value &value, nervure_kind kind, const char *what) {
+        if (value.kind != kind) {
+            detail::fail(NERVURE_STATUS_KIND, (std::string("the sample is not ") + what).c_str());
+        }
+    }
+
+    const nervure_sample *sample_;
+};
+
+// A received sample that outlives its event. It keeps its producer's memory until it is destroyed.
+class Sample {
+public:
+    explicit Sample(nervure_sample *owned) noexcept : sample_(owned) {}
+    explicit Sample(SampleView view) : sample_(nervure_sample_keep(view.handle())) {}
+
+    SampleView view() const noexcept { return SampleView(sample_.get()); }
+    SampleView operator*() const noexcept { return view(); }
+
+    // A copy in private memory.
+    Sample copied() const { return Sample(nervure_sample_copy(sample_.get())); }
+
+private:
+    detail::Owned<nervure_sample> sample_;
+};
+
+// What is sent along with a value. It refers to what it is made of.
+class Envelope {
+public:
+    Envelope &stamp(std::int64_t nanos) noexcept { return envelope_.stamp = nanos, *this; }
+    Envelope &like(SampleView sample) noexcept { return envelope_.like = sample.handle(), *this; }
+    Envelope &metadata(const Metadata &metadata) noexcept { return envelope_.metadata = metadata.handle(), *this; }
+    Envelope &frame(const char *name) noexcept { return envelope_.frame = name, *this; }
+
+    const nervure_envelope *get() const noexcept { return &envelope_; }
+
+private:
+    nervure_envelope envelope_ = {0, nullptr, nullptr, nullptr};
+};
+
+// A value to be sent. It refers to its data.
+class Value {
+public:
+    Value(bool value) noexcept : value_(nervure_from_bool(value)) {}
+    Value(double value) noexcept : value_(nervure_from_number(value)) {}
+    template <typename Integer, typename = std::enable_if_t<std::is_integral_v<Integer>>>
+    Value(Integer value) noexcept : value_(nervure_from_integer(static_cast<std::int64_t>(value))) {}
+    Value(const char *text) noexcept : value_(nervure_from_text(text)) {}
+    Value(std::string_view text) noexcept : value_(nervure_from_bytes(text.data(), text.size())) {
+        value_.kind = NERVURE_KIND_TEXT;
+    }
+    Value(const std::string &text) noexcept : Value(std::string_view(text)) {}
+    Value(Span<const std::byte> bytes) noexcept : value_(nervure_from_bytes(bytes.data(), bytes.size())) {}
+    explicit Value(const nervure_value &value) noexcept : value_(value) {}
+
+    const nervure_value *get() const noexcept { return &value_; }
+
+private:
+    nervure_value value_;
+};
+
+// Shared memory for a tensor, which is filled in place, and then sent without a copy.
+template <typename T> class Loan : public Span<T> {
+public:
+    Loan(T *data, std::size_t size, nervure_loan *owned) noexcept : Span<T>(data, size), loan_(owned) {}
+
+    void send(const Envelope &envelope = {}) && { detail::check(nervure_loan_send(loan_.release(), envelope.get())); }
+
+private:
+    detail::Owned<nervure_loan> loan_;
+};
+
+// An output of a node. It belongs to the node; any thread may send with it.
+class Output {
+public:
+    explicit Output(const nervure_output *output) noexcept : output_(output) {}
+
+    // Sends a value. While the queue of a `block` edge is full this waits.
+    void send(const Value &value, const Envelope &envelope = {}) const { detail::check(try_send(value, envelope)); }
+    nervure_status try_send(const Value &value, const Envelope &envelope = {}) const noexcept {
+        return nervure_send(output_, value.get(), envelope.get());
+    }
+
+    // Sends a tensor of elements in C order.
+    template <typename T>
+    void send_tensor(Span<const T> elements, std::initializer_list<std::size_t> shape, const Envelope &envelope = {}) const {
+        std::size_t size = 1;
+        for (const std::size_t length : shape) {
+            size *= length;
+        }
+        if (size != elements.size()) {
+            detail::fail(NERVURE_STATUS_ARGUMENT, "the number of elements does not match the shape");
+        }
+        send(Value(nervure_from_tensor(detail::dtype_of<T>(), shape.size(), shape.begin(), elements.data())), envelope);
+    }
+
+    // Borrows shared memory for a tensor in C order.
+    template <typename T> Loan<T> loan(std::initializer_list<std::size_t> shape) const {
+        const nervure_value value = nervure_from_tensor(detail::dtype_of<T>(), shape.size(), shape.begin(), nullptr);
+        void *memory;
+        nervure_loan *loan;
+        detail::check(nervure_borrow(output_, &value, &memory, &loan));
+        std::size_t size = 1;
+        for (const std::size_t length : shape) {
+            size *= length;
+        }
+        return Loan<T>(static_cast<T *>(memory), size, loan);
+    }
+
+private:
+    const nervure_output *output_;
+};
+
+// A request of another node. If it is destroyed without an answer, the caller is notified.
+class Request {
+public:
+    explicit Request(const nervure_request *request) : request_(nervure_request_keep(request)) {}
+
+    void reply(const Value &value) const { detail::check(nervure_reply(request_.get(), value.get())); }
+    void fail(const char *reason) const { detail::check(nervure_fail(request_.get(), reason)); }
+
+private:
+    detail::Owned<nervure_request> request_;
+};
+
+// An event. It is valid until the next one; false if there is none.
+class Event {
+public:
+    Event() noexcept = default;
+    explicit Event(const nervure_event &event) noexcept : event_(event) {}
+
+    explicit operator bool() const noexcept { return event_.has_value(); }
+
+    nervure_event_kind kind() const noexcept { return event_->kind; }
+    std::string_view id() const noexcept { return event_->id; }
+    std::string_view text() const noexcept { return event_->text; }
+
+    bool is_input(std::string_view input) const noexcept { return is(NERVURE_EVENT_KIND_INPUT, input); }
+    bool is_tick(std::string_view input) const noexcept { return is(NERVURE_EVENT_KIND_TICK, input); }
+    bool is_request(std::string_view service) const noexcept { return is(NERVURE_EVENT_KIND_REQUEST, service); }
+    bool is_stop() const noexcept { return kind() == NERVURE_EVENT_KIND_STOP; }
+
+    // The sample of an input or a request.
+    SampleView sample() const {
+        if (event_->sample == nullptr) {
+            detail::fail(NERVURE_STATUS_ARGUMENT, "the event has no sample");
+        }
+        return SampleView(event_->sample);
+    }
+
+    // Answers a request at once. To answer it later, keep a Request of get().request.
+    void reply(const Value &value) const { detail::check(nervure_reply(event_->request, value.get())); }
+
+    const nervure_event &get() const noexcept { return *event_; }
+
+private:
+    bool is(nervure_event_kind kind, std::string_view id) const noexcept {
+        return event_->kind == kind && id == event_->id;
+    }
+
+    std::optional<nervure_event> event_;
+};
+
+// A node of a running dataflow. One thread at a time may receive with it; any thread may send with its outputs.
+class Node {
+public:
+    // Connects to the keeper that started this program.
+    static Node connect() {
+        nervure_node *node;
+        detail::check(nervure_connect(&node));
+        return Node(node);
+    }
+
+    // Joins a running dataflow as its node with that id, which has `path: dynamic` in the file.
+    static Node join(const char *id, const char *dataflow = nullptr) {
+        nervure_node *node;
+        detail::check(nervure_join(dataflow, id, &node));
+        return Node(node);
+    }
+
+    // Waits for the next event. Returns false after the last one, which is that with the kind STOP.
+    Event next() { return next_within(-1); }
+
+    // Waits at most for `timeout`. Returns false after it, too.
+    Event next_for(std::chrono::nanoseconds timeout) { return next_within(detail::nanos(timeout)); }
+
+    Output output(const char *name) const {
+        const nervure_output *output;
+        detail::check(nervure_find_output(node_.get(), name, &output));
+        return Output(output);
+    }
+
+    // The newest sample of an input, without waiting.
+    std::optional<Sample> latest(const char *input) {
+        nervure_sample *sample;
+        const nervure_status status = nervure_latest(node_.get(), input, &sample);
+        if (status == NERVURE_STATUS_NONE) {
+            return std::nullopt;
+        }
+        detail::check(status);
+        return Sample(sample);
+    }
+
+    // Sends a request to a service, and waits for its answer.
+    Sample call(const char *client, const Value &value, std::chrono::nanoseconds timeout) {
+        nervure_sample *answer;
+        detail::check(nervure_call(node_.get(), client, value.get(), detail::nanos(timeout), &answer));
+        return Sample(answer);
+    }
+
+    // The current value of a parameter. A text is valid until the next event or parameter.
+    nervure_value param(const char *name) {
+        nervure_value value;
+        detail::check(nervure_param(node_.get(), name, &value));
+        return value;
+    }
+
+    std::string_view id() const noexcept { return nervure_node_id(node_.get()); }
+    std::string_view dataflow() const noexcept { return nervure_node_dataflow(node_.get()); }
+    std::int64_t now() const noexcept { return nervure_now(node_.get()); }
+    bool is_stopping() const noexcept { return nervure_is_stopping(node_.get()); }
+    nervure_node *handle() const noexcept { return node_.get(); }
+
+private:
+    explicit Node(nervure_node *owned) noexcept : node_(owned) {}
+
+    Event next_within(std::int64_t timeout) {
+        nervure_event event;
+        const nervure_status status = nervure_next(node_.get(), timeout, &event);
+        if (status == NERVURE_STATUS_END || status == NERVURE_STATUS_TIMEOUT) {
+            return Event();
+        }
+        detail::check(status);
+        return Event(event);
+    }
+
+    detail::Owned<nervure_node> node_;
+};
+
+} // namespace nervure
+
+#endif // NERVURE_HPP

@@ -1,0 +1,20 @@
+//! Nervure nodes in C. `include/nervure.h`, which is generated from this crate, describes the functions;
+//! `include/nervure.hpp` wraps them for C++.
+#![expect(unsafe_code, reason = "C passes pointers")]
+
+mod event;
+mod metadata;
+mod node;
+mod pointers;
+mod receive;
+mod sample;
+mod send;
+mod status;
+mod value;
+
+/// The library's version.
+#[unsafe(no_mangle)]
+pub extern "C" fn nervure_version() -> *const std::ffi::c_char {
+    const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
+    VERSION.as_ptr().cast()
+}

@@ -1,0 +1,376 @@
+//! Values that are sent or were received.
+
+use std::ffi::{c_uint, c_void};
+use std::ptr;
+
+use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi};
+use arrow_schema::Field;
+use nervure_node::message::{ArraySample, DType, Layout, Scalar, Schema, TensorLayout};
+use nervure_node::{Encode, Tensor as ElementTensor};
+
+use crate::pointers;
+use crate::status::Failure;
+
+/// Kind of a value: which member of the union in `nervure_value` it has.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `bytes`: what they mean is up to sender and receiver.
+    Bytes = 0,
+    /// `bytes`: a text in UTF-8, without a NUL at its end.
+    Text = 1,
+    /// `boolean`.
+    Bool = 2,
+    /// `integer`.
+    Integer = 3,
+    /// `unsigned_integer`: an integer above INT64_MAX.
+    Unsigned = 4,
+    /// `number`.
+    Float = 5,
+    /// `tensor`: an image, a point cloud, a matrix.
+    Tensor = 6,
+    /// `arrow`: an array of the Arrow C data interface.
+    Arrow = 7,
+}
+
+/// Type of a tensor's elements, little-endian.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dtype {
+    Bool = 0,
+    I8 = 1,
+    I16 = 2,
+    I32 = 3,
+    I64 = 4,
+    U8 = 5,
+    U16 = 6,
+    U32 = 7,
+    U64 = 8,
+    F16 = 9,
+    Bf16 = 10,
+    F32 = 11,
+    F64 = 12,
+    /// Complex number of two 32-bit floats.
+    C64 = 13,
+    /// Complex number of two 64-bit floats.
+    C128 = 14,
+    /// A type of another language, for example a structured type of NumPy. It can be received, and not be sent.
+    Custom = 255,
+}
+
+/// Bytes, or a text.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Bytes {
+    /// The first byte. It may be NULL if `size` is 0.
+    pub data: *const c_void,
+    /// Number of bytes.
+    pub size: usize,
+}
+
+/// Elements of one type in any number of dimensions.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Tensor {
+    /// The first element.
+    pub data: *const c_void,
+    /// Type of the elements.
+    pub dtype: Dtype,
+    /// Size of an element in bytes. It is set in what was received, and not read in what is sent.
+    pub item_size: usize,
+    /// Number of dimensions; at most 64.
+    pub dimensions: usize,
+    /// Length of each dimension.
+    pub shape: *const usize,
+    /// Distance between neighbours along each dimension, in bytes; NULL for C order, in which the last dimension varies
+    /// fastest, without gaps.
+    pub strides: *const usize,
+}
+
+/// Structs of the Arrow C data interface: https://arrow.apache.org/docs/format/CDataInterface.html. They are moved to
+/// the function that sends them, also if it fails.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Arrow {
+    /// The array.
+    pub array: *mut FFI_ArrowArray,
+    /// Its type.
+    pub schema: *mut FFI_ArrowSchema,
+}
+
+/// The member that `nervure_value.kind` names.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub union Content {
+    /// Bytes, or a text.
+    pub bytes: Bytes,
+    /// A truth value.
+    pub boolean: bool,
+    /// An integer.
+    pub integer: i64,
+    /// An integer above INT64_MAX.
+    pub unsigned_integer: u64,
+    /// A floating-point number.
+    pub number: f64,
+    /// A tensor.
+    pub tensor: Tensor,
+    /// An Arrow array.
+    pub arrow: Arrow,
+}
+
+/// A value to be sent, or one that was received. It points to its data, and does not own them.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Value {
+    /// Which member of `as` it has.
+    pub kind: Kind,
+    /// The value.
+    pub r#as: Content,
+}
+
+impl std::fmt::Debug for Value {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Value")
+            .field("kind", &self.kind)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Value {
+    /// A value of C, whose kind and type of elements may be any number.
+    ///
+    /// # Safety
+    /// `value` is null, or points to a value that lives as long as the result is used.
+    pub(crate) unsafe fn checked<'a>(value: *const Self) -> Result<&'a Self, Failure> {
+        if value.is_null() {
+            return Err(Failure::argument("the value is NULL"));
+        }
+        // SAFETY: not null, so the numbers can be read: as numbers, before they are taken for variants.
+        unsafe {
+            let kind = (&raw const (*value).kind).cast::<c_uint>().read();
+            if kind > Kind::Arrow as c_uint {
+                return Err(Failure::argument(format!("a value has no kind {kind}")));
+            }
+            if kind == Kind::Tensor as c_uint {
+                let dtype = (&raw const (*value).r#as.tensor.dtype).cast::<c_uint>();
+                plain_dtype(dtype.read())?;
+            }
+            Ok(&*value)
+        }
+    }
+
+    pub(crate) fn bytes(kind: Kind, bytes: &[u8]) -> Self {
+        let bytes = Bytes {
+            data: bytes.as_ptr().cast(),
+            size: bytes.len(),
+        };
+        Self {
+            kind,
+            r#as: Content { bytes },
+        }
+    }
+
+    pub(crate) fn scalar(scalar: Scalar) -> Self {
+        let (kind, content) = match scalar {
+            Scalar::Bool(boolean) => (Kind::Bool, Content { boolean }),
+            Scalar::Integer(integer) => (Kind::Integer, Content { integer }),
+            Scalar::Unsigned(unsigned_integer) => (Kind::Unsigned, Content { unsigned_integer }),
+            Scalar::Float(number) => (Kind::Float, Content { number }),
+        };
+        Self {
+            kind,
+            r#as: content,
+        }
+    }
+
+    pub(crate) fn arrow() -> Self {
+        let arrow = Arrow {
+            array: ptr::null_mut(),
+            schema: ptr::null_mut(),
+        };
+        Self {
+            kind: Kind::Arrow,
+            r#as: Content { arrow },
+        }
+    }
+
+    pub(crate) fn tensor(layout: &TensorLayout, data: &[u8]) -> Self {
+        let tensor = Tensor {
+            data: data.as_ptr().cast(),
+            dtype: dtype_of(layout.dtype()),
+            item_size: layout.dtype().item_bytes(),
+            dimensions: layout.shape().len(),
+            shape: layout.shape().as_ptr(),
+            strides: layout
+                .explicit_strides()
+                .map_or(ptr::null(), <[usize]>::as_ptr),
+        };
+        Self {
+            kind: Kind::Tensor,
+            r#as: Content { tensor },
+        }
+    }
+
+    /// Reads the value.
+    ///
+    /// # Safety
+    /// It has the member that its kind names, and that points to what it says.
+    pub(crate) unsafe fn decode<R>(
+        &self,
+        use_it: impl FnOnce(&dyn Encode) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
+        // SAFETY: the caller promises that the kind names the member.
+        unsafe {
+            match self.kind {
+                Kind::Bytes => use_it(&self.as_bytes()?),
+                Kind::Text => use_it(&self.as_text()?),
+                Kind::Bool => use_it(&Scalar::Bool(self.r#as.boolean)),
+                Kind::Integer => use_it(&Scalar::Integer(self.r#as.integer)),
+                Kind::Unsigned => use_it(&Scalar::Unsigned(self.r#as.unsigned_integer)),
+                Kind::Float => use_it(&Scalar::Float(self.r#as.number)),
+                Kind::Tensor => {
+                    let (layout, data) = self.as_tensor()?;
+                    let tensor = ElementTensor::from_bytes(layout, data);
+                    use_it(&tensor.map_err(|error| Failure::argument(error.to_string()))?)
+                }
+                Kind::Arrow => {
+                    let array = pointers::exclusive(self.r#as.arrow.array, "array")?;
+                    let schema = pointers::exclusive(self.r#as.arrow.schema, "schema")?;
+                    // What is left behind is released.
+                    let array = std::mem::replace(array, FFI_ArrowArray::empty());
+                    let schema = std::mem::replace(schema, FFI_ArrowSchema::empty());
+                    if array.is_released() {
+                        return Err(Failure::argument("the array is released"));
+                    }
+                    let field = Field::try_from(&schema).map_err(arrow_failure)?;
+                    let array = from_ffi(array, &schema).map_err(arrow_failure)?;
+                    let schema = Schema::array(field);
+                    let schema = schema.map_err(|error| Failure::argument(error.to_string()))?;
+                    let sample = ArraySample::new(&array, &schema);
+                    use_it(&sample.map_err(|error| Failure::argument(error.to_string()))?)
+                }
+            }
+        }
+    }
+
+    /// The value's layout and length in bytes, for a loan. Its data are not read.
+    ///
+    /// # Safety
+    /// As [`Self::decode`], but for the data.
+    pub(crate) unsafe fn layout(&self) -> Result<(Layout, usize), Failure> {
+        // SAFETY: the caller promises that the kind names the member.
+        unsafe {
+            match self.kind {
+                Kind::Bytes => Ok((Layout::Bytes, self.r#as.bytes.size)),
+                Kind::Text => Ok((Layout::Text, self.r#as.bytes.size)),
+                Kind::Tensor => {
+                    let layout = self.r#as.tensor.layout()?;
+                    let bytes = layout.payload_bytes();
+                    Ok((Layout::Tensor(layout), bytes))
+                }
+                _ => Err(Failure::argument(
+                    "memory can be borrowed for bytes, a text or a tensor; send others as they are",
+                )),
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`Self::decode`].
+    pub(crate) unsafe fn as_bytes(&self) -> Result<&[u8], Failure> {
+        // SAFETY: the kind names the member.
+        unsafe { pointers::bytes(self.r#as.bytes.data, self.r#as.bytes.size, "data") }
+    }
+
+    /// # Safety
+    /// As [`Self::decode`].
+    pub(crate) unsafe fn as_tensor(&self) -> Result<(TensorLayout, &[u8]), Failure> {
+        // SAFETY: the kind names the member.
+        unsafe {
+            let tensor = &self.r#as.tensor;
+            let layout = tensor.layout()?;
+            let data = pointers::bytes(tensor.data, layout.payload_bytes(), "tensor")?;
+            Ok((layout, data))
+        }
+    }
+
+    /// # Safety
+    /// As [`Self::decode`].
+    pub(crate) unsafe fn as_text(&self) -> Result<&str, Failure> {
+        // SAFETY: the kind names the member.
+        std::str::from_utf8(unsafe { self.as_bytes() }?)
+            .map_err(|error| Failure::argument(format!("the text is not UTF-8: {error}")))
+    }
+}
+
+impl Tensor {
+    /// # Safety
+    /// The pointers are null, or point to as many numbers as there are dimensions.
+    unsafe fn layout(&self) -> Result<TensorLayout, Failure> {
+        let count = self.dimensions;
+        if count > TensorLayout::MAX_DIMENSIONS {
+            return Err(Failure::argument(format!(
+                "a tensor has at most {} dimensions, this has {count}",
+                TensorLayout::MAX_DIMENSIONS
+            )));
+        }
+        let numbers = |start: *const usize| match count {
+            0 => &[],
+            // SAFETY: not null, so it points to as many numbers.
+            _ => unsafe { std::slice::from_raw_parts(start, count) },
+        };
+        if self.shape.is_null() && count > 0 {
+            return Err(Failure::argument("the tensor's shape is NULL"));
+        }
+        let dtype = plain_dtype(self.dtype as c_uint)?;
+        let layout = match self.strides.is_null() {
+            true => TensorLayout::contiguous(dtype, numbers(self.shape)),
+            false => TensorLayout::strided(dtype, numbers(self.shape), numbers(self.strides)),
+        };
+        layout.map_err(|error| Failure::argument(error.to_string()))
+    }
+}
+
+fn arrow_failure(error: arrow_schema::ArrowError) -> Failure {
+    Failure::argument(format!("the Arrow array cannot be read: {error}"))
+}
+
+const PLAIN: [(DType, Dtype); 15] = [
+    (DType::Bool, Dtype::Bool),
+    (DType::I8, Dtype::I8),
+    (DType::I16, Dtype::I16),
+    (DType::I32, Dtype::I32),
+    (DType::I64, Dtype::I64),
+    (DType::U8, Dtype::U8),
+    (DType::U16, Dtype::U16),
+    (DType::U32, Dtype::U32),
+    (DType::U64, Dtype::U64),
+    (DType::F16, Dtype::F16),
+    (DType::Bf16, Dtype::Bf16),
+    (DType::F32, Dtype::F32),
+    (DType::F64, Dtype::F64),
+    (DType::C64, Dtype::C64),
+    (DType::C128, Dtype::C128),
+];
+
+fn plain_dtype(code: c_uint) -> Result<DType, Failure> {
+    let known = PLAIN
+        .into_iter()
+        .find(|(_, known)| *known as c_uint == code);
+    known.map(|(dtype, _)| dtype).ok_or_else(|| {
+        Failure::argument(format!(
+            "elements of type {code} cannot be sent: see `nervure_dtype`"
+        ))
+    })
+}
+
+fn dtype_of(dtype: &DType) -> Dtype {
+    let known = PLAIN.iter().find(|(known, _)| known == dtype);
+    known.map_or(Dtype::Custom, |(_, dtype)| *dtype)
+}
+
+/// Returns the size of an element in bytes; 0 for `NERVURE_DTYPE_CUSTOM`, whose size the tensor says.
+#[unsafe(no_mangle)]
+pub extern "C" fn nervure_dtype_size(dtype: c_uint) -> usize {
+    plain_dtype(dtype).map_or(0, |dtype| dtype.item_bytes())
+}

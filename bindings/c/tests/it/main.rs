@@ -1,0 +1,67 @@
+//! The header is generated, and compiles in C and C++.
+
+use std::path::Path;
+use std::process::Command;
+
+/// The header as the crate's code says.
+fn generated() -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let config = cbindgen::Config::from_file(root.join("cbindgen.toml")).unwrap();
+    let bindings = cbindgen::Builder::new()
+        .with_crate(root)
+        .with_config(config)
+        .generate()
+        .unwrap();
+    let mut text = Vec::new();
+    bindings.write(&mut text);
+    without_safety(&String::from_utf8(text).unwrap())
+}
+
+/// Leaves out what callers in Rust have to observe: in C that holds of every pointer.
+fn without_safety(text: &str) -> String {
+    let mut kept = Vec::new();
+    let mut is_safety = false;
+    for line in text.lines() {
+        is_safety = (is_safety || line == "// # Safety") && line.starts_with("//");
+        if is_safety {
+            if kept.last() == Some(&"//") {
+                kept.pop();
+            }
+        } else {
+            kept.push(line);
+        }
+    }
+    kept.join("\n") + "\n"
+}
+
+#[test]
+fn the_header_is_what_the_code_says() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/nervure.h");
+    let generated = generated();
+    if std::env::var_os("NERVURE_UPDATE_HEADER").is_some() {
+        std::fs::write(&path, &generated).unwrap();
+    }
+    let known = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        known == generated,
+        "include/nervure.h is stale: NERVURE_UPDATE_HEADER=1 cargo test -p nervure-c header"
+    );
+}
+
+#[test]
+fn the_headers_compile_without_warnings() {
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
+    let folder = tempfile::tempdir().unwrap();
+    for (header, language, standard) in [("nervure.h", "c", "c11"), ("nervure.h", "c++", "c++17")] {
+        let output = Command::new("cc")
+            .args(["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-x", language])
+            .arg(format!("-std={standard}"))
+            .args(["-c", "-o"])
+            .arg(folder.path().join("header.o"))
+            .arg(include.join(header))
+            .output()
+            .unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{header} in {language}: {errors}");
+    }
+}
