@@ -86,7 +86,7 @@ bench-link: $(VENV)/.installed ## Measure the link and its peers over an emulate
 	$(call say,Measuring over the emulated link: Nervure and TCP and UDP and peers, in turns)
 	@PYTHONPATH=lab $(BIN)/python -m nervure_lab run link $(if $(RESUME),--resume) --report docs/reference/link.md
 
-wheel: $(VENV)/.zig ## Build a wheel with module, command, and dora's C and C++ API into dist/, for this machine or ARCHITECTURES="x86_64 aarch64"
+wheel: $(VENV)/.zig ## Build a wheel with module, command, and the APIs for C and C++ into dist/, for this machine or ARCHITECTURES="x86_64 aarch64"
 	$(call say,Building the wheel (release) against the glibc of manylinux2014)
 	@./scripts/wheel.sh $(ARCHITECTURES)
 

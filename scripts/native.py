@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Builds dora's API for C and C++, and installs it: `scripts/native.py FOLDER [OPTION OF CARGO RUSTC..]`.
+"""Builds the APIs for C and C++, Nervure's and dora's, and installs them:
+`scripts/native.py FOLDER [--without-dora] [OPTION OF CARGO RUSTC..]`.
 
-FOLDER gets headers and the sources that cxx generates (`include/nervure`), static libraries (`lib`), and a
-file for pkg-config each (`lib/pkgconfig`). No path in them is absolute: the wheel has such a folder.
+FOLDER gets headers and the sources that cxx generates (`include/nervure`), static libraries (`lib`), a file
+for pkg-config each (`lib/pkgconfig`), and what CMake's `find_package(Nervure)` reads (`lib/cmake`). No path
+in them is absolute: the wheel has such a folder.
 
 A static library depends on no version of glibc until a program is linked with it, so this machine's compilers
 do.
@@ -18,14 +20,23 @@ from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).parents[1]
-# With the folder that dora's own headers stand in: some programs name it, most do not.
+# Each with the folder that dora's own headers stand in, too: some programs name it, most do not.
 HEADERS = {
+    "bindings/c/include/nervure.h": "",
+    "bindings/c/include/nervure.hpp": "",
     "bindings/dora-c/include/node_api.h": "node",
     "bindings/dora-operator-c/include/operator_api.h": "operator",
     "bindings/dora-operator-c/include/operator_types.h": "operator",
 }
-C = {"dora-node-api-c": "C nodes", "dora-operator-api-c": "C operators"}
-CXX = {"dora-node-api-cxx": "C++ nodes", "dora-operator-api-cxx": "C++ operators"}
+NERVURE = {"nervure-c": "Nervure nodes in C and C++"}
+DORA_C = {
+    "dora-node-api-c": "dora's API for C nodes, over Nervure",
+    "dora-operator-api-c": "dora's API for C operators, over Nervure",
+}
+DORA_CXX = {
+    "dora-node-api-cxx": "dora's API for C++ nodes, over Nervure",
+    "dora-operator-api-cxx": "dora's API for C++ operators, over Nervure",
+}
 
 
 def main() -> int:
@@ -33,33 +44,49 @@ def main() -> int:
         print(__doc__, file=sys.stderr)
         return 2
     folder, options = Path(sys.argv[1]), sys.argv[2:]
-    packages = dict(C)
-    if has_cxx_compiler(options):
-        packages |= CXX
+    packages = dict(NERVURE)
+    is_with_dora = "--without-dora" not in options
+    options = [option for option in options if option != "--without-dora"]
+    if is_with_dora:
+        packages |= DORA_C
+        if has_cxx_compiler(options):
+            packages |= DORA_CXX
     include, library = folder / "include" / "nervure", folder / "lib"
-    for created in (include / "node", include / "operator", library / "pkgconfig"):
+    places = [include / place for place in HEADERS.values() if is_with_dora or not place]
+    for created in (*places, library / "pkgconfig", library / "cmake" / "Nervure"):
         created.mkdir(parents=True, exist_ok=True)
     for header, place in HEADERS.items():
+        if place and not is_with_dora:
+            continue
         shutil.copy(REPOSITORY / header, include)
-        shutil.copy(REPOSITORY / header, include / place)
-    for package in packages:
-        install(package, options, include, library)
+        if place:
+            shutil.copy(REPOSITORY / header, include / place)
     for package, what in packages.items():
-        (library / "pkgconfig" / f"{package}.pc").write_text(pkg_config(package, what))
+        version = install(package, options, include, library)
+        # The library's name is the same with underscores.
+        name = "nervure" if package in NERVURE else package
+        (library / "pkgconfig" / f"{name}.pc").write_text(pkg_config(name, what, version))
+        if package in NERVURE:
+            for template in (REPOSITORY / "bindings/c/cmake").iterdir():
+                text = template.read_text().replace("@VERSION@", version)
+                (library / "cmake" / "Nervure" / template.name).write_text(text)
     return 0
 
 
-def install(package: str, options: list[str], include: Path, library: Path) -> None:
-    """Builds a package, and copies its static library and what cxx generated for it."""
+def install(package: str, options: list[str], include: Path, library: Path) -> str:
+    """Builds a package, and copies its static library and what cxx generated for it. Returns its version."""
+    version = ""
     for message in built(package, options):
         # A dependency may be one of the others, with a static library that is named after its build.
         if package_of(message) != package:
             continue
+        version = message["package_id"].rpartition("@")[2]
         for artifact in message.get("filenames", []):
             if artifact.endswith(".a"):
                 strip(Path(shutil.copy(artifact, library)), options)
         if message["reason"] == "build-script-executed":
             install_bridge(package, Path(message["out_dir"]) / "cxxbridge", include)
+    return version
 
 
 def strip(library: Path, options: list[str]) -> None:
@@ -112,17 +139,16 @@ def install_bridge(package: str, generated: Path, include: Path) -> None:
             shutil.copy(source, include / f"{name}.{extension}")
 
 
-def pkg_config(package: str, what: str) -> str:
-    library = package.replace("-", "_")
+def pkg_config(name: str, what: str, version: str) -> str:
     return f"""prefix=${{pcfiledir}}/../..
 includedir=${{prefix}}/include/nervure
 libdir=${{prefix}}/lib
 
-Name: {package}
-Description: dora's API for {what}, over Nervure
-Version: 1.1.0
+Name: {name}
+Description: {what}
+Version: {version}
 Cflags: -I${{includedir}}
-Libs: -L${{libdir}} -l{library} -lm -ldl -lpthread
+Libs: -L${{libdir}} -l{name.replace("-", "_")} -lm -ldl -lpthread
 """
 
 

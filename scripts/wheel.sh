@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds one wheel per architecture, with module, command and dora's C and C++ API, into dist/:
+# Builds one wheel per architecture, with module, command and the APIs for C and C++, into dist/:
 # `scripts/wheel.sh [ARCHITECTURE..]`.
 #
 # zig links against the glibc of manylinux2014 (2.17), whatever the glibc of this machine, and for other architectures.

@@ -1,0 +1,130 @@
+"""Nodes in C and C++: what each kind of value becomes on the way from C over C++ to Python."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+SOURCES = Path(__file__).parent / "c"
+WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
+
+SINK = """\
+import json
+import numpy as np
+from nervure import Node
+
+node = Node()
+with open("seen", "w") as seen:
+    for event in node:
+        if event.type == "INPUT":
+            value = event.object
+            if isinstance(value, np.ndarray):
+                line = [str(value.dtype), value.shape, value[:2, :3].tolist(), event.metadata, event.frame]
+                if event.frame:
+                    assert event.stamp == 1.23456789
+            elif hasattr(value, "to_pylist"):
+                line = [str(value.type), value.to_pylist()]
+            else:
+                line = [type(value).__name__, list(value) if isinstance(value, bytes) else value]
+            print(json.dumps(line, default=str), file=seen, flush=True)
+"""
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The headers and the library, installed in a folder."""
+    folder = tmp_path_factory.mktemp("native")
+    options = ["--without-dora", "--quiet"]
+    subprocess.run([sys.executable, REPOSITORY / "scripts" / "native.py", folder, *options], check=True)
+    return folder
+
+
+def compiled(installed: Path, source: str, folder: Path, *options: str) -> Path:
+    """A program, built as pkg-config says."""
+    found = {**os.environ, "PKG_CONFIG_PATH": str(installed / "lib" / "pkgconfig")}
+    pkg_config = ["pkg-config", "--cflags", "--libs", "nervure"]
+    flags = subprocess.run(pkg_config, env=found, capture_output=True, text=True, check=True).stdout.split()
+    program = folder / Path(source).stem
+    compiler = ["cc", "-std=c11"] if source.endswith(".c") else ["c++", "-std=c++17"]
+    command = [*compiler, *WARNINGS, *options, str(SOURCES / source), "-o", str(program), *flags]
+    built = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    return program
+
+
+def test_values_from_c_over_cxx_to_python(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "sink.py").write_text(SINK)
+    block = {"queue_policy": "block"}
+    nodes = [
+        {
+            "id": "source",
+            "path": str(compiled(installed, "source.c", tmp_path)),
+            "outputs": ["out"],
+            "params": {"rate": 20, "list": ["one", "two"]},
+        },
+        {
+            "id": "relay",
+            "path": str(compiled(installed, "relay.cc", tmp_path)),
+            "inputs": {"in": {"source": "source/out", **block}},
+            "outputs": ["out"],
+        },
+        {"id": "sink", "path": "sink.py", "inputs": {"in": {"source": "relay/out", **block}}},
+    ]
+    (tmp_path / "dataflow.yml").write_text(json.dumps({"nodes": nodes}))
+    nervure = Path(sys.executable).parent / "nervure"
+    environment = {**os.environ, "NERVURE_LOG_DIR": str(tmp_path / "logs")}
+    command = [nervure, "run", "dataflow.yml"]
+    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    printed = run.stdout + run.stderr
+    assert run.returncode == 0, printed
+    assert f"source of {tmp_path.name}" in printed
+    assert printed.count("refused: ") == 14, printed
+    assert 'node source has no output "outt"; its outputs are: out; did you mean "out"?' in printed
+    assert "last element 6 at 1234567890" in printed
+    assert "frame camera, side l" in printed
+    assert "refused: the tensor has elements of another type" in printed
+    assert "kept 13, the first has 3 bytes" in printed
+    seen = [json.loads(line) for line in (tmp_path / "seen").read_text().splitlines()]
+    assert seen == [
+        ["bytes", [0, 1, 2]],
+        ["bytes", []],
+        ["str", "grüß"],
+        ["bool", True],
+        ["int", -7],
+        ["int", 2**64 - 1],
+        ["float", 2.5],
+        ["float32", [2, 3], [[1, 2, 3], [4, 5, 6]], {"side": "left", "sizes": [4, 5]}, "camera"],
+        ["float32", [2, 2], [[1, 2], [4, 5]], {}, None],
+        ["uint8", [480, 640], [[7, 7, 7], [7, 7, 7]], {}, None],
+        ["int32", [1, None, 3]],
+        ["int", 20],
+        ["str", '["one","two"]'],
+    ]
+
+
+def test_a_program_that_is_no_node_says_how_it_is_started(installed: Path, tmp_path: Path) -> None:
+    program = compiled(installed, "source.c", tmp_path)
+    run = subprocess.run([program], capture_output=True, text=True, check=False)
+    assert run.returncode == 1
+    assert run.stderr.startswith("nervure_connect: this program is a Nervure node and was started on its own")
+
+
+@pytest.mark.skipif(shutil.which("cmake") is None, reason="CMake is not installed")
+def test_cmake_finds_the_package(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.16)\nproject(nodes LANGUAGES C CXX)\nset(CMAKE_CXX_STANDARD 17)\n"
+        "find_package(Nervure 0.1 REQUIRED)\n"
+        f"add_executable(source {SOURCES / 'source.c'})\nadd_executable(relay {SOURCES / 'relay.cc'})\n"
+        "target_link_libraries(source PRIVATE Nervure::nervure)\n"
+        "target_link_libraries(relay PRIVATE Nervure::nervure)\n"
+    )
+    configure = ["cmake", "-S", ".", "-B", "build", f"-DCMAKE_PREFIX_PATH={installed}"]
+    for command in (configure, ["cmake", "--build", "build"]):
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "build" / "source").exists()
