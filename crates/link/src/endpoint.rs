@@ -128,6 +128,8 @@ struct Peer {
     target: Option<SocketAddr>,
     /// Other addresses of the peer, the next one to try first.
     alternatives: VecDeque<SocketAddr>,
+    /// All of its addresses, if it has several, the preferred one first.
+    addresses: Vec<SocketAddr>,
     /// When to try the next one, while no connection is made.
     next_target_at: Option<Instant>,
     /// When the last attempt to connect began.
@@ -243,8 +245,11 @@ impl<C: Carrier> Endpoint<C> {
         Ok(())
     }
 
-    /// Connects to a peer that has several addresses, on different networks, say: changes to the next
-    /// one whenever the peer does not answer at one. Streams continue, and no sample is lost.
+    /// Connects to a peer that has several addresses, on different networks, say; the preferred one
+    /// first. A connection to each of the first [`MAX_PATHS`](crate::carrier::quic::MAX_PATHS) is kept
+    /// ready. When the peer does not answer on one, either end changes to another that works; the
+    /// preferred one is returned to when it has worked for five seconds. Streams continue, and no
+    /// sample is lost.
     ///
     /// # Errors
     /// When there is no address, the first one cannot be sent to, or too many sessions are open.
@@ -260,14 +265,33 @@ impl<C: Carrier> Endpoint<C> {
         peer.alternatives = others.iter().copied().collect();
         peer.session.watch = (!others.is_empty()).then(PathWatch::default);
         peer.next_target_at = (!others.is_empty()).then_some(now + NEXT_TARGET_AFTER);
+        peer.addresses = to.to_vec();
+        self.keep_ready(now, key);
         Ok(())
     }
 
-    /// Changes to the next address of a peer.
+    /// Lets the carrier keep a connection to each address of a peer.
+    fn keep_ready(&mut self, now: Instant, key: PublicKey) {
+        let session = self.by_session.iter().find(|(_, peer)| **peer == key);
+        let Some((session, peer)) = session.zip(self.peers.get(&key)) else {
+            return;
+        };
+        if peer.addresses.len() > 1 {
+            self.carrier.keep_ready(now, *session.0, &peer.addresses);
+        }
+    }
+
+    /// Changes to another path to a peer: one that is ready, or the next address.
     fn fail_over(&mut self, now: Instant, key: PublicKey) {
         let Some(peer) = self.peers.get_mut(&key) else {
             return;
         };
+        if peer
+            .carried
+            .is_some_and(|session| self.carrier.fail_over(now, session))
+        {
+            return;
+        }
         let (Some(current), Some(next)) = (peer.target, peer.alternatives.pop_front()) else {
             return;
         };
@@ -422,9 +446,10 @@ impl<C: Carrier> Endpoint<C> {
                 peer.session.handle_timeout(now);
             }
             let is_silent = match peer.carried {
-                _ if peer.alternatives.is_empty() => false,
                 Some(_) => peer.session.is_path_dead(now),
-                None => peer.next_target_at.is_some_and(|at| at <= now),
+                None => {
+                    !peer.alternatives.is_empty() && peer.next_target_at.is_some_and(|at| at <= now)
+                }
             };
             if is_silent {
                 self.fail_over(now, key);
@@ -559,6 +584,7 @@ impl<C: Carrier> Endpoint<C> {
                 carried: None,
                 target: None,
                 alternatives: VecDeque::new(),
+                addresses: Vec::new(),
                 next_target_at: None,
                 connected_at: now,
                 carried_since: now,
@@ -600,6 +626,17 @@ impl<C: Carrier> Endpoint<C> {
                     }
                 }
                 CarrierEvent::MaxDatagramChanged { .. } => {}
+                CarrierEvent::PathChanged { session, address } => {
+                    self.on_path_changed(now, session, address);
+                }
+                CarrierEvent::Standby { session, ready } => {
+                    let key = self.by_session.get(&session);
+                    let peer = key.and_then(|key| self.peers.get_mut(key));
+                    // The end that connected watches the path as long as it knows another address.
+                    if let Some(peer) = peer.filter(|peer| peer.alternatives.is_empty()) {
+                        peer.session.watch = ready.then(PathWatch::default);
+                    }
+                }
                 CarrierEvent::Lost { session, why } => self.on_lost(now, session, why),
                 CarrierEvent::Refused {
                     peer,
@@ -615,6 +652,22 @@ impl<C: Carrier> Endpoint<C> {
                     });
                 }
             }
+        }
+    }
+
+    fn on_path_changed(&mut self, now: Instant, session: SessionId, address: SocketAddr) {
+        let key = self.by_session.get(&session);
+        let Some(peer) = key.and_then(|key| self.peers.get_mut(key)) else {
+            return;
+        };
+        if peer.carried != Some(session) {
+            return;
+        }
+        peer.session.on_path_changed(now);
+        let place = peer.alternatives.iter().position(|other| *other == address);
+        if let Some((place, target)) = place.zip(peer.target.as_mut()) {
+            let before = std::mem::replace(target, address);
+            peer.alternatives[place] = before;
         }
     }
 
@@ -650,7 +703,10 @@ impl<C: Carrier> Endpoint<C> {
         (peer.again_at, peer.connected_at) = (None, now);
         let Some(target) = peer.target else { return };
         match self.carrier.connect(now, target, key) {
-            Ok(session) => drop(self.by_session.insert(session, key)),
+            Ok(session) => {
+                self.by_session.insert(session, key);
+                self.keep_ready(now, key);
+            }
             Err(error) => {
                 peer.again_at = Some(now + RECONNECT_PERIOD);
                 let why = error.to_string();

@@ -33,6 +33,12 @@ pub(crate) struct PathWatch {
 }
 
 impl PathWatch {
+    /// Notes that packets travel on another path from now on, as this end or the peer has decided.
+    pub(crate) fn on_path_changed(&mut self, now: Instant) {
+        self.unanswered = self.unanswered.map(|_| now);
+        self.ask_at = None;
+    }
+
     /// Notes that a packet is sent that the peer answers.
     pub(crate) fn on_sent(&mut self, now: Instant) {
         self.unanswered.get_or_insert(now);

@@ -254,6 +254,17 @@ impl Session {
         action == Some(Action::FailOver)
     }
 
+    /// Notes that packets travel on another path from now on: what is in flight counts as lost, and the
+    /// peer is asked and gets a report, whatever it has or has not received.
+    pub(crate) fn on_path_changed(&mut self, now: Instant) {
+        self.sender.on_path_changed(now);
+        self.receiver.on_path_changed(now);
+        self.on_connected(now);
+        if let Some(watch) = &mut self.watch {
+            watch.on_path_changed(now);
+        }
+    }
+
     /// Opens a stream to the peer and returns its number. Samples may be sent at once.
     ///
     /// # Errors

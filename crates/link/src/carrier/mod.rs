@@ -108,6 +108,21 @@ pub enum CarrierEvent {
         /// The new maximum, in bytes.
         bytes: usize,
     },
+    /// Datagrams are sent on another path from now on, as either end has decided. Those in flight may
+    /// be lost.
+    PathChanged {
+        /// The session concerned.
+        session: SessionId,
+        /// The address of the peer on this path.
+        address: SocketAddr,
+    },
+    /// Another path of the session became ready, or none is any more.
+    Standby {
+        /// The session concerned.
+        session: SessionId,
+        /// Whether another path is ready.
+        ready: bool,
+    },
     /// The session is over.
     Lost {
         /// The session that ended.
@@ -223,6 +238,16 @@ pub trait Carrier {
         session: SessionId,
         to: SocketAddr,
     ) -> Result<(), ConnectError>;
+
+    /// Keeps a connection to each of these addresses of the peer ready, the preferred one first, beside
+    /// the one that a session begun here uses. A carrier may ignore this.
+    fn keep_ready(&mut self, _now: Instant, _session: SessionId, _addresses: &[SocketAddr]) {}
+
+    /// Sends from now on over another connection that is ready and works;
+    /// [`CarrierEvent::PathChanged`] follows. Returns false if there is none.
+    fn fail_over(&mut self, _now: Instant, _session: SessionId) -> bool {
+        false
+    }
 
     /// Continues the sessions begun here from a new local address.
     fn local_address_changed(&mut self, now: Instant);

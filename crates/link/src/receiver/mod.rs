@@ -327,6 +327,11 @@ impl Receiver {
         self.reporter.report_closed(now);
     }
 
+    /// The path has changed: feedback on the one before may be lost.
+    pub(crate) fn on_path_changed(&mut self, now: Instant) {
+        self.reporter.report_again(now);
+    }
+
     /// When feedback is due.
     pub fn feedback_due(&self) -> Option<Instant> {
         self.reporter.due()

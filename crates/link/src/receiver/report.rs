@@ -156,6 +156,14 @@ impl Reporter {
         Some(now + REPEAT_AFTER.max(self.interval))
     }
 
+    /// Feedback is due, if any was sent: what was reported last may be lost.
+    pub(super) fn report_again(&mut self, now: Instant) {
+        if self.reported_at.is_some() {
+            self.due = Some(now);
+            self.repeats_left = u8::MAX;
+        }
+    }
+
     pub(super) fn due(&self) -> Option<Instant> {
         self.due
     }

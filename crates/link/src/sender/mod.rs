@@ -335,6 +335,12 @@ impl Sender {
         self.given_up.next_status(now, self.path.status_interval())
     }
 
+    /// Counts all packets in flight as lost, since the path has changed.
+    pub(crate) fn on_path_changed(&mut self, now: Instant) {
+        let in_flight = self.in_flight.take_overdue(now, Duration::ZERO);
+        self.resolve(now, in_flight);
+    }
+
     /// Gives up expired transmissions, and counts overdue packets as lost.
     pub fn handle_timeout(&mut self, now: Instant) {
         while let Some((at, id)) = self.transmissions.first_expiry()

@@ -10,13 +10,20 @@ use quinn_proto::{ConnectionId, VarInt};
 use super::packet_size::FIRST_PACKET_BYTES;
 use super::sealed::{self, Opener, Sealer};
 use super::transport::LargePackets;
-use crate::carrier::{Ecn, NextDatagram, SessionId};
+use crate::carrier::{Addresses, Ecn, NextDatagram, SessionId};
 use crate::timed::Timed;
 
 /// A handshake that takes longer fails.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Bytes of a connection id: packet size, session tag, randomness.
+/// Bytes of a connection id: packet size, session tag, flags, randomness.
 const CONNECTION_ID_BYTES: usize = 20;
+/// The place of the flags in a connection id.
+const FLAGS: usize = 10;
+/// Flag: [`ConnectionHint::is_standby`].
+const STANDBY: u8 = 1;
+/// A standby connection works if a packet arrived within this time: both ends send keep-alives every
+/// second, so that several of them must have been lost.
+const WORKS: Duration = Duration::from_millis(3500);
 
 /// What the first packet of a connection reveals: the initiator chooses the connection id that it
 /// is sent to.
@@ -26,6 +33,8 @@ pub struct ConnectionHint {
     pub packet_bytes: u16,
     /// A random tag that all connections of a session share.
     pub tag: [u8; 8],
+    /// The connection is kept ready on another path, and does not replace the one in use.
+    pub is_standby: bool,
 }
 
 impl ConnectionHint {
@@ -34,19 +43,22 @@ impl ConnectionHint {
         let mut hint = Self {
             packet_bytes: FIRST_PACKET_BYTES,
             tag: [0; 8],
+            is_standby: false,
         };
         if let Ok(bytes) = <[u8; CONNECTION_ID_BYTES]>::try_from(&id[..]) {
             let packet_bytes = u16::from_be_bytes([bytes[0], bytes[1]]);
             hint.packet_bytes =
                 packet_bytes.clamp(FIRST_PACKET_BYTES, largest.max(FIRST_PACKET_BYTES));
-            hint.tag.copy_from_slice(&bytes[2..10]);
+            hint.tag.copy_from_slice(&bytes[2..FLAGS]);
+            hint.is_standby = bytes[FLAGS] & STANDBY != 0;
         }
         hint
     }
 
     pub fn connection_id(self, mut bytes: [u8; CONNECTION_ID_BYTES]) -> ConnectionId {
         bytes[..2].copy_from_slice(&self.packet_bytes.to_be_bytes());
-        bytes[2..10].copy_from_slice(&self.tag);
+        bytes[2..FLAGS].copy_from_slice(&self.tag);
+        bytes[FLAGS] = bytes[FLAGS] & !STANDBY | if self.is_standby { STANDBY } else { 0 };
         ConnectionId::new(&bytes)
     }
 }
@@ -65,6 +77,8 @@ pub struct Connection {
     pub awaits_peer: bool,
     pub began: Instant,
     pub last_packet: Instant,
+    /// Since when packets have arrived without a long pause.
+    pub works_since: Instant,
     /// Bytes received before the peer's address was validated (RFC 9000, section 8.1).
     pub bytes_received: u64,
     /// Bytes sent before that, copies included.
@@ -145,6 +159,7 @@ impl Connection {
             awaits_peer: false,
             began: now,
             last_packet: now,
+            works_since: now,
             bytes_received: u64::from(hint.packet_bytes),
             bytes_sent: 0,
             retires_at: None,
@@ -168,8 +183,34 @@ impl Connection {
         self.quic.remote_address()
     }
 
-    pub fn on_packet(&mut self, now: Instant, bytes: usize) {
+    /// The addresses of both ends: connections with the same addresses share a path.
+    pub fn path(&self) -> Addresses {
+        Addresses {
+            remote: self.address(),
+            local: self.quic.local_ip(),
+        }
+    }
+
+    /// Whether it is established, and neither closed nor about to be.
+    pub fn is_usable(&self) -> bool {
+        self.established && !self.quic.is_closed() && self.retires_at.is_none()
+    }
+
+    /// Whether its path works, as far as is known.
+    pub fn works(&self, now: Instant) -> bool {
+        now < self.last_packet + WORKS
+    }
+
+    /// A packet of it has arrived.
+    pub fn on_arrival(&mut self, now: Instant) {
+        if !self.works(now) {
+            self.works_since = now;
+        }
         self.last_packet = now;
+    }
+
+    pub fn on_packet(&mut self, now: Instant, bytes: usize) {
+        self.on_arrival(now);
         if !self.established {
             self.bytes_received += bytes as u64;
         }

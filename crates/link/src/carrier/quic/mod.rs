@@ -14,6 +14,7 @@
 mod connection;
 mod hedge;
 mod packet_size;
+mod paths;
 mod sealed;
 mod session;
 mod sessions;
@@ -40,6 +41,8 @@ use crate::timed::TimedMap;
 use connection::{Connection, ConnectionHint};
 use hedge::Hedge;
 pub use packet_size::FIRST_PACKET_BYTES;
+pub use paths::MAX_PATHS;
+use paths::Path;
 use session::QuicSession;
 
 /// Of the handshakes that peers have begun, the most from peers that have not shown that they receive at their address. Anyone can
@@ -321,7 +324,7 @@ impl QuicCarrier {
                             });
                         }
                     }
-                    self.follow_initiator(handle);
+                    self.follow_peer(now, handle);
                 }
                 Some(_) => {}
                 None if drained => return self.on_drained(now, handle),
@@ -396,11 +399,11 @@ impl QuicCarrier {
             self.counters.packets_ignored += 1;
             return None;
         };
-        connection.last_packet = now;
+        connection.on_arrival(now);
         self.counters.packets_received += 1;
         self.counters.datagrams_received += 1;
         self.notice_smaller_path(now, handle);
-        self.follow_initiator(handle);
+        self.follow_peer(now, handle);
         Some((session, datagram))
     }
 }
@@ -421,7 +424,8 @@ impl Carrier for QuicCarrier {
         }
         let tag = self.random.draw();
         let id = self.new_session(QuicSession::begun_here(now, peer, to, tag));
-        self.attempt(now, id, to, FIRST_PACKET_BYTES, transport::FIRST_RTT);
+        let rtt = transport::FIRST_RTT;
+        self.attempt(now, id, to, FIRST_PACKET_BYTES, rtt, false);
         Ok(id)
     }
 
@@ -441,8 +445,25 @@ impl Carrier for QuicCarrier {
             .and_then(|session| session.move_to(now, to));
         let () = ours.ok_or(ConnectError::NoSession(session.0))?;
         self.close_oldest_attempt(now, session);
-        self.attempt(now, session, to, FIRST_PACKET_BYTES, transport::FIRST_RTT);
+        let rtt = transport::FIRST_RTT;
+        self.attempt(now, session, to, FIRST_PACKET_BYTES, rtt, false);
         Ok(())
+    }
+
+    fn keep_ready(&mut self, now: Instant, session: SessionId, addresses: &[SocketAddr]) {
+        let addresses: Vec<_> = addresses
+            .iter()
+            .map(|address| canonical(*address))
+            .collect();
+        let session = self.sessions.get_asleep(&session);
+        if let Some(initiator) = session.and_then(|session| session.initiator.as_mut()) {
+            initiator.paths = Path::list(now, &addresses);
+            initiator.check_at = (addresses.len() > 1).then_some(now);
+        }
+    }
+
+    fn fail_over(&mut self, now: Instant, session: SessionId) -> bool {
+        self.change_to_working_path(now, session)
     }
 
     fn local_address_changed(&mut self, now: Instant) {

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::packet_size::Search;
+use super::paths::Path;
 use crate::carrier::PublicKey;
 use crate::timed::Timed;
 
@@ -18,6 +19,11 @@ pub struct QuicSession {
     pub tag: [u8; 8],
     /// The connection that datagrams are sent on; `None` until the first is established.
     pub active: Option<usize>,
+    /// After a change of the path: until when packets on the path before say nothing about the peer's
+    /// choice.
+    pub holds_until: Option<Instant>,
+    /// Another path is ready, as was reported.
+    pub has_standby: bool,
     /// What the end that began the session keeps.
     pub initiator: Option<Initiator>,
 }
@@ -31,6 +37,10 @@ pub struct Initiator {
     pub next_attempt: Instant,
     pub attempts: u32,
     pub search: Search,
+    /// All paths to the peer, if there are several, the preferred one first.
+    pub paths: Vec<Path>,
+    /// When to check them.
+    pub check_at: Option<Instant>,
 }
 
 impl Initiator {
@@ -42,6 +52,8 @@ impl Initiator {
             next_attempt: now + ATTEMPT_PERIOD,
             attempts: 1,
             search: Search::default(),
+            paths: Vec::new(),
+            check_at: None,
         }
     }
 }
@@ -49,10 +61,19 @@ impl Initiator {
 impl QuicSession {
     pub fn begun_here(now: Instant, peer: PublicKey, to: SocketAddr, tag: [u8; 8]) -> Self {
         Self {
+            initiator: Some(Initiator::new(now, to)),
+            ..Self::accepted(peer, tag)
+        }
+    }
+
+    pub fn accepted(peer: PublicKey, tag: [u8; 8]) -> Self {
+        Self {
             peer,
             tag,
             active: None,
-            initiator: Some(Initiator::new(now, to)),
+            holds_until: None,
+            has_standby: false,
+            initiator: None,
         }
     }
 
@@ -68,7 +89,12 @@ impl QuicSession {
 
     /// Notes that the peer may have moved. `None` for a session that the peer began.
     pub fn move_to(&mut self, now: Instant, to: SocketAddr) -> Option<()> {
-        *self.initiator.as_mut()? = Initiator::new(now, to);
+        let initiator = self.initiator.as_mut()?;
+        *initiator = Initiator {
+            paths: std::mem::take(&mut initiator.paths),
+            check_at: initiator.check_at,
+            ..Initiator::new(now, to)
+        };
         Some(())
     }
 }
@@ -76,10 +102,11 @@ impl QuicSession {
 impl Timed for QuicSession {
     fn timeout(&mut self) -> Option<Instant> {
         let initiator = self.initiator.as_ref()?;
-        if initiator.seeking {
+        let own = if initiator.seeking {
             Some(initiator.next_attempt)
         } else {
             initiator.search.timeout()
-        }
+        };
+        [own, initiator.check_at].into_iter().flatten().min()
     }
 }

@@ -8,15 +8,16 @@ use quinn_proto::{ClientConfig, ConnectionError, VarInt};
 
 use super::connection::{Connection, ConnectionHint};
 use super::packet_size::{FIRST_PACKET_BYTES, Search};
+use super::paths::MAX_PATHS;
 use super::session::{ATTEMPT_DOUBLINGS, ATTEMPT_PERIOD, QuicSession};
 use super::{QuicCarrier, tls, transport};
 use crate::carrier::{CarrierEvent, DisconnectReason, SessionId};
 
 /// The most concurrent attempts of a session.
 const MAX_ATTEMPTS: usize = 3;
-/// The most connections of a session at the accepting end: the one in use, one that retires, and
-/// attempts.
-const MAX_CONNECTIONS: usize = 2 + MAX_ATTEMPTS;
+/// The most connections of a session at the accepting end: the one in use, one that retires,
+/// attempts, and one with an attempt on each other path.
+const MAX_CONNECTIONS: usize = 2 + MAX_ATTEMPTS + 2 * (MAX_PATHS - 1);
 /// The codes of QUIC with which a connection ends when the peer's key is forbidden, or the peer
 /// broke the protocol; otherwise 0.
 const FORBIDDEN: u32 = 1;
@@ -40,11 +41,13 @@ impl QuicCarrier {
         to: SocketAddr,
         packet_bytes: u16,
         rtt: Duration,
+        is_standby: bool,
     ) -> Option<usize> {
         let session = self.sessions.get(&id)?;
         let hint = ConnectionHint {
             packet_bytes,
             tag: session.tag,
+            is_standby,
         };
         let mut config = ClientConfig::new(tls::client(&self.config.key, session.peer));
         let (transport, large) = transport::config(packet_bytes, rtt);
@@ -59,7 +62,9 @@ impl QuicCarrier {
                 Some(handle.0)
             }
             Err(error) => {
-                self.end_session(now, id, DisconnectReason::Refused(error.to_string()));
+                if !is_standby {
+                    self.end_session(now, id, DisconnectReason::Refused(error.to_string()));
+                }
                 None
             }
         }
@@ -67,6 +72,13 @@ impl QuicCarrier {
 
     pub(super) fn on_session_timeouts(&mut self, now: Instant) {
         for id in self.sessions.due(now) {
+            let checks = self.sessions.get(&id).and_then(|session| {
+                let initiator = session.initiator.as_ref()?;
+                initiator.check_at.filter(|at| *at <= now)
+            });
+            if checks.is_some() {
+                self.check_paths(now, id);
+            }
             let Some(initiator) = self
                 .sessions
                 .get_asleep(&id)
@@ -75,6 +87,9 @@ impl QuicCarrier {
                 continue;
             };
             if initiator.seeking {
+                if initiator.next_attempt > now {
+                    continue;
+                }
                 initiator.next_attempt =
                     now + ATTEMPT_PERIOD * (1 << initiator.attempts.min(ATTEMPT_DOUBLINGS));
                 let (to, rtt) = (
@@ -83,7 +98,7 @@ impl QuicCarrier {
                 );
                 initiator.attempts += 1;
                 self.close_oldest_attempt(now, id);
-                self.attempt(now, id, to, FIRST_PACKET_BYTES, rtt);
+                self.attempt(now, id, to, FIRST_PACKET_BYTES, rtt, false);
             } else {
                 self.search_packet_size(now, id);
             }
@@ -97,6 +112,7 @@ impl QuicCarrier {
             .filter(|(_, connection)| {
                 connection.session == Some(id)
                     && !connection.established
+                    && !connection.hint.is_standby
                     && !connection.quic.is_closed()
             })
             .map(|(handle, connection)| (connection.began, *handle))
@@ -140,7 +156,8 @@ impl QuicCarrier {
             failed.close(now);
         }
         if let Some(packet_bytes) = next {
-            let handle = self.attempt(now, id, to, packet_bytes, rtt.max(transport::FIRST_RTT));
+            let rtt = rtt.max(transport::FIRST_RTT);
+            let handle = self.attempt(now, id, to, packet_bytes, rtt, false);
             if let Some(initiator) = self
                 .sessions
                 .get_asleep(&id)
@@ -174,7 +191,8 @@ impl QuicCarrier {
             .push_back(CarrierEvent::MaxDatagramChanged { session: id, bytes });
         if let Some(initiator) = session.initiator.as_mut() {
             initiator.search = Search::default();
-            self.attempt(now, id, address, FIRST_PACKET_BYTES, transport::FIRST_RTT);
+            let rtt = transport::FIRST_RTT;
+            self.attempt(now, id, address, FIRST_PACKET_BYTES, rtt, false);
         }
     }
 
@@ -191,19 +209,35 @@ impl QuicCarrier {
                 .map(|opening| (opening.key_id(), handle)),
         );
         let (hint, address) = (connection.hint, connection.address());
-        if let Some(id) = connection.session {
+        let session = connection.session;
+        if let Some(id) = session {
+            if hint.is_standby
+                && let Some(in_use) = self.active_path(id)
+            {
+                let redundant = self.connections.get_mut(&handle);
+                if let Some(redundant) = redundant.filter(|_| in_use.remote == address) {
+                    redundant.close(now);
+                }
+                return self.update_standby(id);
+            }
             // While the present connection works, the new one waits: packets sent before the peer
             // has finished the handshake are lost.
             let works = self
                 .sessions
                 .get(&id)
                 .is_some_and(|session| session.active.is_some() && !session.seeks());
+            let Some(connection) = self.connections.get_mut(&handle) else {
+                return;
+            };
             connection.awaits_peer = works;
             if !works {
                 self.take_over(now, id, handle);
             }
             return;
         }
+        let Some(connection) = self.connections.get_mut(&handle) else {
+            return;
+        };
         let peer = tls::peer_key(connection.quic.crypto_session());
         // The key may have been forbidden after the handshake had checked it.
         let Some(peer) = peer.filter(|peer| self.allowed_peers.is_allowed(*peer)) else {
@@ -219,12 +253,7 @@ impl QuicCarrier {
             Some((id, tag)) if tag == hint.tag => id,
             Some((id, _)) => {
                 self.end_session(now, id, DisconnectReason::Replaced);
-                self.new_session(QuicSession {
-                    peer,
-                    tag: hint.tag,
-                    active: None,
-                    initiator: None,
-                })
+                self.new_session(QuicSession::accepted(peer, hint.tag))
             }
             None if self.sessions.len() >= self.config.max_sessions => {
                 connection.close(now);
@@ -236,15 +265,14 @@ impl QuicCarrier {
                 );
                 return;
             }
-            None => self.new_session(QuicSession {
-                peer,
-                tag: hint.tag,
-                active: None,
-                initiator: None,
-            }),
+            None => self.new_session(QuicSession::accepted(peer, hint.tag)),
         };
         if let Some(connection) = self.connections.get_mut(&handle) {
             connection.session = Some(id);
+        }
+        if hint.is_standby && self.active_path(id).is_some() {
+            self.close_surplus(now, id);
+            return self.update_standby(id);
         }
         self.take_over(now, id, handle);
     }
@@ -283,9 +311,14 @@ impl QuicCarrier {
             }
             initiator.search.succeeded(now, handle);
         }
+        let path_before =
+            before.and_then(|before| Some((before, self.connections.get(&before)?.path())));
         let seeks = session.seeks();
         self.connections.wake(&handle);
-        for other in self.connections.keys_where(|c| c.session == Some(id)) {
+        for other in self
+            .connections
+            .keys_where(|c| c.session == Some(id) && !self.stands_by(id, c))
+        {
             let Some(connection) = self.connections.get_mut(&other) else {
                 continue;
             };
@@ -305,38 +338,46 @@ impl QuicCarrier {
         if !ours {
             self.close_surplus(now, id);
         }
-        let Some(connection) = self.connections.get(&handle) else {
+        let Some(address) = self.connections.get(&handle).map(Connection::address) else {
             return;
         };
-        let (address, bytes) = (
-            connection.address(),
-            connection.max_datagram_bytes.unwrap_or(0),
-        );
-        self.events.push_back(match before {
-            None => CarrierEvent::Connected {
+        if before.is_some() {
+            self.on_switched(now, id, handle, path_before);
+        } else {
+            self.note_path(id, address, Some(handle));
+            self.events.push_back(CarrierEvent::Connected {
                 session: id,
                 peer,
                 address,
-            },
-            Some(_) => CarrierEvent::MaxDatagramChanged { session: id, bytes },
-        });
+            });
+        }
+        self.update_standby(id);
     }
 
-    /// Follows the initiator to the connection that it sends datagrams on. It decides which
-    /// connection of a session is used; it may have given up the one that was established last, and
-    /// its notice may be lost.
-    pub(super) fn follow_initiator(&mut self, handle: usize) {
-        let Some(connection) = self
-            .connections
-            .get(&handle)
-            .filter(|c| !c.is_ours && c.established)
+    /// Follows the peer to the connection that it sends datagrams on. The initiator decides which
+    /// connection of a path is used; it may have given up the one that was established last, and its
+    /// notice may be lost. Either end decides on the path.
+    pub(super) fn follow_peer(&mut self, now: Instant, handle: usize) {
+        let Some(connection) = self.connections.get(&handle) else {
+            return;
+        };
+        let Some((id, session)) = connection
+            .session
+            .and_then(|id| Some((id, self.sessions.get(&id)?)))
         else {
             return;
         };
-        let Some(id) = connection.session else { return };
-        let active = self.sessions.get(&id).and_then(|session| session.active);
-        if active.is_some_and(|active| active != handle) && !connection.quic.is_closed() {
-            self.switch_to(id, handle);
+        if session.active.is_none_or(|active| active == handle) || !connection.is_usable() {
+            return;
+        }
+        let other_path = self.active_path(id) != Some(connection.path());
+        let holds = session.holds_until.is_some_and(|until| now < until);
+        if if other_path {
+            !holds
+        } else {
+            !connection.is_ours
+        } {
+            self.switch_to(now, id, handle);
         }
     }
 
@@ -380,8 +421,13 @@ impl QuicCarrier {
         };
         if session.active == Some(handle) {
             self.on_active_lost(now, id, handle, why_lost(reason));
-        } else if !established && session.active.is_none() && is_refusal(reason) {
-            self.end_session(now, id, why_lost(reason));
+        } else if !established && is_refusal(reason) {
+            if connection.hint.is_standby {
+                let peer = Some(session.peer);
+                self.refuse(now, peer, address, why_lost(reason).to_string());
+            } else if session.active.is_none() {
+                self.end_session(now, id, why_lost(reason));
+            }
         }
     }
 
@@ -407,6 +453,7 @@ impl QuicCarrier {
                 DisconnectReason::Protocol("its connection had to be closed".into()),
             );
         }
+        self.update_standby(id);
     }
 
     /// Continues a session on its most recently used other connection, or ends it.
@@ -426,23 +473,24 @@ impl QuicCarrier {
             .max_by_key(|(_, connection)| connection.last_packet)
             .map(|(other, _)| *other);
         match successor {
-            Some(successor) => self.switch_to(id, successor),
+            Some(successor) => self.switch_to(now, id, successor),
             None => self.end_session(now, id, why),
         }
     }
 
     /// Makes an established connection the one in use again.
-    fn switch_to(&mut self, id: SessionId, successor: usize) {
+    pub(super) fn switch_to(&mut self, now: Instant, id: SessionId, successor: usize) {
         let Some(connection) = self.connections.get_mut(&successor) else {
             return;
         };
         connection.retires_at = None;
-        let bytes = connection.max_datagram_bytes.unwrap_or(0);
-        if let Some(session) = self.sessions.get_asleep(&id) {
-            session.active = Some(successor);
-        }
-        self.events
-            .push_back(CarrierEvent::MaxDatagramChanged { session: id, bytes });
+        let Some(session) = self.sessions.get_asleep(&id) else {
+            return;
+        };
+        let before = session.active.replace(successor);
+        let before =
+            before.and_then(|before| Some((before, self.connections.get(&before)?.path())));
+        self.on_switched(now, id, successor, before);
     }
 
     pub(super) fn end_session(&mut self, now: Instant, id: SessionId, why: DisconnectReason) {
