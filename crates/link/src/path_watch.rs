@@ -1,15 +1,21 @@
 //! Notices that the path to a peer has died, where there is another one to change to. Sans-IO.
 //!
-//! Packets that the peer answers must not stay without an answer. A peer that sends, and then falls
-//! quiet, is asked: it may have nothing to send, or the path may be gone.
+//! Packets that the peer answers must not stay without an answer, even if others arrive from it: a path
+//! may die in one direction. A peer that sends, and then falls quiet, is asked: it may have nothing to
+//! send, or the path may be gone.
 
 use std::time::{Duration, Instant};
 
-/// The path is taken for dead when a packet has no answer for this time, or for the retransmission
-/// timeout, if that is longer. A false alarm costs a handshake.
-const UNANSWERED: Duration = Duration::from_millis(60);
-/// A peer that sent data and is then quiet for this time is asked. With [`UNANSWERED`], a change of
-/// the path begins within 100 ms.
+/// The path is taken for dead when packets of this time, or of half a round trip, if that is longer,
+/// have no answer. A false alarm costs a change of the path.
+const SILENCE: Duration = Duration::from_millis(40);
+/// And when no answer to the packets would be this improbable, at the loss of the path.
+const CHANCE: f64 = 1e-3;
+/// Bounds of the number of packets without an answer.
+const PACKETS: (u32, u32) = (4, 100);
+/// The peer is asked no more often than this.
+const ASK_PERIOD: Duration = Duration::from_millis(5);
+/// A peer that sent data and is then quiet for this time is asked.
 const QUIET: Duration = Duration::from_millis(40);
 /// If no path answers, they take turns; each turn is twice as long as the last, up to this.
 const TURN_MOST: Duration = Duration::from_millis(2400);
@@ -23,54 +29,140 @@ pub(crate) enum Action {
     FailOver,
 }
 
+/// How long an answer may take on a path, and how many packets may have none.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Patience {
+    /// An answer takes no longer: the round trip, and the peer's time between reports.
+    answer: Duration,
+    /// Packets without an answer of this time, and of this number, are too many.
+    silence: Duration,
+    packets: u32,
+}
+
+impl Patience {
+    /// On a path with this round trip and loss, whose peer answers within `answer`.
+    pub(crate) fn new(rtt: Duration, answer: Duration, loss: f64) -> Self {
+        let unanswered = 1.0 - (1.0 - loss.clamp(0.001, 0.95)).powi(2);
+        let packets = (CHANCE.ln() / unanswered.ln()).ceil() as u32;
+        let packets = packets.clamp(PACKETS.0, PACKETS.1);
+        Self {
+            answer,
+            silence: SILENCE.max(rtt / 2).max(ASK_PERIOD * packets),
+            packets,
+        }
+    }
+}
+
 /// The state of the path in use.
 #[derive(Debug, Default)]
 pub(crate) struct PathWatch {
-    /// When the first packet was sent that has no answer, or the last turn began.
-    unanswered: Option<Instant>,
+    unanswered: Option<Unanswered>,
     turns: u32,
+    /// When to ask a peer that has fallen quiet.
     ask_at: Option<Instant>,
 }
 
+/// Packets without an answer.
+#[derive(Clone, Copy, Debug)]
+struct Unanswered {
+    since: Instant,
+    /// When the last one was sent that counts.
+    last: Instant,
+    packets: u32,
+    /// The numbers of the first and the newest one.
+    first: u64,
+    newest: u64,
+}
+
 impl PathWatch {
+    /// Notes that a packet with this number is sent, which the peer answers.
+    pub(crate) fn on_sent(&mut self, now: Instant, number: u64, patience: &Patience) {
+        let unanswered = self.unanswered.get_or_insert(Unanswered {
+            since: now,
+            last: now,
+            packets: 0,
+            first: number,
+            newest: number,
+        });
+        unanswered.newest = number;
+        if unanswered.packets < patience.packets {
+            (unanswered.last, unanswered.packets) = (now, unanswered.packets + 1);
+        }
+    }
+
+    /// Notes that data has arrived.
+    pub(crate) fn on_data(&mut self, now: Instant) {
+        self.ask_at = Some(now + QUIET);
+    }
+
+    /// Notes that the peer reports what it has received, up to this packet.
+    pub(crate) fn on_answer(&mut self, now: Instant, highest: u64) {
+        let Some(unanswered) = &mut self.unanswered else {
+            return;
+        };
+        if highest < unanswered.first {
+            return;
+        }
+        self.turns = 0;
+        if highest >= unanswered.newest {
+            self.unanswered = None;
+        } else {
+            (unanswered.since, unanswered.last, unanswered.packets) = (now, now, 0);
+            unanswered.first = highest + 1;
+        }
+    }
+
     /// Notes that packets travel on another path from now on, as this end or the peer has decided.
-    pub(crate) fn on_path_changed(&mut self, now: Instant) {
-        self.unanswered = self.unanswered.map(|_| now);
-        self.ask_at = None;
-    }
-
-    /// Notes that a packet is sent that the peer answers.
-    pub(crate) fn on_sent(&mut self, now: Instant) {
-        self.unanswered.get_or_insert(now);
-    }
-
-    /// Notes that a packet has arrived: data, or an answer.
-    pub(crate) fn on_arrival(&mut self, now: Instant, is_data: bool) {
-        (self.unanswered, self.turns) = (None, 0);
-        self.ask_at = is_data.then(|| now + QUIET);
+    pub(crate) fn on_path_changed(&mut self) {
+        (self.unanswered, self.ask_at) = (None, None);
     }
 
     /// When to call [`poll`](Self::poll).
-    pub(crate) fn timeout(&self, rto: Duration) -> Option<Instant> {
-        let dead_at = self.unanswered.map(|since| since + self.patience(rto));
-        [dead_at, self.ask_at].into_iter().flatten().min()
+    pub(crate) fn timeout(&self, patience: &Patience) -> Option<Instant> {
+        let next = self.unanswered.map(|unanswered| {
+            if unanswered.packets < patience.packets {
+                self.ask_again_at(&unanswered, patience)
+            } else {
+                self.dead_at(&unanswered, patience)
+            }
+        });
+        [next, self.ask_at].into_iter().flatten().min()
     }
 
     /// What is to be done now, if anything is.
-    pub(crate) fn poll(&mut self, now: Instant, rto: Duration) -> Option<Action> {
-        if self
-            .unanswered
-            .is_some_and(|since| since + self.patience(rto) <= now)
-        {
-            self.unanswered = Some(now);
+    pub(crate) fn poll(&mut self, now: Instant, patience: &Patience) -> Option<Action> {
+        let asks = self.ask_at.take_if(|at| *at <= now).is_some();
+        let Some(unanswered) = self.unanswered else {
+            return asks.then_some(Action::Ask);
+        };
+        if unanswered.packets < patience.packets {
+            let again = self.ask_again_at(&unanswered, patience) <= now;
+            if again && let Some(unanswered) = &mut self.unanswered {
+                unanswered.last = now;
+            }
+            return (again || asks).then_some(Action::Ask);
+        }
+        if self.dead_at(&unanswered, patience) <= now {
+            self.unanswered = None;
             self.turns += 1;
             return Some(Action::FailOver);
         }
-        self.ask_at.take_if(|at| *at <= now).map(|_| Action::Ask)
+        None
     }
 
-    fn patience(&self, rto: Duration) -> Duration {
-        let first = UNANSWERED.max(rto);
+    fn ask_again_at(&self, unanswered: &Unanswered, patience: &Patience) -> Instant {
+        unanswered.last + self.silence(patience) / patience.packets
+    }
+
+    fn dead_at(&self, unanswered: &Unanswered, patience: &Patience) -> Instant {
+        unanswered
+            .last
+            .max(unanswered.since + self.silence(patience))
+            + patience.answer
+    }
+
+    fn silence(&self, patience: &Patience) -> Duration {
+        let first = patience.silence;
         (first * (1 << self.turns.min(8))).min(TURN_MOST.max(first))
     }
 }
@@ -79,37 +171,87 @@ impl PathWatch {
 mod tests {
     use super::*;
 
-    const RTO: Duration = Duration::from_millis(10);
+    const MILLI: Duration = Duration::from_millis(1);
+    const ANSWER: Duration = Duration::from_millis(10);
 
-    #[test]
-    fn a_path_without_answers_is_left_and_paths_take_turns() {
-        let start = Instant::now();
-        let mut watch = PathWatch::default();
-        assert_eq!(watch.timeout(RTO), None);
-        watch.on_sent(start);
-        let mut now = start;
-        let mut turns = Vec::new();
-        for _ in 0..8 {
-            let at = watch.timeout(RTO).expect("it waits");
-            assert_eq!(watch.poll(at - Duration::from_micros(1), RTO), None);
-            assert_eq!(watch.poll(at, RTO), Some(Action::FailOver));
-            turns.push((at - now).as_millis());
-            now = at;
+    fn patience(loss: f64) -> Patience {
+        Patience::new(MILLI * 2, ANSWER, loss)
+    }
+
+    /// Answers the questions of the watch by packets, until it fails over. Returns the time, and the
+    /// number of packets.
+    fn silence(watch: &mut PathWatch, start: Instant, patience: &Patience) -> (Duration, u32) {
+        watch.on_sent(start, 1, patience);
+        let (mut now, mut packets) = (start, 1);
+        loop {
+            let at = watch.timeout(patience).expect("it waits");
+            assert!(at > now || watch.poll(now, patience).is_none());
+            now = at.max(now);
+            match watch.poll(now, patience) {
+                Some(Action::FailOver) => return (now - start, packets),
+                Some(Action::Ask) => {
+                    packets += 1;
+                    watch.on_sent(now, packets.into(), patience);
+                }
+                None => {}
+            }
         }
-        assert_eq!(turns, [60, 120, 240, 480, 960, 1920, 2400, 2400]);
-        watch.on_arrival(now, false);
-        assert_eq!(watch.timeout(RTO), None);
     }
 
     #[test]
-    fn a_peer_that_falls_quiet_is_asked_once() {
+    fn a_path_without_answers_is_left_and_paths_take_turns() {
+        let mut now = Instant::now();
+        let mut watch = PathWatch::default();
+        let patience = patience(0.0);
+        assert_eq!(watch.timeout(&patience), None);
+        let mut turns = Vec::new();
+        for _ in 0..8 {
+            let (time, packets) = silence(&mut watch, now, &patience);
+            assert_eq!(packets, 4);
+            turns.push((time - ANSWER).as_millis());
+            now += time;
+        }
+        assert_eq!(turns, [40, 80, 160, 320, 640, 1280, 2400, 2400]);
+        watch.on_sent(now, 7, &patience);
+        watch.on_sent(now, 8, &patience);
+        watch.on_answer(now, 6);
+        assert!(watch.timeout(&patience).is_some(), "that is old");
+        watch.on_answer(now, 7);
+        assert!(watch.timeout(&patience).is_some(), "the last has no answer");
+        watch.on_answer(now, 8);
+        assert_eq!(watch.timeout(&patience), None);
+    }
+
+    #[test]
+    fn loss_is_not_taken_for_silence() {
+        let packets = [0.0, 0.1, 0.3, 0.5, 0.9].map(|loss| {
+            let (time, packets) =
+                silence(&mut PathWatch::default(), Instant::now(), &patience(loss));
+            (packets, (time - ANSWER).as_millis())
+        });
+        assert_eq!(packets, [(4, 40), (5, 40), (11, 55), (25, 125), (100, 500)]);
+    }
+
+    #[test]
+    fn a_peer_that_falls_quiet_is_asked() {
         let now = Instant::now();
         let mut watch = PathWatch::default();
-        watch.on_arrival(now, true);
-        assert_eq!(watch.poll(now + QUIET, RTO), Some(Action::Ask));
-        assert_eq!(watch.timeout(RTO), None);
-        watch.on_sent(now + QUIET);
-        watch.on_arrival(now + QUIET * 2, false);
-        assert_eq!(watch.timeout(RTO), None, "it has answered");
+        let patience = patience(0.0);
+        watch.on_data(now);
+        assert_eq!(watch.poll(now + QUIET, &patience), Some(Action::Ask));
+        assert_eq!(watch.timeout(&patience), None);
+        watch.on_sent(now + QUIET, 5, &patience);
+        watch.on_answer(now + QUIET + MILLI, 5);
+        assert_eq!(watch.timeout(&patience), None, "it has answered");
+    }
+
+    #[test]
+    fn an_answer_may_take_a_round_trip() {
+        let now = Instant::now();
+        let mut watch = PathWatch::default();
+        let rtt = MILLI * 200;
+        let patience = Patience::new(rtt, rtt + ANSWER, 0.0);
+        let (time, _) = silence(&mut watch, now, &patience);
+        assert_eq!(time, rtt + rtt / 2 + ANSWER);
     }
 }

@@ -17,7 +17,7 @@ use crate::{
     budget::Budget,
     carrier::Ecn,
     memory::Memory,
-    path_watch::{Action, PathWatch},
+    path_watch::{Action, PathWatch, Patience},
     policy::{Decision, Direction, PeerPolicy, Refusal},
     qos::Qos,
     random::{Random, derive},
@@ -245,13 +245,24 @@ impl Session {
 
     /// Whether the path has died and another one is to be tried.
     pub(crate) fn is_path_dead(&mut self, now: Instant) -> bool {
-        let rto = self.rto;
-        let action = self.watch.as_mut().and_then(|watch| watch.poll(now, rto));
+        let patience = self.patience();
+        let action = self
+            .watch
+            .as_mut()
+            .and_then(|watch| watch.poll(now, &patience));
         if action == Some(Action::Ask) {
             // The same question as after a new connection.
-            self.on_connected(now);
+            self.questions.on_connected(now);
         }
         action == Some(Action::FailOver)
+    }
+
+    /// How long the path may give no answer.
+    fn patience(&self) -> Patience {
+        let path = self.rate.status();
+        // Of the timeout, one round trip is the margin of a packet that is not reported.
+        let answer = self.rto.saturating_sub(path.rtt).max(path.rtt);
+        Patience::new(path.rtt, answer, path.loss)
     }
 
     /// Notes that packets travel on another path from now on: what is in flight counts as lost, and the
@@ -261,7 +272,7 @@ impl Session {
         self.receiver.on_path_changed(now);
         self.on_connected(now);
         if let Some(watch) = &mut self.watch {
-            watch.on_path_changed(now);
+            watch.on_path_changed();
         }
     }
 
@@ -338,8 +349,8 @@ impl Session {
         self.datagram_bytes_received += datagram.len() as u64;
         self.last_arrival = now;
         let kind = Kind::of(datagram);
-        if let Some(watch) = &mut self.watch {
-            watch.on_arrival(now, kind == Ok(Kind::Data));
+        if let Some(watch) = self.watch.as_mut().filter(|_| kind == Ok(Kind::Data)) {
+            watch.on_data(now);
         }
         match kind {
             Ok(Kind::Feedback) => self.on_feedback(now, datagram),
@@ -371,7 +382,7 @@ impl Session {
             self.paced_until,
             self.watch
                 .as_ref()
-                .and_then(|watch| watch.timeout(self.rto)),
+                .and_then(|watch| watch.timeout(&self.patience())),
         ]
         .into_iter()
         .flatten()
@@ -511,8 +522,11 @@ impl Session {
         };
         self.rate.on_sent(now, filled.packet, filled.bytes);
         self.questions.on_sent(now, &self.sender, silence);
-        if let Some(watch) = &mut self.watch {
-            watch.on_sent(now);
+        if self.watch.is_some() {
+            let patience = self.patience();
+            self.watch
+                .iter_mut()
+                .for_each(|watch| watch.on_sent(now, filled.packet, &patience));
         }
         self.last_sent = now;
         self.packets_sent += 1;
@@ -570,6 +584,9 @@ impl Session {
             return;
         }
         self.questions.is_new_connection = false;
+        if let Some(watch) = &mut self.watch {
+            watch.on_answer(now, feedback.highest_packet);
+        }
         if !self.is_known(now, feedback.incarnation) {
             return;
         }

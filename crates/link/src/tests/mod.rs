@@ -5,6 +5,8 @@ mod app;
 mod closing;
 mod hostile;
 mod networks;
+mod pair;
+mod paths;
 mod qos_change;
 mod restart;
 
