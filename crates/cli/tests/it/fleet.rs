@@ -10,95 +10,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use nervure_testkit::namespaces::{Namespaces, run};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// Time limit of a wait; tests need only a small part of it.
 const PATIENCE: Duration = Duration::from_secs(90);
-
-/// Two network namespaces with a cable between them. They end with their processes.
-struct Namespaces {
-    holders: [Child; 2],
-}
-
-impl Namespaces {
-    /// `None` where namespaces cannot be made, which is printed.
-    fn new() -> Option<Self> {
-        let hold = || {
-            let mut command = Command::new("unshare");
-            command.args([
-                "--net",
-                "--kill-child",
-                "sh",
-                "-c",
-                "ip link set lo up && echo up && exec sleep 3600",
-            ]);
-            command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()
-        };
-        let (Ok(one), Ok(other)) = (hold(), hold()) else {
-            eprintln!("SKIPPED: there is no `unshare`");
-            return None;
-        };
-        let mut namespaces = Self {
-            holders: [one, other],
-        };
-        for holder in &mut namespaces.holders {
-            let mut line = String::new();
-            let stdout = holder.stdout.take().unwrap();
-            BufReader::new(stdout).read_line(&mut line).unwrap();
-            if line.trim() != "up" {
-                eprintln!("SKIPPED: the test needs the rights to make network namespaces");
-                return None;
-            }
-        }
-        let cable = format!(
-            "ip link add cable0 netns {} type veth peer name cable0 netns {}",
-            namespaces.pid(0),
-            namespaces.pid(1)
-        );
-        run(Command::new("sh").args(["-c", &cable]));
-        for (at, address) in ["10.77.0.1/24", "10.77.0.2/24"].into_iter().enumerate() {
-            run(namespaces
-                .command(at, "ip")
-                .args(["addr", "add", address, "dev", "cable0"]));
-            run(namespaces
-                .command(at, "ip")
-                .args(["link", "set", "cable0", "up"]));
-        }
-        Some(namespaces)
-    }
-
-    /// The process in the namespace.
-    fn pid(&self, at: usize) -> u32 {
-        self.holders[at].id()
-    }
-
-    fn command(&self, at: usize, program: impl AsRef<std::ffi::OsStr>) -> Command {
-        let mut command = Command::new("nsenter");
-        command
-            .args(["--net", "--target", &self.pid(at).to_string(), "--"])
-            .arg(program);
-        command
-    }
-}
-
-impl Drop for Namespaces {
-    fn drop(&mut self) {
-        for holder in &mut self.holders {
-            let _ = (holder.kill(), holder.wait());
-        }
-    }
-}
-
-fn run(command: &mut Command) -> Output {
-    let output = command.output().unwrap();
-    assert!(
-        output.status.success(),
-        "{command:?}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    output
-}
 
 /// Two machines, each with its folders.
 struct Fleet {
@@ -411,7 +328,7 @@ fn two_machines_on_loopback_run_one_dataflow() {
 
 #[test]
 fn two_machines_in_namespaces_run_one_dataflow() {
-    if let Some(namespaces) = Namespaces::new() {
+    if let Some(namespaces) = Namespaces::new(1) {
         every_sample_crosses(&Fleet::new(Some(namespaces)));
     }
 }
@@ -476,7 +393,7 @@ fn a_machine_that_boots_without_the_coordinator_starts_what_it_ran() {
 
 #[test]
 fn a_lossless_topic_loses_nothing_when_the_network_is_interrupted() {
-    let Some(namespaces) = Namespaces::new() else {
+    let Some(namespaces) = Namespaces::new(1) else {
         return;
     };
     let fleet = Fleet::new(Some(namespaces));

@@ -140,16 +140,18 @@ impl Peer {
     /// Waits until nothing is pending or in flight to the peer, the closing of streams included.
     /// Returns false after the timeout, or when the link has ended.
     pub fn flush(&self, timeout: Duration) -> bool {
-        self.shared.wait_until(timeout, |state| {
-            Some(
-                state
-                    .endpoint
-                    .session(&self.key)?
-                    .sender()
-                    .streams()
-                    .is_idle(),
-            )
-        })
+        self.shared.wait_until(timeout, |state| self.is_idle(state))
+    }
+
+    /// Waits as [`flush`](Self::flush), on any executor and without a timeout. Returns false when the
+    /// peer's state is gone, or the link has ended.
+    pub async fn flush_async(&self) -> bool {
+        self.shared.until(|state| self.is_idle(state)).await
+    }
+
+    fn is_idle(&self, state: &State) -> Option<bool> {
+        let session = state.endpoint.session(&self.key)?;
+        Some(session.sender().streams().is_idle())
     }
 
     /// Limits the rate of sending to the peer from now on, in bytes per second of datagrams.
@@ -276,16 +278,34 @@ impl OutgoingStream {
     /// # Errors
     /// When the peer refuses the stream, or its state is gone.
     pub fn wait_opened(&self, timeout: Duration) -> Result<bool, StreamError> {
-        let opened = self.peer.shared.wait_for(Some(timeout), |state| {
-            let Some(session) = state.endpoint.session(&self.peer.key) else {
-                return Some(Err(ClosedError(self.peer.key).into()));
-            };
-            match session.sender().streams().is_opened(self.stream) {
-                Ok(false) => None,
-                other => Some(other.map_err(StreamError::from)),
-            }
-        });
+        let opened = self
+            .peer
+            .shared
+            .wait_for(Some(timeout), |state| self.find_opened(state));
         opened.unwrap_or(Ok(false))
+    }
+
+    /// Waits as [`wait_opened`](Self::wait_opened), on any executor and without a timeout. Returns false
+    /// when the link has ended.
+    ///
+    /// # Errors
+    /// As of [`wait_opened`](Self::wait_opened).
+    pub async fn wait_opened_async(&self) -> Result<bool, StreamError> {
+        let shared = &self.peer.shared;
+        let opened =
+            poll_fn(|context| shared.poll_for(context, |state| self.find_opened(state))).await;
+        opened.unwrap_or(Ok(false))
+    }
+
+    /// Whether the stream is opened or refused; `None` before.
+    fn find_opened(&self, state: &State) -> Option<Result<bool, StreamError>> {
+        let Some(session) = state.endpoint.session(&self.peer.key) else {
+            return Some(Err(ClosedError(self.peer.key).into()));
+        };
+        match session.sender().streams().is_opened(self.stream) {
+            Ok(false) => None,
+            other => Some(other.map_err(StreamError::from)),
+        }
     }
 
     /// The counters of the stream; `None` when all samples have come to an end after closing.
@@ -302,15 +322,21 @@ impl OutgoingStream {
     /// Waits until nothing is pending or in flight. Returns false after the timeout, or when the
     /// link has ended.
     pub fn flush(&self, timeout: Duration) -> bool {
-        self.peer.shared.wait_until(timeout, |state| {
-            let counters = state
-                .endpoint
-                .session(&self.peer.key)?
-                .sender()
-                .streams()
-                .counters(self.stream);
-            Some(counters.is_none_or(|counters| counters.held == 0))
-        })
+        self.peer
+            .shared
+            .wait_until(timeout, |state| self.is_empty(state))
+    }
+
+    /// Waits as [`flush`](Self::flush), on any executor and without a timeout. Returns false when the
+    /// peer's state is gone, or the link has ended.
+    pub async fn flush_async(&self) -> bool {
+        self.peer.shared.until(|state| self.is_empty(state)).await
+    }
+
+    fn is_empty(&self, state: &State) -> Option<bool> {
+        let session = state.endpoint.session(&self.peer.key)?;
+        let counters = session.sender().streams().counters(self.stream);
+        Some(counters.is_none_or(|counters| counters.held == 0))
     }
 }
 

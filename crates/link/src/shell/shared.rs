@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    future::poll_fn,
     task::{Context, Poll, Waker},
     time::{Duration, Instant},
 };
@@ -56,6 +57,9 @@ pub(super) struct State {
     ready: Ready,
     /// Async tasks that wait for a change.
     wakers: Vec<Waker>,
+    /// A task waits for a condition that no event announces: tasks are woken whenever the thread has
+    /// worked.
+    pub(super) watched: bool,
     /// The trace, if there is one and it can be written.
     pub(super) trace: Option<TraceLines>,
     pub(super) stopping: bool,
@@ -82,6 +86,7 @@ impl State {
             socket: SocketCounters::default(),
             ready: Ready::Unused,
             wakers: Vec::new(),
+            watched: false,
             trace,
             stopping: false,
             failed: None,
@@ -227,6 +232,21 @@ impl Shared {
             state.wakers.push(context.waker().clone());
         }
         Poll::Pending
+    }
+
+    /// Waits until `is_done` returns true. Returns false when the link has ended or `is_done` returns
+    /// `None`.
+    pub(super) async fn until(&self, is_done: impl Fn(&State) -> Option<bool>) -> bool {
+        let done = poll_fn(|context| {
+            self.poll_for(context, |state| match is_done(state) {
+                Some(false) => {
+                    state.watched = true;
+                    None
+                }
+                done => Some(done.is_some()),
+            })
+        });
+        done.await.unwrap_or(false)
     }
 
     /// Polls `is_done` until it returns true. Returns false after the timeout, and when the link

@@ -322,12 +322,18 @@ fn async_tasks_wait_for_events_room_and_samples() {
             let stream = peer
                 .open("stream", Qos::new(Delivery::keep_all(2)))
                 .expect("the name is short");
+            assert!(stream.wait_opened_async().await.expect("it is accepted"));
             for number in 0..SAMPLES {
                 stream
                     .send_async(vec![number; 100])
                     .await
                     .expect("it is accepted");
             }
+            assert!(stream.flush_async().await);
+            let counters = stream.counters().expect("it is open");
+            assert_eq!(counters.delivered, SAMPLES.into());
+            drop(stream);
+            assert!(peer.flush_async().await);
         });
     });
     block_on(async {

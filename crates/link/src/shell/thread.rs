@@ -139,7 +139,7 @@ fn turn(
     }
     let now = Instant::now();
     let timeout = state.endpoint.poll_timeout(now);
-    if changed {
+    if changed || std::mem::take(&mut state.watched) {
         shared.notify(state);
     } else {
         drop(state);
