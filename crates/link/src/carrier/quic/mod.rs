@@ -44,6 +44,7 @@ pub use packet_size::FIRST_PACKET_BYTES;
 pub use paths::MAX_PATHS;
 use paths::Path;
 use session::QuicSession;
+pub use tls::ALPN as PROTOCOL;
 
 /// Of the handshakes that peers have begun, the most from peers that have not shown that they receive at their address. Anyone can
 /// forge them, so no limit on an address counts them. Further peers are answered by a Retry packet,
@@ -74,6 +75,9 @@ pub struct QuicConfig {
     pub seals: bool,
     /// The most handshakes begun by peers and not yet complete: more than [`MAX_UNVALIDATED`].
     pub max_handshakes: usize,
+    /// The name of the protocol and its version, which both ends must share: [`PROTOCOL`], but for
+    /// tests.
+    pub protocol: &'static [u8],
     /// The seed of a simulation that is to repeat: packet sizes and timing depend on it, keys never
     /// do. `None` draws random numbers from the system.
     pub simulation_seed: Option<u64>,
@@ -89,6 +93,7 @@ impl QuicConfig {
             max_sessions: 256,
             max_handshakes: 64,
             seals: true,
+            protocol: PROTOCOL,
             simulation_seed: None,
         }
     }
@@ -128,8 +133,11 @@ impl QuicCarrier {
     pub fn new(config: QuicConfig) -> Self {
         let allowed_peers = Arc::new(tls::AllowedPeers::default());
         let server = config.accepts.then(|| {
-            let mut server =
-                ServerConfig::with_crypto(tls::server(&config.key, Arc::clone(&allowed_peers)));
+            let mut server = ServerConfig::with_crypto(tls::server(
+                &config.key,
+                Arc::clone(&allowed_peers),
+                config.protocol,
+            ));
             server
                 .max_incoming(config.max_handshakes)
                 .incoming_buffer_size(64 * 1024)
@@ -250,7 +258,8 @@ impl QuicCarrier {
                 if let Some(transmit) = error.response {
                     self.reply(transmit, reply);
                 }
-                self.refuse(now, None, address, error.cause.to_string());
+                let why = self.why_refused(&error.cause);
+                self.refuse(now, None, address, why);
             }
         }
     }

@@ -49,7 +49,11 @@ impl QuicCarrier {
             tag: session.tag,
             is_standby,
         };
-        let mut config = ClientConfig::new(tls::client(&self.config.key, session.peer));
+        let mut config = ClientConfig::new(tls::client(
+            &self.config.key,
+            session.peer,
+            self.config.protocol,
+        ));
         let (transport, large) = transport::config(packet_bytes, rtt);
         config.transport_config(transport);
         let drawn = self.random.draw();
@@ -411,7 +415,7 @@ impl QuicCarrier {
             let peer = self.allowed_peers.take_refused();
             let why = match peer {
                 Some(_) => "its key is not among those allowed".into(),
-                None => reason.to_string(),
+                None => self.why_refused(reason),
             };
             self.refuse(now, peer, address, why);
             return;
@@ -419,15 +423,33 @@ impl QuicCarrier {
         let Some(session) = self.sessions.get(&id) else {
             return;
         };
+        let why = if is_other_version(reason) {
+            DisconnectReason::Refused(self.why_refused(reason))
+        } else {
+            why_lost(reason)
+        };
         if session.active == Some(handle) {
-            self.on_active_lost(now, id, handle, why_lost(reason));
+            self.on_active_lost(now, id, handle, why);
         } else if !established && is_refusal(reason) {
             if connection.hint.is_standby {
                 let peer = Some(session.peer);
-                self.refuse(now, peer, address, why_lost(reason).to_string());
+                self.refuse(now, peer, address, why.to_string());
             } else if session.active.is_none() {
-                self.end_session(now, id, why_lost(reason));
+                self.end_session(now, id, why);
             }
+        }
+    }
+
+    /// Why a connection without a session has ended.
+    pub(super) fn why_refused(&self, reason: &ConnectionError) -> String {
+        if is_other_version(reason) {
+            format!(
+                "the two ends have no version of the link in common: this end speaks {}\n\
+                 hint: use releases of Nervure with the same version of the link on both hosts",
+                String::from_utf8_lossy(self.config.protocol)
+            )
+        } else {
+            reason.to_string()
         }
     }
 
@@ -521,6 +543,18 @@ fn is_refusal(reason: &ConnectionError) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether the ends have no version of the protocol in common (RFC 9001, section 8.1).
+fn is_other_version(reason: &ConnectionError) -> bool {
+    /// The alert `no_application_protocol` as an error of QUIC.
+    const NO_PROTOCOL: u64 = 0x178;
+    let code = match reason {
+        ConnectionError::TransportError(error) => u64::from(error.code),
+        ConnectionError::ConnectionClosed(close) => u64::from(close.error_code),
+        _ => return false,
+    };
+    code == NO_PROTOCOL
 }
 
 fn why_lost(reason: &ConnectionError) -> DisconnectReason {

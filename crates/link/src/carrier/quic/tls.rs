@@ -10,7 +10,7 @@ use rustls::pki_types::CertificateDer;
 use crate::carrier::{KeyPair, PublicKey};
 
 /// The protocol that both ends must speak. Every incompatible change takes a new number.
-const ALPN: &[u8] = b"nervure-link/1";
+pub const ALPN: &[u8] = b"nervure-link/1";
 
 /// The keys that may connect, shared with the verifier, and the last key that was refused.
 #[derive(Debug, Default)]
@@ -58,17 +58,21 @@ impl Accept for AllowedPeers {
     }
 }
 
-/// TLS of the connecting end, which accepts one peer.
-pub fn client(own: &KeyPair, peer: PublicKey) -> Arc<QuicClientConfig> {
-    let config = tls::client(own, Arc::new(peer), ALPN);
+/// TLS of the connecting end, which accepts one peer. `protocol` is [`ALPN`], but for tests.
+pub fn client(own: &KeyPair, peer: PublicKey, protocol: &[u8]) -> Arc<QuicClientConfig> {
+    let config = tls::client(own, Arc::new(peer), protocol);
     Arc::new(
         QuicClientConfig::try_from(config).expect("ring has the suite of QUIC's first packets"),
     )
 }
 
 /// TLS of the accepting end, which accepts the allowed peers.
-pub fn server(own: &KeyPair, allowed_peers: Arc<AllowedPeers>) -> Arc<QuicServerConfig> {
-    let config = tls::server(own, allowed_peers, ALPN);
+pub fn server(
+    own: &KeyPair,
+    allowed_peers: Arc<AllowedPeers>,
+    protocol: &[u8],
+) -> Arc<QuicServerConfig> {
+    let config = tls::server(own, allowed_peers, protocol);
     Arc::new(
         QuicServerConfig::try_from(config).expect("ring has the suite of QUIC's first packets"),
     )

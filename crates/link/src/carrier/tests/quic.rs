@@ -517,6 +517,36 @@ fn a_forbidden_peer_is_gone_at_once_and_others_are_not() {
     }
 }
 
+/// Both ends say what is wrong, and which version they have.
+#[test]
+fn ends_with_other_versions_refuse_each_other() {
+    let initiator = QuicCarrier::new(QuicConfig {
+        protocol: b"nervure-link/2",
+        ..QuicConfig::new(key(0))
+    });
+    let mut acceptor = QuicCarrier::new(QuicConfig {
+        accepts: true,
+        ..QuicConfig::new(key(1))
+    });
+    acceptor.allow(key(0).public());
+    let mut world = World::new(1, settings(5 * MILLI, 0.0), vec![initiator, acceptor]);
+    world.connect(0, 1, key(1).public());
+    world.run_for(2 * SECOND);
+    let why = [0, 1].map(|host| {
+        let mut events = world.hosts[host].events.iter();
+        events.find_map(|(_, event)| match event {
+            CarrierEvent::Lost { why, .. } => Some(why.to_string()),
+            CarrierEvent::Refused { why, .. } => Some(why.clone()),
+            _ => None,
+        })
+    });
+    for (why, own) in std::iter::zip(why, ["nervure-link/2", "nervure-link/1"]) {
+        let why = why.expect("it is refused");
+        let expected = format!("no version of the link in common: this end speaks {own}\nhint: ");
+        assert!(why.contains(&expected), "{why}");
+    }
+}
+
 #[test]
 fn an_acceptor_with_another_key_is_refused() {
     let mut world = quic_pair(1, settings(5 * MILLI, 0.0));
