@@ -255,9 +255,13 @@ impl QuicCarrier {
                 self.process_events(now, handle.0);
             }
             Err(error) => {
-                if let Some(transmit) = error.response {
-                    self.reply(transmit, reply);
-                }
+                // Without a response it was no attempt to connect: a late copy of a packet of a
+                // connection that is closed, or garbage.
+                let Some(transmit) = error.response else {
+                    self.counters.packets_ignored += 1;
+                    return;
+                };
+                self.reply(transmit, reply);
                 let why = self.why_refused(&error.cause);
                 self.refuse(now, None, address, why);
             }

@@ -64,12 +64,17 @@ impl QuicCarrier {
             return;
         };
         initiator.check_at = Some(now + CHECK_PERIOD);
+        let sought = initiator.seeking.then_some(initiator.to);
         let (mut missing, mut silent, mut preferred) = (Vec::new(), Vec::new(), None);
         let may_return = session.holds_until.is_none_or(|until| until <= now);
         let mut is_preferred = true;
         for path in &mut initiator.paths {
             if Some(path.address) == in_use {
                 is_preferred = false;
+                continue;
+            }
+            if Some(path.address) == sought {
+                // Attempts to connect there go on.
                 continue;
             }
             let own = |c: &&mut Connection| c.session == Some(id) && c.address() == path.address;
