@@ -141,6 +141,14 @@ struct Peer {
 }
 
 impl Peer {
+    /// Notes which of its addresses is in use.
+    fn use_address(&mut self, address: SocketAddr) {
+        let place = self.alternatives.iter().position(|other| *other == address);
+        if let Some((place, target)) = place.zip(self.target.as_mut()) {
+            self.alternatives[place] = std::mem::replace(target, address);
+        }
+    }
+
     /// When its state is dropped, if it does not come back.
     fn forget_at(&self) -> Option<Instant> {
         let is_away = self.carried.is_none() && self.target.is_none();
@@ -386,6 +394,12 @@ impl<C: Carrier> Endpoint<C> {
         self.uses_coding
     }
 
+    /// Number of peers that were looked at so far.
+    #[cfg(test)]
+    pub(crate) fn looked_at(&self) -> u64 {
+        self.peers.looked_at()
+    }
+
     /// The carrier.
     pub fn carrier(&self) -> &C {
         &self.carrier
@@ -608,6 +622,7 @@ impl<C: Carrier> Endpoint<C> {
                     let state = self.peer(now, peer);
                     (state.carried, state.carried_since) = (Some(session), now);
                     state.next_target_at = None;
+                    state.use_address(address);
                     state.session.on_connected(now);
                     self.events
                         .push_back(EndpointEvent::Connected { peer, address });
@@ -664,11 +679,7 @@ impl<C: Carrier> Endpoint<C> {
             return;
         }
         peer.session.on_path_changed(now);
-        let place = peer.alternatives.iter().position(|other| *other == address);
-        if let Some((place, target)) = place.zip(peer.target.as_mut()) {
-            let before = std::mem::replace(target, address);
-            peer.alternatives[place] = before;
-        }
+        peer.use_address(address);
     }
 
     fn on_lost(&mut self, now: Instant, session: SessionId, why: DisconnectReason) {

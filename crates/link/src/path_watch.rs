@@ -6,6 +6,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::rate;
+
 /// The path is taken for dead when packets of this time, or of half a round trip, if that is longer,
 /// have no answer. A false alarm costs a change of the path.
 const SILENCE: Duration = Duration::from_millis(40);
@@ -40,8 +42,14 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
+    /// On a path whose packets count as lost when they are not reported in two round trips and a rest.
+    pub(crate) fn of(path: &rate::Status, rto: Duration) -> Self {
+        let answer = rto.saturating_sub(path.rtt).max(path.rtt);
+        Self::new(path.rtt, answer, path.loss)
+    }
+
     /// On a path with this round trip and loss, whose peer answers within `answer`.
-    pub(crate) fn new(rtt: Duration, answer: Duration, loss: f64) -> Self {
+    fn new(rtt: Duration, answer: Duration, loss: f64) -> Self {
         let unanswered = 1.0 - (1.0 - loss.clamp(0.001, 0.95)).powi(2);
         let packets = (CHANCE.ln() / unanswered.ln()).ceil() as u32;
         let packets = packets.clamp(PACKETS.0, PACKETS.1);

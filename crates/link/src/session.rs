@@ -245,7 +245,7 @@ impl Session {
 
     /// Whether the path has died and another one is to be tried.
     pub(crate) fn is_path_dead(&mut self, now: Instant) -> bool {
-        let patience = self.patience();
+        let patience = Patience::of(&self.rate.status(), self.rto);
         let action = self
             .watch
             .as_mut()
@@ -257,19 +257,18 @@ impl Session {
         action == Some(Action::FailOver)
     }
 
-    /// How long the path may give no answer.
-    fn patience(&self) -> Patience {
-        let path = self.rate.status();
-        // Of the timeout, one round trip is the margin of a packet that is not reported.
-        let answer = self.rto.saturating_sub(path.rtt).max(path.rtt);
-        Patience::new(path.rtt, answer, path.loss)
-    }
-
     /// Notes that packets travel on another path from now on: what is in flight counts as lost, and the
     /// peer is asked and gets a report, whatever it has or has not received.
     pub(crate) fn on_path_changed(&mut self, now: Instant) {
-        self.sender.on_path_changed(now);
-        self.receiver.on_path_changed(now);
+        // What is in flight is overdue.
+        let overdue = PathEstimate {
+            rto: Duration::ZERO,
+            ..self.sender.path
+        };
+        self.sender.set_path(now, overdue);
+        self.sender.handle_timeout(now);
+        self.update_path(now);
+        self.receiver.reporter.report_again(now);
         self.on_connected(now);
         if let Some(watch) = &mut self.watch {
             watch.on_path_changed();
@@ -382,7 +381,7 @@ impl Session {
             self.paced_until,
             self.watch
                 .as_ref()
-                .and_then(|watch| watch.timeout(&self.patience())),
+                .and_then(|watch| watch.timeout(&Patience::of(&self.rate.status(), self.rto))),
         ]
         .into_iter()
         .flatten()
@@ -523,7 +522,7 @@ impl Session {
         self.rate.on_sent(now, filled.packet, filled.bytes);
         self.questions.on_sent(now, &self.sender, silence);
         if self.watch.is_some() {
-            let patience = self.patience();
+            let patience = Patience::of(&self.rate.status(), self.rto);
             self.watch
                 .iter_mut()
                 .for_each(|watch| watch.on_sent(now, filled.packet, &patience));

@@ -23,6 +23,9 @@ pub(crate) struct TimedMap<K, V> {
     awake: BTreeSet<K>,
     /// Number of times that a value was woken.
     wakes: u64,
+    /// Number of values that were looked at.
+    #[cfg(test)]
+    looked_at: std::cell::Cell<u64>,
 }
 
 #[derive(Debug)]
@@ -41,7 +44,20 @@ impl<K: Ord + Copy, V: Timed> TimedMap<K, V> {
             changed: Vec::new(),
             awake: BTreeSet::new(),
             wakes: 0,
+            #[cfg(test)]
+            looked_at: std::cell::Cell::new(0),
         }
+    }
+
+    #[cfg(test)]
+    fn look(&self, values: usize) {
+        self.looked_at.set(self.looked_at.get() + values as u64);
+    }
+
+    /// Number of values that were looked at so far.
+    #[cfg(test)]
+    pub(crate) fn looked_at(&self) -> u64 {
+        self.looked_at.get()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -60,6 +76,8 @@ impl<K: Ord + Copy, V: Timed> TimedMap<K, V> {
 
     /// The value, for changes that give it no work, except perhaps a timeout.
     pub(crate) fn get_asleep(&mut self, key: &K) -> Option<&mut V> {
+        #[cfg(test)]
+        self.look(1);
         let entry = self.values.get_mut(key)?;
         if !std::mem::replace(&mut entry.is_changed, true) {
             self.changed.push(*key);
@@ -89,14 +107,20 @@ impl<K: Ord + Copy, V: Timed> TimedMap<K, V> {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        #[cfg(test)]
+        self.look(self.values.len());
         self.values.iter().map(|(key, entry)| (key, &entry.value))
     }
 
     pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
+        #[cfg(test)]
+        self.look(self.values.len());
         self.values.values().map(|entry| &entry.value)
     }
 
     pub(crate) fn keys(&self) -> Vec<K> {
+        #[cfg(test)]
+        self.look(self.values.len());
         self.values.keys().copied().collect()
     }
 
@@ -109,6 +133,8 @@ impl<K: Ord + Copy, V: Timed> TimedMap<K, V> {
     /// The earliest timeout.
     pub(crate) fn first_timeout(&mut self) -> Option<Instant> {
         while let Some(key) = self.changed.pop() {
+            #[cfg(test)]
+            self.look(1);
             let Some(entry) = self.values.get_mut(&key) else {
                 continue;
             };

@@ -127,7 +127,7 @@ pub struct Receiver {
     held: BTreeMap<u64, Described>,
     closed: ClosedIds,
     reports: Reports,
-    reporter: Reporter,
+    pub(crate) reporter: Reporter,
     packets: PacketWindow,
     budget: Budget,
     ledger: Ledger,
@@ -325,11 +325,6 @@ impl Receiver {
     /// The application took a sample: lets the sender know if that made room for another.
     pub(crate) fn report_closed(&mut self, now: Instant) {
         self.reporter.report_closed(now);
-    }
-
-    /// The path has changed: feedback on the one before may be lost.
-    pub(crate) fn on_path_changed(&mut self, now: Instant) {
-        self.reporter.report_again(now);
     }
 
     /// When feedback is due.

@@ -40,7 +40,7 @@ pub(super) const HISTORY_COST: u64 =
     cost::allocation(HISTORY * size_of::<(u64, Vec<ClosedRange>)>());
 
 #[derive(Debug)]
-pub(super) struct Reporter {
+pub(crate) struct Reporter {
     number: u64,
     /// The time between two feedbacks that the sender asks for.
     interval: Duration,
@@ -157,7 +157,7 @@ impl Reporter {
     }
 
     /// Feedback is due, if any was sent: what was reported last may be lost.
-    pub(super) fn report_again(&mut self, now: Instant) {
+    pub(crate) fn report_again(&mut self, now: Instant) {
         if self.reported_at.is_some() {
             self.due = Some(now);
             self.repeats_left = u8::MAX;

@@ -58,7 +58,7 @@ pub struct Sender {
     schedule: Schedule,
     in_flight: InFlight,
     coder: Coder,
-    path: PathEstimate,
+    pub(crate) path: PathEstimate,
     /// The number of the newest feedback, 0: none.
     pub(crate) feedback_seen: u64,
     /// Streams whose quality of service changes when the peer has this control message.
@@ -333,12 +333,6 @@ impl Sender {
     /// When the next status on given-up transmissions is due, if that is later than `now`.
     pub(crate) fn next_status(&self, now: Instant) -> Option<Instant> {
         self.given_up.next_status(now, self.path.status_interval())
-    }
-
-    /// Counts all packets in flight as lost, since the path has changed.
-    pub(crate) fn on_path_changed(&mut self, now: Instant) {
-        let in_flight = self.in_flight.take_overdue(now, Duration::ZERO);
-        self.resolve(now, in_flight);
     }
 
     /// Gives up expired transmissions, and counts overdue packets as lost.

@@ -4,6 +4,7 @@ mod addresses;
 mod app;
 mod closing;
 mod hostile;
+mod idle_peers;
 mod networks;
 mod pair;
 mod paths;

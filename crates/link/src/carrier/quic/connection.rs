@@ -76,7 +76,9 @@ pub struct Connection {
     /// It takes over once the peer is known to have finished the handshake.
     pub awaits_peer: bool,
     pub began: Instant,
+    /// When the last authentic packet arrived.
     pub last_packet: Instant,
+    frames_received: u64,
     /// Since when packets have arrived without a long pause.
     pub works_since: Instant,
     /// Bytes received before the peer's address was validated (RFC 9000, section 8.1).
@@ -159,6 +161,7 @@ impl Connection {
             awaits_peer: false,
             began: now,
             last_packet: now,
+            frames_received: 0,
             works_since: now,
             bytes_received: u64::from(hint.packet_bytes),
             bytes_sent: 0,
@@ -201,7 +204,7 @@ impl Connection {
         now < self.last_packet + WORKS
     }
 
-    /// A packet of it has arrived.
+    /// An authentic packet of it has arrived.
     pub fn on_arrival(&mut self, now: Instant) {
         if !self.works(now) {
             self.works_since = now;
@@ -209,8 +212,15 @@ impl Connection {
         self.last_packet = now;
     }
 
+    /// Notes that QUIC has processed a packet with a connection id of this connection, which anyone
+    /// can send who has seen one.
     pub fn on_packet(&mut self, now: Instant, bytes: usize) {
-        self.on_arrival(now);
+        let frames = self.quic.stats().frame_rx;
+        let frames = frames.acks + frames.datagram + frames.ping + frames.crypto;
+        // Frames are those of packets that are authentic.
+        if std::mem::replace(&mut self.frames_received, frames) != frames {
+            self.on_arrival(now);
+        }
         if !self.established {
             self.bytes_received += bytes as u64;
         }

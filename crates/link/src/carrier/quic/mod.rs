@@ -41,9 +41,8 @@ use crate::timed::TimedMap;
 use connection::{Connection, ConnectionHint};
 use hedge::Hedge;
 pub use packet_size::FIRST_PACKET_BYTES;
-pub use paths::MAX_PATHS;
-use paths::Path;
-use session::QuicSession;
+pub use session::MAX_PATHS;
+use session::{Path, QuicSession};
 pub use tls::ALPN as PROTOCOL;
 
 /// Of the handshakes that peers have begun, the most from peers that have not shown that they receive at their address. Anyone can
@@ -189,6 +188,12 @@ impl QuicCarrier {
     /// Lets a peer begin sessions.
     pub fn allow(&mut self, peer: PublicKey) {
         self.allowed_peers.allow(peer);
+    }
+
+    /// Number of connections and sessions that were looked at so far.
+    #[cfg(test)]
+    pub(crate) fn looked_at(&self) -> u64 {
+        self.connections.looked_at() + self.sessions.looked_at()
     }
 
     /// The public key of this end.
@@ -525,8 +530,8 @@ impl Carrier for QuicCarrier {
         {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 if let Some(connection) = self.connections.get_mut(&handle.0) {
-                    connection.on_packet(now, bytes);
                     connection.quic.handle_event(event);
+                    connection.on_packet(now, bytes);
                     self.counters.packets_received += 1;
                 }
                 self.process_events_of_packet(now, handle.0, ecn);

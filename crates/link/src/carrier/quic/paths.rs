@@ -14,12 +14,8 @@ use super::session::ATTEMPT_PERIOD;
 use super::{QuicCarrier, transport};
 use crate::carrier::{Addresses, CarrierEvent, SessionId};
 
-/// The most paths of a session.
-pub const MAX_PATHS: usize = 4;
 /// Interval at which the paths of a session are checked.
 const CHECK_PERIOD: Duration = Duration::from_millis(500);
-/// The other paths are tried this long after the first one (RFC 8305, section 5).
-const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 /// Attempts on a path that does not answer become rarer up to this: [`ATTEMPT_PERIOD`] times two to
 /// the power of it, 9.6 s.
 const ATTEMPT_DOUBLINGS: u32 = 5;
@@ -29,28 +25,6 @@ const RETURN_AFTER: Duration = Duration::from_secs(5);
 /// trips. The end that decided on the change waits this much longer before it follows the peer
 /// elsewhere, since its own packets may be lost.
 const DECIDED: Duration = Duration::from_millis(100);
-
-/// A path to the peer, at the initiator.
-pub struct Path {
-    pub address: SocketAddr,
-    /// The newest connection on it.
-    handle: Option<usize>,
-    next_attempt: Instant,
-    attempts: u32,
-}
-
-impl Path {
-    /// The paths to these addresses, the preferred one first.
-    pub fn list(now: Instant, addresses: &[SocketAddr]) -> Vec<Self> {
-        let path = |address: &SocketAddr| Self {
-            address: *address,
-            handle: None,
-            next_attempt: now + ATTEMPT_DELAY,
-            attempts: 0,
-        };
-        addresses.iter().take(MAX_PATHS).map(path).collect()
-    }
-}
 
 impl QuicCarrier {
     /// Keeps a connection on each path of a session that was begun here, and returns to a preferred

@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::packet_size::Search;
-use super::paths::Path;
 use crate::carrier::PublicKey;
 use crate::timed::Timed;
 
@@ -12,6 +11,33 @@ use crate::timed::Timed;
 /// the path may be slow, or congested by the attempts of others.
 pub(super) const ATTEMPT_PERIOD: Duration = Duration::from_millis(300);
 pub(super) const ATTEMPT_DOUBLINGS: u32 = 3;
+
+/// The most paths of a session.
+pub const MAX_PATHS: usize = 4;
+/// The other paths are tried this long after the first one (RFC 8305, section 5).
+const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
+
+/// A path to the peer, at the initiator.
+pub struct Path {
+    pub address: SocketAddr,
+    /// The newest connection on it.
+    pub(super) handle: Option<usize>,
+    pub(super) next_attempt: Instant,
+    pub(super) attempts: u32,
+}
+
+impl Path {
+    /// The paths to these addresses, the preferred one first.
+    pub fn list(now: Instant, addresses: &[SocketAddr]) -> Vec<Self> {
+        let path = |address: &SocketAddr| Self {
+            address: *address,
+            handle: None,
+            next_attempt: now + ATTEMPT_DELAY,
+            attempts: 0,
+        };
+        addresses.iter().take(MAX_PATHS).map(path).collect()
+    }
+}
 
 /// A session, begun here or by the peer.
 pub struct QuicSession {

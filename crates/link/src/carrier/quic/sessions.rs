@@ -8,8 +8,7 @@ use quinn_proto::{ClientConfig, ConnectionError, VarInt};
 
 use super::connection::{Connection, ConnectionHint};
 use super::packet_size::{FIRST_PACKET_BYTES, Search};
-use super::paths::MAX_PATHS;
-use super::session::{ATTEMPT_DOUBLINGS, ATTEMPT_PERIOD, QuicSession};
+use super::session::{ATTEMPT_DOUBLINGS, ATTEMPT_PERIOD, MAX_PATHS, QuicSession};
 use super::{QuicCarrier, tls, transport};
 use crate::carrier::{CarrierEvent, DisconnectReason, SessionId};
 
