@@ -32,6 +32,7 @@ mod counters;
 pub mod cubic;
 mod header;
 mod link_options;
+pub mod namespaces;
 pub mod network;
 mod policer;
 pub mod population;

@@ -7,7 +7,6 @@
 
 pub mod content;
 pub mod model;
-pub mod namespaces;
 mod plane;
 pub mod random;
 pub mod shared_memory;

@@ -5,12 +5,12 @@ use std::{
     fs,
     io::{BufRead, BufReader, Read},
     path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
+    process::{Child, Command, Stdio},
     sync::mpsc::{Receiver, channel},
     time::{Duration, Instant},
 };
 
-use nervure_testkit::namespaces::{Namespaces, run};
+use nervure_linkemu::namespaces::{Namespaces, run};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -16,7 +16,7 @@ use nervure_link::{
     qos::{Delivery, Qos},
     shell::{IncomingStream, Link, LinkConfig, LinkEvent, OutgoingStream, Peer},
 };
-use nervure_testkit::namespaces::{Namespaces, run};
+use nervure_linkemu::namespaces::{Namespaces, run};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 /// Time limit of a wait; tests need only a small part of it.
