@@ -169,7 +169,7 @@ pub enum Command {
     ///
     /// Sends the folder of the file to the machines, and returns when all of them run it.
     Start(crate::fleet::arguments::StartArguments),
-    /// List the machines of the fleet.
+    /// List, invite, approve and revoke the machines of the fleet.
     #[command(subcommand)]
     Machine(crate::fleet::arguments::MachineCommand),
     /// Print the JSON schema of dataflow files, for editors.

@@ -3,6 +3,7 @@
 pub mod arguments;
 mod connection;
 mod daemon;
+mod members;
 mod part;
 mod progress;
 mod start;
@@ -18,54 +19,20 @@ use std::process::ExitCode;
 use nervure_coordinator::{MACHINES, Machine};
 use nervure_daemon::state::{Actual, actual_key, parse};
 use nervure_store::Store;
-use serde_json::json;
 
-use crate::{
-    failure::Failure,
-    output,
-    table::{Align, Table},
-};
+use crate::failure::Failure;
 use arguments::MachineCommand;
 use connection::Fleet;
 
 /// `nervure machine`.
 pub fn machine(command: &MachineCommand) -> Result<ExitCode, Failure> {
-    let MachineCommand::List { json } = command;
     let fleet = Fleet::connect()?;
-    let mut rows = Vec::new();
-    for machine in machines(&fleet)? {
-        let actual = actual(&fleet, &machine.name)?;
-        rows.push((machine, actual));
+    match command {
+        MachineCommand::List { json } => members::list(&fleet, *json),
+        MachineCommand::Invite(arguments) => members::invite(&fleet, arguments),
+        MachineCommand::Approve { name } => members::approve(&fleet, name),
+        MachineCommand::Revoke { name } => members::revoke(&fleet, name),
     }
-    if *json {
-        let rows: Vec<_> = rows
-            .iter()
-            .map(|(machine, actual)| json!({"name": machine.name, "key": machine.key, "address": machine.address, "actual": actual}))
-            .collect();
-        output::write(&format!("{}\n", json!({ "machines": rows })))?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let mut table = Table::new(&[
-        ("machine", Align::Left),
-        ("link", Align::Left),
-        ("dataflows", Align::Left),
-    ]);
-    for (machine, actual) in rows {
-        let link = actual
-            .as_ref()
-            .map_or("no report yet".to_owned(), |actual| {
-                actual.link.address.to_string()
-            });
-        let runs = actual
-            .into_iter()
-            .flat_map(|actual| actual.runs.into_values());
-        let runs: Vec<_> = runs
-            .map(|run| format!("{} ({})", run.dataflow, progress::state_text(&run.state)))
-            .collect();
-        table.row(vec![machine.name, link, runs.join(", ")]);
-    }
-    output::write(&table.render(None))?;
-    Ok(ExitCode::SUCCESS)
 }
 
 /// The paired machines, by name.

@@ -279,6 +279,7 @@ fn player(arguments: &ReplayArguments) -> Result<Node, Failure> {
     );
     Ok(Node {
         machine: None,
+        stops_on_partition: false,
         id: PLAYER.to_owned(),
         name: None,
         description: None,

@@ -3,6 +3,8 @@
 use nervure_store::{Changes, Entry, Expected, LeaseId, Listing, Revision, StoreError};
 use serde::{Deserialize, Serialize};
 
+use crate::{Machine, Terms};
+
 /// The largest call and answer of a paired machine, in bytes. A value is a list of numbers in JSON,
 /// so it takes up to four times its size.
 pub const MAX_BODY_BYTES: usize = 6 << 20;
@@ -13,11 +15,19 @@ pub const MAX_STRANGER_BODY_BYTES: usize = 4096;
 /// The longest time that a watch waits for a change.
 pub const MAX_WAIT_MILLIS: u64 = 60_000;
 
+/// A call of a machine.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "call", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Call {
     Join {
         secret: String,
+        name: String,
+    },
+    Invite(Terms),
+    Approve {
+        name: String,
+    },
+    Revoke {
         name: String,
     },
     Get {
@@ -43,10 +53,18 @@ pub enum Call {
     },
 }
 
+/// The answer to a call.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    Joined,
+    Joined {
+        name: String,
+    },
+    Waiting {
+        name: String,
+    },
+    Invited(String),
+    Managed(Machine),
     Entry(Option<Entry>),
     Set(Revision),
     Listing(Listing),
@@ -94,6 +112,7 @@ impl From<StoreError> for Answer {
                 most,
             } => Self::KeySize { bytes, most },
             StoreError::Size { bytes, most, .. } => Self::ValueSize { bytes, most },
+            StoreError::Refused(why) => Self::Refused(why),
             StoreError::Unavailable(why) => Self::Unavailable(why),
         }
     }
@@ -124,7 +143,8 @@ impl Answer {
                 bytes,
                 most,
             },
-            Self::Unavailable(why) | Self::Refused(why) => StoreError::Unavailable(why),
+            Self::Unavailable(why) => StoreError::Unavailable(why),
+            Self::Refused(why) => StoreError::Refused(why),
             result => return Ok(result),
         })
     }

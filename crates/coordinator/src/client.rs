@@ -17,7 +17,7 @@ use tokio::runtime::Runtime;
 use tokio_rustls::TlsConnector;
 
 use crate::api::{Answer, Call, MAX_BODY_BYTES, MAX_WAIT_MILLIS};
-use crate::{ALPN, MAX_BUNDLE_BYTES};
+use crate::{ALPN, Invitation, MAX_BUNDLE_BYTES, Machine, Terms};
 
 /// The longest time for a connection, and for an answer that has nothing to wait for.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -54,9 +54,19 @@ pub enum CallError {
     },
 }
 
+/// What has become of a machine that joins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Joining {
+    /// It is paired, under this name.
+    Paired(String),
+    /// It waits for approval, under this name.
+    Waiting(String),
+}
+
 /// The coordinator, as a client sees it. Calls from several threads do not wait for each other.
 pub struct Client {
     address: SocketAddr,
+    coordinator: PublicKey,
     tls: TlsConnector,
     runtime: Runtime,
     idle: Mutex<Vec<Connection>>,
@@ -94,6 +104,7 @@ impl Client {
             .build()?;
         Ok(Self {
             address,
+            coordinator,
             tls: TlsConnector::from(Arc::new(config)),
             runtime,
             idle: Mutex::default(),
@@ -105,22 +116,68 @@ impl Client {
         self.address
     }
 
-    /// Pairs this machine.
+    /// Pairs this machine, or asks whether it is paired.
     ///
     /// # Errors
     /// [`CallError::Refused`] if the secret is not valid or the name is taken.
-    pub fn join(&self, secret: &str, name: &str) -> Result<(), CallError> {
+    pub fn join(&self, secret: &str, name: &str) -> Result<Joining, CallError> {
         let call = Call::Join {
             secret: secret.to_owned(),
             name: name.to_owned(),
         };
-        match self.call(&call, PATIENCE)? {
-            Answer::Joined => Ok(()),
-            Answer::Refused(reason) => Err(CallError::Refused {
+        match self.permitted(&call)? {
+            Answer::Joined { name } => Ok(Joining::Paired(name)),
+            Answer::Waiting { name } => Ok(Joining::Waiting(name)),
+            other => Err(self.unexpected(format!("{other:?}"))),
+        }
+    }
+
+    /// Makes an invitation.
+    ///
+    /// # Errors
+    /// [`CallError::Refused`] if this machine is no operator, or too many are open.
+    pub fn invite(&self, terms: Terms) -> Result<Invitation, CallError> {
+        match self.permitted(&Call::Invite(terms))? {
+            Answer::Invited(secret) => Ok(Invitation {
                 address: self.address,
-                reason,
+                coordinator: self.coordinator,
+                secret,
             }),
             other => Err(self.unexpected(format!("{other:?}"))),
+        }
+    }
+
+    /// Pairs a machine that waits for approval.
+    ///
+    /// # Errors
+    /// [`CallError::Refused`] if this machine is no operator, or the other does not wait.
+    pub fn approve(&self, name: &str) -> Result<Machine, CallError> {
+        let name = name.to_owned();
+        self.managed(&Call::Approve { name })
+    }
+
+    /// Takes a machine out of the fleet.
+    ///
+    /// # Errors
+    /// [`CallError::Refused`] if this machine is no operator, or there is no such machine.
+    pub fn revoke(&self, name: &str) -> Result<Machine, CallError> {
+        let name = name.to_owned();
+        self.managed(&Call::Revoke { name })
+    }
+
+    fn managed(&self, call: &Call) -> Result<Machine, CallError> {
+        match self.permitted(call)? {
+            Answer::Managed(machine) => Ok(machine),
+            other => Err(self.unexpected(format!("{other:?}"))),
+        }
+    }
+
+    /// The answer to a call that is not of the store.
+    fn permitted(&self, call: &Call) -> Result<Answer, CallError> {
+        match self.call(call, PATIENCE)? {
+            Answer::Refused(reason) => Err(self.refused(reason)),
+            Answer::Unavailable(reason) => Err(self.unexpected(reason)),
+            answer => Ok(answer),
         }
     }
 
@@ -144,7 +201,12 @@ impl Client {
     pub fn has_bundle(&self, digest: &str) -> Result<bool, CallError> {
         let (status, _) =
             self.exchange(Method::HEAD, &bundle(digest), Bytes::new(), 0, PATIENCE)?;
-        Ok(status == StatusCode::OK)
+        match status {
+            StatusCode::OK => Ok(true),
+            StatusCode::NOT_FOUND => Ok(false),
+            StatusCode::FORBIDDEN => Err(self.refused("it may not read bundles".to_owned())),
+            other => Err(self.unexpected(other.to_string())),
+        }
     }
 
     /// Gives the coordinator a bundle.
@@ -159,9 +221,11 @@ impl Client {
             4096,
             BUNDLE_PATIENCE,
         )?;
+        let reason = String::from_utf8_lossy(&reason).into_owned();
         match status {
             StatusCode::OK => Ok(()),
-            _ => Err(self.unexpected(format!("{status}: {}", String::from_utf8_lossy(&reason)))),
+            StatusCode::FORBIDDEN => Err(self.refused(reason)),
+            _ => Err(self.unexpected(format!("{status}: {reason}"))),
         }
     }
 
@@ -181,6 +245,9 @@ impl Client {
         match status {
             StatusCode::OK if crate::digest(&bytes) == digest => Ok(bytes),
             StatusCode::OK => Err(self.unexpected("the bundle has another digest".to_owned())),
+            StatusCode::FORBIDDEN => {
+                Err(self.refused(String::from_utf8_lossy(&bytes).into_owned()))
+            }
             _ => Err(self.unexpected(format!("it has no bundle {digest}: {status}"))),
         }
     }
@@ -194,15 +261,11 @@ impl Client {
             MAX_BODY_BYTES,
             patience,
         )?;
-        if status != StatusCode::OK {
-            let reason = match status {
-                StatusCode::FORBIDDEN => "it is not paired".to_owned(),
-                other => other.to_string(),
-            };
-            return Err(CallError::Refused {
-                address: self.address,
-                reason,
-            });
+        let text = || String::from_utf8_lossy(&bytes).into_owned();
+        match status {
+            StatusCode::OK => {}
+            StatusCode::FORBIDDEN => return Err(self.refused(text())),
+            other => return Err(self.unexpected(format!("{other}: {}", text()))),
         }
         serde_json::from_slice(&bytes).map_err(|error| self.unexpected(error.to_string()))
     }
@@ -311,6 +374,13 @@ impl Client {
         }
     }
 
+    fn refused(&self, reason: String) -> CallError {
+        CallError::Refused {
+            address: self.address,
+            reason,
+        }
+    }
+
     fn unexpected(&self, reason: String) -> CallError {
         CallError::Unexpected {
             address: self.address,
@@ -319,10 +389,11 @@ impl Client {
     }
 
     fn store_call(&self, call: &Call, patience: Duration) -> Result<Answer, StoreError> {
-        let answer = self.call(call, patience);
-        answer
-            .map_err(|error| StoreError::Unavailable(error.to_string()))?
-            .error()
+        let answer = self.call(call, patience).map_err(|error| match error {
+            CallError::Refused { .. } => StoreError::Refused(error.to_string()),
+            _ => StoreError::Unavailable(error.to_string()),
+        });
+        answer?.error()
     }
 }
 

@@ -3,10 +3,37 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
+use std::time::Duration;
 
 use nervure_identity::PublicKey;
+use serde::{Deserialize, Serialize};
 
-/// What a machine needs to pair: where the coordinator is, its key, and a secret that is valid once.
+use crate::Role;
+
+/// What an invitation gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Terms {
+    /// The role of the machine that it pairs.
+    pub role: Role,
+    /// False for one machine, which is paired at once. True for any number of machines, each of
+    /// which waits until an operator approves it.
+    pub needs_approval: bool,
+    /// How long it is valid.
+    pub lifetime: Duration,
+}
+
+impl Terms {
+    /// Those for one machine.
+    pub fn once(role: Role, lifetime: Duration) -> Self {
+        Self {
+            role,
+            needs_approval: false,
+            lifetime,
+        }
+    }
+}
+
+/// What a machine needs to pair: where the coordinator is, its key, and a secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Invitation {
     /// The address of the coordinator.

@@ -5,13 +5,17 @@
 //! machines. A machine pairs with an [`Invitation`]: it names the coordinator's key, and has a
 //! secret that is valid once. [`Client`] is the store as a machine sees it.
 
+pub mod access;
 mod api;
+mod changes;
 mod client;
 mod invitation;
+mod pairing;
 mod server;
 
-pub use client::{CallError, Client};
-pub use invitation::{Invitation, ParseInvitationError};
+pub use access::Role;
+pub use client::{CallError, Client, Joining};
+pub use invitation::{Invitation, ParseInvitationError, Terms};
 pub use server::{Config, Coordinator, StartError};
 
 use serde::{Deserialize, Serialize};
@@ -22,6 +26,20 @@ const ALPN: &[u8] = b"nervure-coordinator/1";
 
 /// Prefix of the entries of paired machines, which only the coordinator writes.
 pub const MACHINES: &str = "machines/";
+
+/// Prefix of the entries of invitations, by the digest of their secrets, which only the coordinator
+/// reads and writes.
+const INVITATIONS: &str = "invitations/";
+
+/// Prefix of the addresses of links, which each machine writes for itself.
+pub const LINKS: &str = "links/";
+
+/// Prefix of the entries of machines that are reachable, which the daemon of the coordinator's
+/// machine writes.
+pub const ALIVE: &str = "alive/";
+
+/// Prefix of bundles, in the table of what may be done: they are not in the store.
+const BUNDLES: &str = "bundles/";
 
 /// Prefix of the entries that a machine writes about itself.
 pub const ACTUAL: &str = "actual/";
@@ -35,7 +53,7 @@ pub const MAX_BUNDLE_BYTES: usize = 256 << 20;
 /// The longest name of a machine.
 pub const MAX_NAME_BYTES: usize = 63;
 
-/// A paired machine.
+/// A machine that was invited.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// Its name.
@@ -44,6 +62,25 @@ pub struct Machine {
     pub key: String,
     /// The address that it paired from.
     pub address: IpAddr,
+    /// What it may do.
+    #[serde(default)]
+    pub role: Role,
+    /// Whether it belongs to the fleet.
+    #[serde(default)]
+    pub standing: Standing,
+}
+
+/// Whether a machine belongs to the fleet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Standing {
+    /// It does.
+    #[default]
+    Paired,
+    /// Not before an operator approves it.
+    Waiting,
+    /// Not any more.
+    Revoked,
 }
 
 /// Checks the name of a machine: letters, digits, `-`, `_` and `.`, as in a host name.

@@ -1,10 +1,11 @@
 //! The coordinator: accepts connections, decides who may do what, and calls the store.
 
+use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
@@ -14,18 +15,18 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use nervure_identity::{KeyPair, PublicKey, tls};
-use nervure_store::{Expected, Store, StoreError};
+use nervure_store::{Change, Revision, Store, StoreError};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-use tokio::task::spawn_blocking;
+use tokio::task::{AbortHandle, spawn_blocking};
 use tokio_rustls::TlsAcceptor;
 
+use crate::access;
 use crate::api::{Answer, Call, MAX_BODY_BYTES, MAX_STRANGER_BODY_BYTES, MAX_WAIT_MILLIS};
-use crate::invitation::Invitation;
-use crate::{
-    ACTUAL, ALPN, DESIRED, MACHINES, MAX_BUNDLE_BYTES, Machine, check_machine_name, digest,
-    hexadecimal,
-};
+use crate::changes::Watcher;
+use crate::invitation::{Invitation, Terms};
+use crate::pairing::{Caller, Members};
+use crate::{ALPN, BUNDLES, INVITATIONS, MACHINES, MAX_BUNDLE_BYTES, Machine, Standing, digest};
 
 /// The longest handshake, and pause within a request: a slow client holds a connection no longer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -40,6 +41,9 @@ const SHUTDOWN: Duration = Duration::from_secs(1);
 const MAX_CONNECTIONS: usize = 2048;
 const MAX_STRANGERS: usize = 64;
 
+/// Threads for calls of the store. None of them waits for a change.
+const MAX_THREADS: usize = 16;
+
 /// What a coordinator needs.
 pub struct Config {
     /// The address to listen on.
@@ -51,8 +55,8 @@ pub struct Config {
     pub store: Arc<dyn Store>,
     /// The folder of bundles, which exists.
     pub bundles: PathBuf,
-    /// Called with each machine that has paired.
-    pub on_paired: Box<dyn Fn(Machine) + Send + Sync>,
+    /// Called with each machine that has paired, waits for approval, or was revoked.
+    pub on_change: Box<dyn Fn(Machine) + Send + Sync>,
 }
 
 impl std::fmt::Debug for Config {
@@ -88,37 +92,21 @@ pub struct Coordinator {
 }
 
 struct Shared {
-    key: PublicKey,
-    store: Arc<dyn Store>,
+    members: Members,
+    watcher: Arc<Watcher>,
     bundles: PathBuf,
-    invitations: Mutex<Vec<Invited>>,
-    on_paired: Box<dyn Fn(Machine) + Send + Sync>,
     connections: Arc<Semaphore>,
     strangers: Arc<Semaphore>,
+    /// The tasks of connections, by the key of the other end.
+    open: Mutex<HashMap<PublicKey, Vec<AbortHandle>>>,
 }
 
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shared")
-            .field("key", &self.key)
+            .field("key", &self.members.key)
             .finish_non_exhaustive()
     }
-}
-
-/// An invitation that was not used yet. The secret itself is not kept.
-struct Invited {
-    secret_digest: String,
-    until: Instant,
-}
-
-/// The other end of a connection.
-#[derive(Clone, Debug)]
-enum Caller {
-    /// The coordinator's own machine.
-    Own,
-    /// A paired machine, by name.
-    Paired(String),
-    Stranger(PublicKey),
 }
 
 impl Coordinator {
@@ -136,6 +124,7 @@ impl Coordinator {
         let address = listener.local_addr().map_err(failed)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
+            .max_blocking_threads(MAX_THREADS)
             .thread_name("nervure-coord")
             .enable_all()
             .build()
@@ -144,11 +133,14 @@ impl Coordinator {
         // decided for each request.
         let tls = tls::server(&config.key, Arc::new(AnyKey), ALPN);
         let shared = Arc::new(Shared {
-            key: config.key.public(),
-            store: config.store,
+            watcher: Watcher::start(Arc::clone(&config.store)).map_err(StartError::Threads)?,
+            members: Members {
+                key: config.key.public(),
+                store: config.store,
+                on_change: config.on_change,
+            },
             bundles: config.bundles,
-            invitations: Mutex::default(),
-            on_paired: config.on_paired,
+            open: Mutex::default(),
             connections: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
             strangers: Arc::new(Semaphore::new(MAX_STRANGERS)),
         });
@@ -173,34 +165,32 @@ impl Coordinator {
         self.address
     }
 
-    /// Makes an invitation, which is valid for one machine and this long.
+    /// Makes an invitation.
     ///
     /// # Errors
-    /// When the system gives no random numbers.
-    pub fn invite(&self, lifetime: Duration) -> Result<Invitation, io::Error> {
-        let mut secret = [0; 16];
-        getrandom::fill(&mut secret).map_err(io::Error::other)?;
-        let secret = hexadecimal(&secret);
-        let now = Instant::now();
-        let mut invitations = self.shared.invitations();
-        invitations.retain(|invited| invited.until > now);
-        invitations.push(Invited {
-            secret_digest: digest(secret.as_bytes()),
-            until: now + lifetime,
-        });
+    /// [`StoreError`]; also when the system gives no random numbers, or too many are open.
+    pub fn invite(&self, terms: Terms) -> Result<Invitation, StoreError> {
         Ok(Invitation {
             address: self.address,
-            coordinator: self.shared.key,
-            secret,
+            coordinator: self.shared.members.key,
+            secret: self.shared.members.invite(terms)?,
         })
+    }
+
+    /// Whether an invitation can still be used.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn is_open(&self, invitation: &Invitation) -> Result<bool, StoreError> {
+        self.shared.members.is_open(&invitation.secret)
     }
 }
 
 impl Drop for Coordinator {
     fn drop(&mut self) {
+        self.shared.watcher.end();
         if let Some(runtime) = self.runtime.take() {
-            // Connections and the listener are closed when this returns. A watch in a thread of its
-            // own may wait for a change for a minute, and is left behind.
+            // Connections and the listener are closed when this returns.
             runtime.shutdown_timeout(SHUTDOWN);
         }
     }
@@ -250,7 +240,7 @@ async fn serve(stream: TcpStream, address: IpAddr, tls: TlsAcceptor, shared: Arc
     let Some(key) = certificates.and_then(tls::peer_key) else {
         return;
     };
-    let is_stranger = matches!(shared.caller(key).await, Caller::Stranger(_));
+    let is_stranger = !matches!(shared.caller(key).await, Ok(caller) if caller.is_paired());
     // A stranger keeps its place among strangers until it is gone.
     let _permit = is_stranger.then_some(permit);
     let for_requests = Arc::clone(&shared);
@@ -267,30 +257,53 @@ async fn serve(stream: TcpStream, address: IpAddr, tls: TlsAcceptor, shared: Arc
         })
         .max_buf_size(16 * 1024)
         .serve_connection(TokioIo::new(stream), service);
-    if is_stranger {
-        let _ = tokio::time::timeout(2 * PATIENCE, connection).await;
-    } else {
-        let _ = connection.await;
-    }
+    let task = tokio::spawn(async move {
+        if is_stranger {
+            let _ = tokio::time::timeout(2 * PATIENCE, connection).await;
+        } else {
+            let _ = connection.await;
+        }
+    });
+    // One that is revoked from here on is cut off by `close`; one that was before by its requests.
+    shared.note_open(key, task.abort_handle());
+    let _ = task.await;
+    shared.note_ended(key);
 }
 
 impl Shared {
-    fn invitations(&self) -> std::sync::MutexGuard<'_, Vec<Invited>> {
-        self.invitations
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    fn open(&self) -> std::sync::MutexGuard<'_, HashMap<PublicKey, Vec<AbortHandle>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn caller(self: &Arc<Self>, key: PublicKey) -> Caller {
-        if key == self.key {
-            return Caller::Own;
+    fn note_open(&self, key: PublicKey, task: AbortHandle) {
+        self.open().entry(key).or_default().push(task);
+    }
+
+    fn note_ended(&self, key: PublicKey) {
+        let mut open = self.open();
+        if let Some(tasks) = open.get_mut(&key) {
+            tasks.retain(|task| !task.is_finished());
+            if tasks.is_empty() {
+                open.remove(&key);
+            }
         }
-        let store = Arc::clone(&self.store);
-        let found = spawn_blocking(move || machine_with(&*store, key)).await;
-        match found.ok().flatten() {
-            Some(machine) => Caller::Paired(machine.name),
-            None => Caller::Stranger(key),
+    }
+
+    /// Ends all connections of a machine.
+    fn close(&self, key: &str) {
+        if let Ok(key) = key.parse() {
+            let tasks = self.open().remove(&key).unwrap_or_default();
+            tasks.iter().for_each(AbortHandle::abort);
         }
+    }
+
+    async fn caller(self: &Arc<Self>, key: PublicKey) -> Result<Caller, StoreError> {
+        if key == self.members.key {
+            return Ok(Caller::Own);
+        }
+        let shared = Arc::clone(self);
+        let found = spawn_blocking(move || shared.members.caller(key)).await;
+        found.unwrap_or_else(|_| Err(StoreError::Unavailable("the call panicked".to_owned())))
     }
 
     async fn answer(
@@ -299,14 +312,19 @@ impl Shared {
         address: IpAddr,
         request: Request<Incoming>,
     ) -> Response<Full<Bytes>> {
-        let caller = self.caller(key).await;
+        let caller = match self.caller(key).await {
+            Ok(caller) => caller,
+            Err(error) => return text(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
+        };
         let path = request.uri().path().to_owned();
         match (request.method().clone(), path.strip_prefix("/v1/bundles/")) {
             (Method::POST, None) if path == "/v1/call" => {
                 self.on_call(caller, address, request).await
             }
-            (_, Some(_)) if matches!(caller, Caller::Stranger(_)) => empty(StatusCode::FORBIDDEN),
-            (method, Some(name)) if is_digest(name) => self.on_bundle(&method, name, request).await,
+            (_, Some(_)) if !caller.is_paired() => not_paired(&caller),
+            (method, Some(name)) if is_digest(name) => {
+                self.on_bundle(&caller, &method, name, request).await
+            }
             _ => empty(StatusCode::NOT_FOUND),
         }
     }
@@ -317,34 +335,51 @@ impl Shared {
         address: IpAddr,
         request: Request<Incoming>,
     ) -> Response<Full<Bytes>> {
-        let most = match caller {
-            Caller::Stranger(_) => MAX_STRANGER_BODY_BYTES,
-            _ => MAX_BODY_BYTES,
+        let most = match caller.is_paired() {
+            true => MAX_BODY_BYTES,
+            false => MAX_STRANGER_BODY_BYTES,
         };
         let body = match body(request, most, PATIENCE).await {
             Ok(body) => body,
             Err(status) => return empty(status),
         };
-        let call = match (serde_json::from_slice(&body), &caller) {
-            (Ok(call @ Call::Join { .. }), _) => call,
-            (_, Caller::Stranger(_)) => return empty(StatusCode::FORBIDDEN),
-            (Ok(call), _) => call,
-            (Err(_), _) => return empty(StatusCode::BAD_REQUEST),
+        let call = match serde_json::from_slice(&body) {
+            Ok(call @ Call::Join { .. }) => call,
+            _ if !caller.is_paired() => return not_paired(&caller),
+            Ok(call) => call,
+            Err(_) => return empty(StatusCode::BAD_REQUEST),
         };
-        let answer = spawn_blocking(move || self.perform(&caller, address, call)).await;
-        let answer = answer.unwrap_or_else(|_| Answer::Unavailable("the call panicked".to_owned()));
+        let answer = match call {
+            Call::Watch {
+                prefix,
+                after,
+                wait_millis,
+            } => self.watch(&caller, &prefix, after, wait_millis).await,
+            call => {
+                let shared = Arc::clone(&self);
+                let answer = spawn_blocking(move || shared.perform(&caller, address, call)).await;
+                answer.unwrap_or_else(|_| Answer::Unavailable("the call panicked".to_owned()))
+            }
+        };
         let json = serde_json::to_vec(&answer).expect("answers can be written as JSON");
         Response::new(Full::new(json.into()))
     }
 
     fn perform(&self, caller: &Caller, address: IpAddr, call: Call) -> Answer {
-        let store = &*self.store;
+        let members = &self.members;
+        let store = &*members.store;
+        if let Err(refused) = check(caller, &call) {
+            return Answer::Refused(refused);
+        }
         let done = match call {
-            Call::Join { secret, name } => return self.join(caller, address, &secret, name),
+            Call::Join { secret, name } => return members.join(caller, address, &secret, name),
+            Call::Invite(terms) => members.invite(terms).map(Answer::Invited),
+            Call::Approve { name } => members.approve(&name).map(Answer::Managed),
+            Call::Revoke { name } => members.revoke(&name).map(|machine| {
+                self.close(&machine.key);
+                Answer::Managed(machine)
+            }),
             Call::Get { key } => store.get(&key).map(Answer::Entry),
-            Call::Set { key, .. } if !may_write(caller, &key) => {
-                return Answer::Refused(format!("this machine may not write `{key}`"));
-            }
             Call::Set {
                 key,
                 expected,
@@ -353,15 +388,12 @@ impl Shared {
             } => store
                 .compare_and_set(&key, expected, value.as_deref(), lease)
                 .map(Answer::Set),
-            Call::List { prefix } => store.list(&prefix).map(Answer::Listing),
-            Call::Watch {
-                prefix,
-                after,
-                wait_millis,
-            } => {
-                let wait = Duration::from_millis(wait_millis.min(MAX_WAIT_MILLIS));
-                store.watch(&prefix, after, wait).map(Answer::Changes)
-            }
+            Call::List { prefix } => store.list(&prefix).map(|mut listing| {
+                let may = |key: &str| may_read(caller, key);
+                listing.entries.retain(|entry| may(&entry.key));
+                Answer::Listing(listing)
+            }),
+            Call::Watch { .. } => unreachable!("a watch is not performed in a thread"),
             Call::Lease {
                 lease,
                 lifetime_nanos,
@@ -372,69 +404,52 @@ impl Shared {
         done.unwrap_or_else(Answer::from)
     }
 
-    /// Pairs a machine. A wrong, used or expired secret gives no detail.
-    fn join(&self, caller: &Caller, address: IpAddr, secret: &str, name: String) -> Answer {
-        let refused = || Answer::Refused("the invitation is not valid".to_owned());
-        let key = match caller {
-            Caller::Own => self.key,
-            Caller::Paired(known) if *known == name => return Answer::Joined,
-            Caller::Paired(known) => {
-                return Answer::Refused(format!("this machine is paired already, as `{known}`"));
-            }
-            Caller::Stranger(key) => *key,
-        };
-        // The digests are compared: their difference says nothing about the secret.
-        let offered = digest(secret.as_bytes());
-        let now = Instant::now();
-        let is_valid = |invited: &Invited| invited.until > now && invited.secret_digest == offered;
-        if !matches!(caller, Caller::Own) && !self.invitations().iter().any(is_valid) {
-            return refused();
+    async fn watch(
+        self: &Arc<Self>,
+        caller: &Caller,
+        prefix: &str,
+        after: Revision,
+        wait_millis: u64,
+    ) -> Answer {
+        if let Err(refused) = check_key(caller, access::Method::Watch, prefix) {
+            return Answer::Refused(refused);
         }
-        if let Err(why) = check_machine_name(&name) {
-            return Answer::Refused(why);
-        }
-        let machine = Machine {
-            name,
-            key: key.to_string(),
-            address,
-        };
-        let json = serde_json::to_vec(&machine).expect("a machine can be written as JSON");
-        let entry = format!("{MACHINES}{}", machine.name);
-        // Taken out before it is used: it is valid once, also for two machines at a time. A name
-        // that is taken does not use it up.
-        let taken = {
-            let mut invitations = self.invitations();
-            let place = invitations.iter().position(is_valid);
-            place.map(|place| invitations.remove(place))
-        };
-        if taken.is_none() && !matches!(caller, Caller::Own) {
-            return refused();
-        }
-        match self
-            .store
-            .compare_and_set(&entry, Expected::Absent, Some(&json), None)
-        {
-            Ok(_) => {
-                (self.on_paired)(machine);
-                Answer::Joined
+        let wait = Duration::from_millis(wait_millis.min(MAX_WAIT_MILLIS));
+        let may = |change: &Change| may_read(caller, &change.key);
+        let store = &self.members.store;
+        let changes = self.watcher.watch(store, prefix, after, wait, |changes| {
+            changes.changes.iter().any(may)
+        });
+        match changes.await {
+            Ok(mut changes) => {
+                // Another coordinator of the same store may have revoked the machine meanwhile.
+                if let Caller::Known(machine) = caller
+                    && let Ok(key) = machine.key.parse()
+                    && !matches!(self.caller(key).await, Ok(caller) if caller.is_paired())
+                {
+                    return Answer::Refused(standing_text(machine, Standing::Revoked));
+                }
+                changes.changes.retain(may);
+                Answer::Changes(changes)
             }
-            Err(StoreError::Conflict { .. }) => {
-                self.invitations().extend(taken);
-                Answer::Refused(format!("there is another machine `{}`", machine.name))
-            }
-            Err(error) => {
-                self.invitations().extend(taken);
-                error.into()
-            }
+            Err(error) => error.into(),
         }
     }
 
     async fn on_bundle(
         &self,
+        caller: &Caller,
         method: &Method,
         name: &str,
         request: Request<Incoming>,
     ) -> Response<Full<Bytes>> {
+        let access = match *method {
+            Method::PUT => access::Method::Set,
+            _ => access::Method::Get,
+        };
+        if let Err(refused) = check_key(caller, access, &format!("{BUNDLES}{name}")) {
+            return text(StatusCode::FORBIDDEN, refused);
+        }
         let path = self.bundles.join(name);
         match *method {
             Method::HEAD => empty(match path.is_file() {
@@ -459,24 +474,62 @@ impl Shared {
     }
 }
 
-/// A paired machine writes what machines are to do, and what it does itself.
-fn may_write(caller: &Caller, key: &str) -> bool {
-    match caller {
-        Caller::Own => true,
-        Caller::Paired(name) => {
-            key.starts_with(DESIRED) || key.strip_prefix(ACTUAL).is_some_and(|of| of == name)
+/// Whether the caller may make a call.
+fn check(caller: &Caller, call: &Call) -> Result<(), String> {
+    use access::Method;
+    let (method, key) = match call {
+        // Its secret is checked.
+        Call::Join { .. } => return Ok(()),
+        Call::Invite(_) => (Method::Manage, INVITATIONS.to_owned()),
+        Call::Approve { name } | Call::Revoke { name } => {
+            (Method::Manage, format!("{MACHINES}{name}"))
         }
-        Caller::Stranger(_) => false,
+        Call::Get { key } => (Method::Get, key.clone()),
+        Call::Set {
+            key, lease: None, ..
+        } => (Method::Set, key.clone()),
+        Call::Set { key, .. } => (Method::Lease, key.clone()),
+        Call::List { prefix } => (Method::List, prefix.clone()),
+        Call::Watch { prefix, .. } => (Method::Watch, prefix.clone()),
+        Call::Lease { .. } => (Method::Lease, String::new()),
+    };
+    check_key(caller, method, &key)
+}
+
+fn check_key(caller: &Caller, method: access::Method, key: &str) -> Result<(), String> {
+    match caller {
+        Caller::Own => Ok(()),
+        Caller::Known(machine) if machine.standing == Standing::Paired => {
+            access::check(&machine.name, machine.role, method, key)
+        }
+        Caller::Known(_) | Caller::Stranger(_) => Err(NOT_PAIRED.to_owned()),
     }
 }
 
-fn machine_with(store: &dyn Store, key: PublicKey) -> Option<Machine> {
-    let text = key.to_string();
-    let machines = store.list(MACHINES).ok()?.entries;
-    let machines = machines
-        .iter()
-        .map(|entry| serde_json::from_slice::<Machine>(&entry.value));
-    machines.flatten().find(|machine| machine.key == text)
+fn may_read(caller: &Caller, key: &str) -> bool {
+    check_key(caller, access::Method::Get, key).is_ok()
+}
+
+/// What an end learns that is not paired. Only a machine that was invited learns more.
+const NOT_PAIRED: &str = "it is not paired";
+
+fn not_paired(caller: &Caller) -> Response<Full<Bytes>> {
+    let reason = match caller {
+        Caller::Known(machine) => standing_text(machine, machine.standing),
+        Caller::Own | Caller::Stranger(_) => NOT_PAIRED.to_owned(),
+    };
+    text(StatusCode::FORBIDDEN, reason)
+}
+
+fn standing_text(machine: &Machine, standing: Standing) -> String {
+    let name = &machine.name;
+    match standing {
+        Standing::Paired => format!("`{name}` is paired"),
+        Standing::Waiting => {
+            format!("`{name}` waits for approval: `nervure machine approve {name}`")
+        }
+        Standing::Revoked => format!("`{name}` was revoked, and needs a new invitation"),
+    }
 }
 
 async fn body(

@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nervure_coordinator::{CallError, Client, Config, Coordinator, Invitation, digest};
+use nervure_coordinator::{
+    ACTUAL, CallError, Client, Config, Coordinator, Invitation, Joining, LINKS, MACHINES, Machine,
+    Role, Standing, Terms, digest,
+};
 use nervure_identity::KeyPair;
-use nervure_store::{Expected, Store, conformance};
+use nervure_store::{Expected, Revision, Store, StoreError, conformance};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -23,7 +26,7 @@ fn world() -> World {
         key: KeyPair::from_seed(seed),
         store: Arc::new(nervure_store::memory()),
         bundles: folder.path().to_owned(),
-        on_paired: Box::new(|_| {}),
+        on_change: Box::new(|_| {}),
     });
     World {
         coordinator: coordinator.unwrap(),
@@ -37,20 +40,38 @@ impl World {
         Client::new(self.coordinator.address(), self.key.public(), own).unwrap()
     }
 
-    fn paired(&self, name: &str) -> Client {
+    fn invite(&self, role: Role) -> Invitation {
+        self.coordinator.invite(Terms::once(role, HOUR)).unwrap()
+    }
+
+    fn paired(&self, name: &str, role: Role) -> Client {
         let client = self.client(&KeyPair::generate().unwrap());
-        client
-            .join(&self.coordinator.invite(HOUR).unwrap().secret, name)
-            .unwrap();
+        let joined = client.join(&self.invite(role).secret, name).unwrap();
+        assert_eq!(joined, Joining::Paired(name.to_owned()));
         client
     }
 }
 
-fn refusal(result: Result<(), CallError>) -> String {
+fn refusal<T: std::fmt::Debug>(result: Result<T, CallError>) -> String {
     match result {
         Err(CallError::Refused { reason, .. }) => reason,
         other => panic!("{other:?}"),
     }
+}
+
+fn store_refusal<T: std::fmt::Debug>(result: Result<T, StoreError>) -> String {
+    match result {
+        Err(StoreError::Refused(reason)) => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn machines(store: &dyn Store) -> Vec<Machine> {
+    let entries = store.list(MACHINES).unwrap().entries;
+    let machines = entries.iter();
+    machines
+        .map(|entry| serde_json::from_slice(&entry.value).unwrap())
+        .collect()
 }
 
 #[test]
@@ -66,7 +87,7 @@ fn the_store_over_https_conforms() {
 #[test]
 fn an_invitation_is_valid_once_and_until_it_expires() {
     let world = world();
-    let invitation = world.coordinator.invite(HOUR).unwrap();
+    let invitation = world.invite(Role::Robot);
     let text = invitation.to_string();
     assert_eq!(text.parse::<Invitation>().unwrap(), invitation);
     let robot = KeyPair::generate().unwrap();
@@ -81,9 +102,12 @@ fn an_invitation_is_valid_once_and_until_it_expires() {
 
     let other = world.client(&KeyPair::generate().unwrap());
     assert!(refusal(other.join(&invitation.secret, "other")).contains("not valid"));
-    let expired = world.coordinator.invite(Duration::ZERO).unwrap();
+    let expired = world
+        .coordinator
+        .invite(Terms::once(Role::Robot, Duration::ZERO))
+        .unwrap();
     assert!(refusal(other.join(&expired.secret, "other")).contains("not valid"));
-    let again = world.coordinator.invite(HOUR).unwrap();
+    let again = world.invite(Role::Robot);
     assert!(refusal(other.join(&again.secret, "robot")).contains("another machine"));
     assert!(refusal(other.join(&again.secret, "../x")).contains("no name"));
     other.join(&again.secret, "other").unwrap();
@@ -100,22 +124,226 @@ fn a_coordinator_with_another_key_is_not_spoken_to() {
 }
 
 #[test]
-fn a_machine_writes_only_what_is_its_own() {
+fn a_machine_may_do_what_its_role_says() {
     let world = world();
-    let robot = world.paired("robot");
-    let write = |key: &str| robot.compare_and_set(key, Expected::Absent, Some(b"{}"), None);
-    write("desired/edge").unwrap();
-    write("actual/robot").unwrap();
-    for key in ["actual/edge", "machines/mine", "actual/robot2", "other"] {
-        let error = write(key).unwrap_err().to_string();
-        assert!(error.contains("may not write"), "{error}");
+    let operator = world.paired("laptop", Role::Operator);
+    let robot = world.paired("robot", Role::Robot);
+    let observer = world.paired("tv", Role::Observer);
+    let write =
+        |of: &Client, key: &str| of.compare_and_set(key, Expected::Absent, Some(b"{}"), None);
+    write(&operator, "desired/robot").unwrap();
+    write(&operator, "desired/robot2").unwrap();
+    write(&robot, "actual/robot").unwrap();
+    write(&observer, "actual/tv").unwrap();
+    for key in [
+        "desired/robot",
+        "desired/laptop",
+        "actual/laptop",
+        "machines/mine",
+        "actual/robot2",
+        "other",
+    ] {
+        let refused = store_refusal(write(&robot, key));
+        let expected = format!("`robot` is a robot of this fleet, and may not write `{key}`");
+        assert_eq!(refused, expected);
+        store_refusal(write(&observer, key));
     }
+    for key in ["machines/mine", "actual/robot", "invitations/x"] {
+        store_refusal(write(&operator, key));
+    }
+    // A prefix gives what may be read below it, also when it is the name of two machines.
+    let keys = |client: &Client, prefix: &str| -> Vec<String> {
+        let entries = client.list(prefix).unwrap().entries;
+        entries.into_iter().map(|entry| entry.key).collect()
+    };
+    assert_eq!(keys(&robot, "desired/robot"), ["desired/robot"]);
+    assert_eq!(
+        keys(&observer, "desired/"),
+        ["desired/robot", "desired/robot2"]
+    );
+    let changes = robot
+        .watch("desired/robot", Revision(0), Duration::ZERO)
+        .unwrap();
+    assert_eq!(changes.changes.len(), 1);
+    for prefix in ["", "desired/", "actual/", "invitations/"] {
+        store_refusal(robot.list(prefix));
+        store_refusal(robot.watch(prefix, Revision(0), Duration::ZERO));
+    }
+    store_refusal(robot.get("desired/laptop"));
+    // One machine could end the lease of another.
+    for client in [&operator, &robot, &observer] {
+        store_refusal(client.lease(None, HOUR));
+    }
+    let own = world.client(&world.key);
+    let lease = own.lease(None, HOUR).unwrap();
+    store_refusal(robot.compare_and_set("actual/robot", Expected::Absent, Some(b""), Some(lease)));
+    // Who is in the fleet is for operators.
+    for client in [&robot, &observer] {
+        let terms = Terms::once(Role::Operator, HOUR);
+        assert!(refusal(client.invite(terms)).contains("may not manage"));
+        assert!(refusal(client.approve("robot")).contains("may not manage"));
+        assert!(refusal(client.revoke("laptop")).contains("may not manage"));
+    }
+    let bundle = digest(b"x");
+    refusal(robot.put_bundle(&bundle, b"x".to_vec()));
+    refusal(observer.put_bundle(&bundle, b"x".to_vec()));
+    operator.put_bundle(&bundle, b"x".to_vec()).unwrap();
+    robot.bundle(&bundle).unwrap();
+    refusal(observer.bundle(&bundle));
+}
+
+#[test]
+fn a_revoked_machine_is_cut_off_at_once_and_returns_with_a_new_invitation() {
+    let world = world();
+    let operator = world.paired("laptop", Role::Operator);
+    let key = KeyPair::generate().unwrap();
+    let robot = world.client(&key);
+    let invitation = operator.invite(Terms::once(Role::Robot, HOUR)).unwrap();
+    robot.join(&invitation.secret, "robot").unwrap();
+    for key in [LINKS, ACTUAL] {
+        let key = format!("{key}robot");
+        robot
+            .compare_and_set(&key, Expected::Absent, Some(b"{}"), None)
+            .unwrap();
+    }
+    let from = robot.list(MACHINES).unwrap().revision;
+    let waiting = world.client(&key);
+    std::thread::scope(|scope| {
+        let watch = scope.spawn(|| waiting.watch("desired/robot", from, HOUR));
+        // The watch may begin before or after the end: it ends in both cases.
+        assert_eq!(
+            operator.revoke("robot").unwrap().standing,
+            Standing::Revoked
+        );
+        watch.join().unwrap().unwrap_err();
+    });
+    let again = world.client(&key);
+    for client in [&robot, &waiting, &again] {
+        let refused = (0..2)
+            .map(|_| client.list(MACHINES).unwrap_err().to_string())
+            .last();
+        assert!(
+            refused
+                .unwrap()
+                .contains("`robot` was revoked, and needs a new invitation")
+        );
+    }
+    assert!(refusal(again.bundle(&digest(b"x"))).contains("was revoked"));
+    assert!(refusal(again.join(&invitation.secret, "robot")).contains("not valid"));
+    assert_eq!(machines(&operator)[1].standing, Standing::Revoked);
+    assert_eq!(operator.get("links/robot").unwrap(), None);
+    assert_eq!(operator.get("actual/robot").unwrap(), None);
+    assert!(refusal(operator.approve("robot")).contains("new invitation"));
+
+    // Its name is its own, and its role that of the new invitation.
+    let invitation = operator.invite(Terms::once(Role::Observer, HOUR)).unwrap();
+    let joined = again.join(&invitation.secret, "other").unwrap();
+    assert_eq!(joined, Joining::Paired("robot".to_owned()));
+    assert_eq!(machines(&again)[1].role, Role::Observer);
+    assert!(refusal(operator.revoke("nothing")).contains("no machine `nothing`"));
+    // A new key takes the name of a revoked machine.
+    operator.revoke("robot").unwrap();
+    let replaced = world.paired("robot", Role::Robot);
+    replaced.list(MACHINES).unwrap();
+    assert!(
+        again
+            .list(MACHINES)
+            .unwrap_err()
+            .to_string()
+            .contains("not paired")
+    );
+}
+
+#[test]
+fn the_machine_of_the_coordinator_is_an_operator_and_stays() {
+    let world = world();
+    let own = world.client(&world.key);
+    for _ in 0..2 {
+        assert_eq!(
+            own.join("", "laptop").unwrap(),
+            Joining::Paired("laptop".to_owned())
+        );
+    }
+    let operator = world.paired("desk", Role::Operator);
+    let laptop = machines(&operator).pop().unwrap();
+    assert_eq!(
+        (laptop.name.as_str(), laptop.role),
+        ("laptop", Role::Operator)
+    );
+    assert!(refusal(operator.revoke("laptop")).contains("cannot be revoked"));
+    assert!(refusal(own.join("", "desk")).contains("another machine"));
+}
+
+#[test]
+fn machines_of_one_image_wait_for_approval() {
+    let world = world();
+    let terms = Terms {
+        role: Role::Robot,
+        needs_approval: true,
+        lifetime: HOUR,
+    };
+    let invitation = world.coordinator.invite(terms).unwrap();
+    let operator = world.paired("laptop", Role::Operator);
+    let join = |key: &KeyPair| {
+        let client = world.client(key);
+        let joined = client.join(&invitation.secret, "robot").unwrap();
+        (client, joined)
+    };
+    let keys: Vec<KeyPair> = (0..3).map(|_| KeyPair::generate().unwrap()).collect();
+    let (first, joined) = join(&keys[0]);
+    assert_eq!(joined, Joining::Waiting("robot".to_owned()));
+    let refused = first.list(MACHINES).unwrap_err().to_string();
+    assert!(refused.contains("`robot` waits for approval"), "{refused}");
+    // Asked again, and again after a restart, it is the same machine.
+    assert_eq!(join(&keys[0]).1, joined);
+    let Joining::Waiting(second) = join(&keys[1]).1 else {
+        panic!("it waits")
+    };
+    let digits = keys[1].public().to_string();
+    assert_eq!(
+        second,
+        format!("robot-{}", &digits["ed25519:".len()..][..8])
+    );
+    operator.approve("robot").unwrap();
+    assert_eq!(join(&keys[0]).1, Joining::Paired("robot".to_owned()));
+    first.list(MACHINES).unwrap();
+    // One that is turned away is forgotten; with the invitation it can ask again.
+    operator.revoke(&second).unwrap();
+    assert_eq!(machines(&operator).len(), 2);
+    assert!(matches!(join(&keys[1]).1, Joining::Waiting(_)));
+    assert!(world.coordinator.is_open(&invitation).unwrap());
+
+    // Many machines do not fill the store.
+    let refused = (0..300).find_map(|number| {
+        let client = world.client(&KeyPair::generate().unwrap());
+        client.join(&invitation.secret, &format!("r{number}")).err()
+    });
+    assert!(refused.unwrap().to_string().contains("256 machines wait"));
+}
+
+#[test]
+fn watches_hold_no_threads() {
+    let world = world();
+    let robot = world.paired("robot", Role::Robot);
+    let from = robot.list(MACHINES).unwrap().revision;
+    std::thread::scope(|scope| {
+        // More than the coordinator has threads.
+        let watch = || robot.watch(MACHINES, from, HOUR).unwrap();
+        let watches: Vec<_> = (0..40).map(|_| scope.spawn(watch)).collect();
+        for _ in 0..200 {
+            robot.list(MACHINES).unwrap();
+        }
+        world.paired("other", Role::Robot);
+        for watch in watches {
+            assert_eq!(watch.join().unwrap().changes.len(), 1);
+        }
+    });
 }
 
 #[test]
 fn a_bundle_is_what_its_digest_says() {
     let world = world();
-    let robot = world.paired("robot");
+    let robot = world.paired("robot", Role::Operator);
     let bytes = vec![3; 100_000];
     let name = digest(&bytes);
     assert!(!robot.has_bundle(&name).unwrap());
@@ -146,7 +374,7 @@ fn clients_survive_a_restart_of_the_coordinator() {
         key: KeyPair::from_seed([7; 32]),
         store: Arc::new(nervure_store::memory()),
         bundles: world.folder.path().to_owned(),
-        on_paired: Box::new(|_| {}),
+        on_change: Box::new(|_| {}),
     })
     .unwrap();
     own.list("").unwrap();

@@ -10,6 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use nervure_coordinator::Role;
 use nervure_dataflow::{Delivery, Incoming, Outgoing, Stream, TrafficClass};
 use nervure_identity::PublicKey;
 use nervure_link::qos::{self, Qos};
@@ -19,7 +20,8 @@ use nervure_node::binding::SequenceGaps;
 use nervure_node::{Event, Handle, Node, Publisher, SendError, Wait, monotonic_nanos};
 
 use crate::part::StandIns;
-use crate::state::{LinkEnd, StreamReport};
+use crate::peers::Peer;
+use crate::state::StreamReport;
 use crate::wire::{self, Arrival, END_OF_TOPIC};
 
 /// The longest wait without a look at whether the run is over.
@@ -47,7 +49,7 @@ pub(crate) struct Bridge {
 
 #[derive(Debug, Default)]
 struct State {
-    peers: HashMap<String, (LinkEnd, PublicKey)>,
+    peers: HashMap<String, Peer>,
     /// Streams that no stand-in has taken yet, by the peer's key and their name.
     arrived: HashMap<(PublicKey, String), IncomingStream>,
 }
@@ -78,7 +80,7 @@ impl Failures {
         let now = Instant::now();
         if self.report_at.is_none_or(|at| at <= now) {
             let count = std::mem::take(&mut self.unreported);
-            eprintln!("warning: {count} of {topic} to {machine} lost: {error}");
+            tracing::warn!("{count} samples of {topic} to {machine} lost: {error}");
             self.report_at = Some(now + REPORT_PERIOD);
         }
     }
@@ -115,28 +117,56 @@ impl Bridge {
         self.link.failure()
     }
 
-    /// Connects to a machine, or lets it connect; again if it has moved. `dials` says which of the
-    /// two ends connects.
-    pub fn set_peer(&self, machine: &str, end: &LinkEnd, dials: bool) {
-        let Ok(key) = end.key.parse::<PublicKey>() else {
-            return;
+    /// Connects to a machine, or lets it connect; again if it has moved. `None` for a machine that
+    /// is no peer any more: its key is forbidden, and its streams end.
+    pub fn set_peer(&self, machine: &str, peer: Option<Peer>) {
+        let known = {
+            let mut state = self.lock();
+            match peer {
+                Some(peer) => state.peers.insert(machine.to_owned(), peer),
+                None => state.peers.remove(machine),
+            }
         };
-        let known = self
-            .lock()
-            .peers
-            .insert(machine.to_owned(), (end.clone(), key));
-        if known.as_ref().is_some_and(|(known, _)| known == end) {
-            return;
+        if let Some(old) = known.filter(|old| peer.is_none_or(|peer| peer.key != old.key)) {
+            self.link.forbid(old.key);
+            self.lock().arrived.retain(|(of, _), _| *of != old.key);
         }
-        if let Some((_, old)) = known.filter(|(_, old)| *old != key) {
-            self.link.forbid(old);
-        }
-        match dials {
-            // Fails if the address cannot be sent to; the next report of the peer has another.
-            true => drop(self.link.connect(end.address, key)),
-            false => self.link.allow(key),
+        let moved =
+            |old: Peer| peer.is_none_or(|peer| (peer.key, peer.address) != (old.key, old.address));
+        if let Some(peer) = peer.filter(|_| known.is_none_or(moved)) {
+            match peer.address.filter(|_| peer.dials) {
+                // Fails if the address cannot be sent to; the next report of the peer has another.
+                Some(address) => drop(self.link.connect(address, peer.key)),
+                None => self.link.allow(peer.key),
+            }
         }
         self.changed.notify_all();
+    }
+
+    /// The machine with this key, and its role, which decides what it may ask of this one
+    /// ([`Role::may_ask`]). `None` if it is not paired.
+    pub fn machine_of(&self, peer: PublicKey) -> Option<(String, Role)> {
+        let state = self.lock();
+        let mut peers = state.peers.iter();
+        let (machine, known) = peers.find(|(_, known)| known.key == peer)?;
+        Some((machine.clone(), known.role))
+    }
+
+    /// Opens a stream that is none of a dataflow.
+    pub fn open_stream(&self, peer: PublicKey, name: &str, qos: Qos) -> Option<OutgoingStream> {
+        self.link.peer(peer).open(name, qos).ok()
+    }
+
+    /// A stream of a machine that has arrived.
+    pub fn take_stream(&self, peer: PublicKey, name: &str) -> Option<IncomingStream> {
+        self.lock().arrived.remove(&(peer, name.to_owned()))
+    }
+
+    /// The streams of this name of all machines that have arrived.
+    pub fn take_streams(&self, name: &str) -> Vec<(PublicKey, IncomingStream)> {
+        let mut state = self.lock();
+        let arrived = state.arrived.extract_if(|(_, of), _| of == name);
+        arrived.map(|((peer, _), stream)| (peer, stream)).collect()
     }
 
     /// Refuses what a run that is removed has left: streams that no stand-in has taken.
@@ -192,7 +222,7 @@ impl Bridge {
     }
 
     fn key_of(&self, machine: &str) -> Option<PublicKey> {
-        self.lock().peers.get(machine).map(|(_, key)| *key)
+        self.lock().peers.get(machine).map(|peer| peer.key)
     }
 
     /// Takes the samples of a local node, and sends them to one machine.
@@ -343,8 +373,7 @@ impl Bridge {
 
     /// Streams of other machines with this name are not taken.
     fn place(state: &State, machine: &str, name: &str) -> Option<(PublicKey, String)> {
-        let (_, key) = state.peers.get(machine)?;
-        let place = (*key, name.to_owned());
+        let place = (state.peers.get(machine)?.key, name.to_owned());
         state.arrived.contains_key(&place).then_some(place)
     }
 }

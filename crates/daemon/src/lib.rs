@@ -8,15 +8,19 @@
 //! Keepers and nodes do not depend on it: if it dies they go on, and the next one finds them.
 //! [`machine`] decides, without a clock, a file or a process; [`serve`] is the thin shell around it.
 
+mod alive;
 mod bridge;
 pub mod bundle;
 pub mod folder;
+pub mod lease;
 pub mod machine;
 mod part;
+pub mod peers;
 mod runs;
 mod shell;
 pub mod state;
+mod sync;
 pub mod wire;
 
-pub use part::PartSpec;
+pub use part::{PartSpec, StandIns};
 pub use shell::{Config, DaemonError, PAIRING, serve};

@@ -74,6 +74,11 @@ pub enum Event {
         /// Whether all nodes had ended. Otherwise it was killed.
         finished: bool,
     },
+    /// The lease of this machine has begun or ended.
+    Lease {
+        /// Whether it is held.
+        is_held: bool,
+    },
     /// Time has passed.
     Tick,
 }
@@ -109,6 +114,13 @@ pub enum Action {
         run: RunId,
         /// Its process id.
         keeper: u32,
+    },
+    /// Stop the nodes with `on_partition: stop` of a run, or start them again.
+    Lease {
+        /// The run.
+        run: RunId,
+        /// Whether the lease is held.
+        is_held: bool,
     },
     /// Stop the keeper of a run.
     Stop {
@@ -153,6 +165,8 @@ enum State {
 #[derive(Clone, Debug, Default)]
 pub struct Daemon {
     revision: Option<Revision>,
+    /// Whether the lease is held: not before it was confirmed.
+    holds_lease: bool,
     runs: BTreeMap<RunId, Run>,
 }
 
@@ -166,6 +180,7 @@ impl Daemon {
                 self.run(&run).state = State::Running { keeper };
                 actions.push(Action::Follow { run, keeper });
             }
+            Event::Lease { is_held } => self.lease(is_held, &mut actions),
             Event::WasStarting { run } => {
                 self.run(&run).state = State::Starting;
                 actions.push(Action::AwaitStart { run });
@@ -234,6 +249,19 @@ impl Daemon {
             self.run(id).desired = Some(desired.clone());
         }
         actions.push(Action::Keep(kept));
+    }
+
+    fn lease(&mut self, is_held: bool, actions: &mut Vec<Action>) {
+        if std::mem::replace(&mut self.holds_lease, is_held) == is_held {
+            return;
+        }
+        // A run that starts meanwhile is brought in line when its keeper is followed.
+        for (run, state) in &self.runs {
+            if matches!(state.state, State::Running { .. }) {
+                let run = run.clone();
+                actions.push(Action::Lease { run, is_held });
+            }
+        }
     }
 
     /// A step has ended, unless it was overtaken.

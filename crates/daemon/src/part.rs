@@ -43,6 +43,9 @@ pub struct StandIns {
     pub outgoing: Vec<Outgoing>,
     /// Those of remote producers.
     pub incoming: Vec<Incoming>,
+    /// Nodes that run only while this machine holds its lease.
+    #[serde(default)]
+    pub stop_on_partition: Vec<String>,
 }
 
 /// Name of the file with the stand-ins, in the folder of a run.
@@ -76,12 +79,8 @@ impl PartSpec {
     ///
     /// # Errors
     /// If the file cannot be written.
-    pub fn write_stand_ins(
-        &self,
-        outgoing: Vec<Outgoing>,
-        incoming: Vec<Incoming>,
-    ) -> io::Result<()> {
-        Folder::at(&self.folder)?.write(STAND_INS, &StandIns { outgoing, incoming })
+    pub fn write_stand_ins(&self, stand_ins: &StandIns) -> io::Result<()> {
+        Folder::at(&self.folder)?.write(STAND_INS, stand_ins)
     }
 
     pub(crate) fn stand_ins(&self) -> io::Result<StandIns> {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use nervure_coordinator::Client;
 use nervure_node::running::{self, Connection, ConnectionError};
-use nervure_protocol::cli_to_keeper::{Message, Watch};
+use nervure_protocol::cli_to_keeper::{Message, NodeOrder, Watch};
 use nervure_protocol::keeper_to_cli;
 use nervure_protocol::report::{NodeEnded, Report};
 
@@ -211,6 +211,73 @@ fn ended_text(ended: &NodeEnded) -> String {
         (false, true) => format!("restarts: {}", ended.reason),
         (false, false) => "ended".to_owned(),
     }
+}
+
+/// File of the nodes that were stopped because the lease had ended: only these start again.
+const STOPPED: &str = "stopped-in-partition.json";
+
+/// Stops nodes while the lease is not held, and starts them again when it is. A node that a user has
+/// stopped stays so.
+pub(crate) fn stop_in_partition(
+    keeper: u32,
+    run: &Path,
+    nodes: &[String],
+    is_held: bool,
+) -> Result<(), String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let folder = Folder::at(run).map_err(|error| text(&error))?;
+    let mut stopped: BTreeSet<String> = folder
+        .read(STOPPED)
+        .map_err(|error| text(&error))?
+        .unwrap_or_default();
+    let before = stopped.clone();
+    let (order, concerned): (_, Vec<&String>) = match is_held {
+        true => (
+            NodeOrder::Start,
+            nodes
+                .iter()
+                .filter(|node| stopped.contains(*node))
+                .collect(),
+        ),
+        false => (NodeOrder::Stop, nodes.iter().collect()),
+    };
+    for node in concerned {
+        let message = Message::Node {
+            node: node.clone(),
+            order,
+        };
+        let accepted = loop {
+            let answer = running::find(Some(&keeper.to_string()))
+                .and_then(|address| Connection::open(&address, "lease")?.ask(&message));
+            match answer {
+                // A keeper that does not answer now may be stopped (SIGSTOP).
+                Err(ConnectionError::NoAnswer { .. } | ConnectionError::System(_)) => {
+                    std::thread::sleep(Duration::from_millis(200));
+                }
+                // It does not run, or runs already.
+                Err(ConnectionError::Refused(_)) => break false,
+                // The dataflow has ended.
+                Err(
+                    ConnectionError::Gone(_)
+                    | ConnectionError::NoneRuns
+                    | ConnectionError::NotRunning { .. },
+                ) => return Ok(()),
+                Err(error) => return Err(error.to_string()),
+                Ok(_) => break true,
+            }
+        };
+        match is_held {
+            true => drop(stopped.remove(node)),
+            false if accepted => drop(stopped.insert(node.clone())),
+            false => {}
+        }
+    }
+    if stopped != before {
+        folder
+            .write(STOPPED, &stopped)
+            .map_err(|error| text(&error))?;
+    }
+    Ok(())
 }
 
 /// Stops a keeper. It is gone when [`follow`] returns.

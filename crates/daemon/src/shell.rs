@@ -1,35 +1,30 @@
 //! The shell of a daemon: carries out the actions of [`crate::machine`], and feeds it events.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::unix::fs::OpenOptionsExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use nervure_coordinator::{ACTUAL, Client};
+use nervure_coordinator::Client;
 use nervure_identity::{IdentityError, KeyPair, PublicKey};
 use nervure_link::shell::{Link, LinkConfig, LinkError};
-use nervure_store::{Entry, Expected, Revision, Store, StoreError};
 
-use crate::bridge::{Bridge, Crossing};
+use crate::alive;
+use crate::bridge::Bridge;
 use crate::folder::{Folder, Pairing};
 use crate::machine::{Action, Daemon, Event, Kept};
 use crate::part::{ENDED, PartSpec};
+use crate::peers::Peers;
 use crate::runs;
-use crate::state::{Actual, ActualRun, LinkEnd, RunId, actual_key, desired_key, parse};
-
-/// The pause before the coordinator is called again that could not be reached.
-const RECONNECT: Duration = Duration::from_millis(500);
-
-/// The longest wait of a watch.
-const WATCH: Duration = Duration::from_secs(30);
+use crate::state::{ActualRun, RunId};
+use crate::sync::{self, Live, PEERS, spawn};
 
 /// File of the last desired state.
 const DESIRED: &str = "desired.json";
-/// File of the links of other machines.
-const PEERS: &str = "peers.json";
 /// File of the pairing.
 pub const PAIRING: &str = "machine.json";
 
@@ -73,21 +68,36 @@ struct Shell {
     live: Arc<Live>,
     desired: BTreeMap<RunId, crate::state::DesiredRun>,
     keepers: BTreeMap<RunId, u32>,
+    lease: Arc<HeldLease>,
 }
 
-/// What threads of the daemon add to its report.
+/// Whether the lease of this machine is held, and the nodes that run only meanwhile.
 #[derive(Debug, Default)]
-struct Live {
-    state: Mutex<LiveState>,
-    changed: Condvar,
+struct HeldLease {
+    is_held: AtomicBool,
+    applied: Mutex<()>,
 }
 
-#[derive(Debug, Default)]
-struct LiveState {
-    runs: BTreeMap<RunId, ActualRun>,
-    nodes: BTreeMap<RunId, BTreeMap<String, String>>,
-    crossings: BTreeMap<RunId, Arc<Crossing>>,
-    version: u64,
+impl HeldLease {
+    /// Stops or starts the nodes of a part with `on_partition: stop`, as the lease is now.
+    fn apply(&self, keeper: u32, spec: &PartSpec) {
+        let nodes = match spec.stand_ins() {
+            Ok(stand_ins) => stand_ins.stop_on_partition,
+            Err(_) => return,
+        };
+        if nodes.is_empty() {
+            return;
+        }
+        // The last of several changes is the last that is applied.
+        let _applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_held = self.is_held.load(Ordering::SeqCst);
+        if let Err(error) = runs::stop_in_partition(keeper, &spec.folder, &nodes, is_held) {
+            tracing::warn!(
+                "the nodes of {} with `on_partition: stop` are not as the lease is: {error}",
+                spec.dataflow
+            );
+        }
+    }
 }
 
 /// Runs the daemon. Returns only if it cannot go on; `on_ready` is called once it serves. Its death
@@ -133,28 +143,57 @@ pub fn serve(config: Config, on_ready: impl FnOnce()) -> Result<(), DaemonError>
         live: Arc::default(),
         desired: BTreeMap::new(),
         keepers: BTreeMap::new(),
+        lease: Arc::default(),
         folder,
     };
     let live = Arc::clone(&shell.live);
     let (for_watch, name) = (Arc::clone(&client), pairing.name.clone());
+    let for_lease = events.clone();
     spawn("nervure-desired", move || {
-        watch_desired(&*for_watch, &name, &events)
+        sync::watch_desired(&*for_watch, &name, &events)
     })?;
-    let peers = Peers {
-        own: pairing.name.clone(),
+    let known = folder_for_peers.read(PEERS)?.unwrap_or_default();
+    let peers = Peers::new(own_key, coordinator, known);
+    sync::follow_peers(peers, &client, &bridge, folder_for_peers)?;
+    hold_lease(
+        &bridge,
+        &client,
         own_key,
         coordinator,
-        bridge,
-        known: folder_for_peers.read(PEERS)?.unwrap_or_default(),
-        folder: folder_for_peers,
-    };
-    let for_peers = Arc::clone(&client);
-    spawn("nervure-peers", move || peers.follow(&*for_peers))?;
+        &pairing.name,
+        for_lease,
+    )?;
     spawn("nervure-report", move || {
-        report(&client, &pairing.name, own_key, address, link_port, &live);
+        sync::report(&client, &pairing.name, address, link_port, &live);
     })?;
     on_ready();
     shell.run(&received)
+}
+
+/// Holds the lease of this machine, or grants those of the others.
+fn hold_lease(
+    bridge: &Arc<Bridge>,
+    client: &Arc<Client>,
+    own: PublicKey,
+    coordinator: PublicKey,
+    name: &str,
+    events: Sender<Event>,
+) -> io::Result<()> {
+    let bridge = Arc::clone(bridge);
+    if own != coordinator {
+        let mut id = [0; 8];
+        std::fs::File::open("/dev/urandom")?.read_exact(&mut id)?;
+        return spawn("nervure-lease", move || {
+            alive::hold(&bridge, coordinator, u64::from_le_bytes(id), |is_held| {
+                let _ = events.send(Event::Lease { is_held });
+            });
+        });
+    }
+    let _ = events.send(Event::Lease { is_held: true });
+    let noted = Arc::new(alive::Noted::default());
+    let (for_grants, client, name) = (Arc::clone(&noted), Arc::clone(client), name.to_owned());
+    spawn("nervure-lease", move || alive::grant(&bridge, &for_grants))?;
+    spawn("nervure-alive", move || noted.write(&*client, &name))
 }
 
 /// The link listens on the address of the machine, or on all of them.
@@ -234,7 +273,7 @@ impl Shell {
                 self.desired.clone_from(&kept.desired.runs);
                 // The next start without the coordinator would be of the state before.
                 if let Err(error) = self.folder.write(DESIRED, &kept) {
-                    eprintln!("warning: the desired state is not kept on disk: {error}");
+                    tracing::warn!("the desired state is not kept on disk: {error}");
                 }
             }
             Action::Prepare { run, desired } => {
@@ -268,6 +307,19 @@ impl Shell {
                     self.background(move |_| runs::stop(keeper));
                 }
             }
+            Action::Lease { run, is_held } => {
+                if let Some(desired) = self.desired.get(&run) {
+                    let spec = PartSpec::new(&self.folder, &run, desired, false);
+                    let (lease, keeper) =
+                        (Arc::clone(&self.lease), self.keepers.get(&run).copied());
+                    lease.is_held.store(is_held, Ordering::SeqCst);
+                    self.background(move |_| {
+                        if let Some(keeper) = keeper {
+                            lease.apply(keeper, &spec);
+                        }
+                    });
+                }
+            }
             Action::NoteEnded { run } => {
                 let path = self.folder.run(&run);
                 let noted = crate::folder::make(&path).and_then(|()| {
@@ -276,7 +328,7 @@ impl Shell {
                     options.open(path.join(ENDED))?.sync_all()
                 });
                 if let Err(error) = noted {
-                    eprintln!("warning: the end of a run is not kept on disk: {error}");
+                    tracing::warn!("the end of a run is not kept on disk: {error}");
                 }
             }
             Action::Remove { run } => {
@@ -287,7 +339,7 @@ impl Shell {
                     state.crossings.remove(&run);
                 });
                 if let Err(error) = runs::remove(&self.folder, &run) {
-                    eprintln!("warning: the files of a run are not removed: {error}");
+                    tracing::warn!("the files of a run are not removed: {error}");
                 }
             }
         }
@@ -296,11 +348,16 @@ impl Shell {
     /// Follows the keeper of a run, which is not desired any more if its part is not known.
     fn follower(&self, run: &str) -> impl FnOnce(u32, &Sender<Event>) + Send + use<> {
         let (live, bridge) = (Arc::clone(&self.live), Arc::clone(&self.bridge));
+        let lease = Arc::clone(&self.lease);
         let desired = self.desired.get(run);
         let spec = desired.map(|desired| PartSpec::new(&self.folder, run, desired, false));
         let run = run.to_owned();
         move |keeper, events| match spec {
-            Some(spec) => follow(&live, &bridge, &run, keeper, &spec, events),
+            Some(spec) => {
+                // Before the stand-ins join, so that no node starts without its lease.
+                lease.apply(keeper, &spec);
+                follow(&live, &bridge, &run, keeper, &spec, events);
+            }
             None => {
                 let finished = runs::follow(keeper, |_| {});
                 let _ = events.send(Event::KeeperGone { run, finished });
@@ -311,7 +368,7 @@ impl Shell {
     fn background(&self, work: impl FnOnce(&Sender<Event>) + Send + 'static) {
         let events = self.events.clone();
         if let Err(error) = spawn("nervure-run", move || work(&events)) {
-            eprintln!("warning: {error}");
+            tracing::warn!("{error}");
         }
     }
 
@@ -359,8 +416,8 @@ fn follow(
     let crossing = match spec.stand_ins() {
         Ok(stand_ins) => Some(bridge.join(run, keeper, &spec.machines, stand_ins)),
         Err(error) => {
-            eprintln!(
-                "warning: the samples of {} do not cross machines: {error}",
+            tracing::warn!(
+                "the samples of {} do not cross machines: {error}",
                 spec.dataflow
             );
             None
@@ -379,200 +436,4 @@ fn follow(
         run: run.to_owned(),
         finished,
     });
-}
-
-impl Live {
-    fn change(&self, change: impl FnOnce(&mut LiveState)) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        change(&mut state);
-        state.version += 1;
-        self.changed.notify_all();
-    }
-
-    /// The runs, once they have changed since `version`, or after the timeout.
-    fn runs_after(&self, version: &mut u64, timeout: Duration) -> BTreeMap<RunId, ActualRun> {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let unchanged = |state: &mut LiveState| state.version == *version;
-        let waited = self.changed.wait_timeout_while(state, timeout, unchanged);
-        let state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        *version = state.version;
-        let mut runs = state.runs.clone();
-        for (run, actual) in &mut runs {
-            actual.nodes = state.nodes.get(run).cloned().unwrap_or_default();
-            // Counters change all the time: they are written once.
-            if actual.state == crate::state::RunState::Ended {
-                actual.streams = state
-                    .crossings
-                    .get(run)
-                    .map(|it| it.reports())
-                    .unwrap_or_default();
-            }
-        }
-        runs
-    }
-}
-
-/// Follows the desired state of this machine, through losses of the coordinator.
-fn watch_desired(store: &dyn Store, machine: &str, events: &Sender<Event>) {
-    let key = desired_key(machine);
-    follow_prefix(store, &key, |entry| {
-        if entry.key != key {
-            return true;
-        }
-        match parse(&key, &entry.value) {
-            Ok(desired) => events
-                .send(Event::Desired(Kept {
-                    revision: entry.revision,
-                    desired,
-                }))
-                .is_ok(),
-            Err(error) => {
-                eprintln!("warning: {error}");
-                true
-            }
-        }
-    });
-}
-
-/// Calls `found` with each entry below a prefix and each later version of one, until it returns
-/// false.
-fn follow_prefix(store: &dyn Store, prefix: &str, mut found: impl FnMut(&Entry) -> bool) {
-    let mut from: Option<Revision> = None;
-    let mut is_away = false;
-    loop {
-        let step = match from {
-            None => store
-                .list(prefix)
-                .map(|listing| (listing.revision, listing.entries)),
-            Some(after) => store.watch(prefix, after, WATCH).map(|changes| {
-                let entries = changes
-                    .changes
-                    .into_iter()
-                    .filter_map(|change| change.entry);
-                (changes.revision, entries.collect())
-            }),
-        };
-        match step {
-            Ok((revision, entries)) => {
-                if std::mem::take(&mut is_away) {
-                    eprintln!("the coordinator is back");
-                }
-                from = Some(revision);
-                if !entries.iter().all(&mut found) {
-                    return;
-                }
-            }
-            Err(StoreError::Compacted { .. }) => from = None,
-            Err(error) => {
-                if !std::mem::replace(&mut is_away, true) && prefix.starts_with("desired/") {
-                    eprintln!("warning: {error}; the dataflows of this machine go on");
-                }
-                std::thread::sleep(RECONNECT);
-            }
-        }
-    }
-}
-
-/// The links of the other machines. They are kept on disk: a machine that boots without the
-/// coordinator still reaches the others.
-struct Peers {
-    own: String,
-    own_key: PublicKey,
-    coordinator: PublicKey,
-    bridge: Arc<Bridge>,
-    known: BTreeMap<String, LinkEnd>,
-    folder: Folder,
-}
-
-impl Peers {
-    fn follow(mut self, store: &dyn Store) {
-        for (name, link) in self.known.clone() {
-            self.connect(&name, &link);
-        }
-        follow_prefix(store, ACTUAL, |entry| {
-            if let Some(name) = entry.key.strip_prefix(ACTUAL)
-                && name != self.own
-                && let Ok(actual) = parse::<Actual>(&entry.key, &entry.value)
-                && self.known.get(name) != Some(&actual.link)
-            {
-                self.connect(name, &actual.link);
-                self.known.insert(name.to_owned(), actual.link);
-                if let Err(error) = self.folder.write(PEERS, &self.known) {
-                    eprintln!("warning: the address of {name} is not kept on disk: {error}");
-                }
-            }
-            true
-        });
-    }
-
-    fn connect(&self, name: &str, link: &LinkEnd) {
-        if let Ok(key) = link.key.parse() {
-            let dials = dials(self.own_key, key, self.coordinator);
-            self.bridge.set_peer(name, link, dials);
-        }
-    }
-}
-
-/// Which of two machines connects the link: not the coordinator's, since robots may be behind a
-/// network address translation; between others the one with the lower key.
-fn dials(own: PublicKey, peer: PublicKey, coordinator: PublicKey) -> bool {
-    if own == coordinator || peer == coordinator {
-        return own != coordinator;
-    }
-    own < peer
-}
-
-/// Writes what is, whenever that has changed.
-fn report(
-    client: &Client,
-    machine: &str,
-    own_key: PublicKey,
-    address: Option<IpAddr>,
-    port: u16,
-    live: &Live,
-) {
-    let key = actual_key(machine);
-    let mut version = 0;
-    let mut written = None;
-    loop {
-        let runs = live.runs_after(&mut version, WATCH);
-        let result = address
-            .map_or_else(|| client.local_address(), Ok)
-            .map(|ip| Actual {
-                link: LinkEnd {
-                    address: SocketAddr::new(ip, port),
-                    key: own_key.to_string(),
-                },
-                runs,
-            });
-        let done = match result {
-            Ok(actual) if written.as_ref() == Some(&actual) => continue,
-            Ok(actual) => write(client, &key, &actual).map(|()| written = Some(actual)),
-            Err(error) => Err(StoreError::Unavailable(error.to_string())),
-        };
-        if done.is_err() {
-            // What was written last is not known, and the state may have changed meanwhile.
-            (version, written) = (0, None);
-            std::thread::sleep(RECONNECT);
-        }
-    }
-}
-
-fn write(store: &dyn Store, key: &str, actual: &Actual) -> Result<(), StoreError> {
-    let json = serde_json::to_vec(actual).expect("a state can be written as JSON");
-    loop {
-        let found = store.get(key)?;
-        let expected = found.map_or(Expected::Absent, |entry| Expected::Revision(entry.revision));
-        match store.compare_and_set(key, expected, Some(&json), None) {
-            Err(StoreError::Conflict { .. }) => {}
-            done => return done.map(|_| ()),
-        }
-    }
-}
-
-fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    std::thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(work)
-        .map(drop)
 }

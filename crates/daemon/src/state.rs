@@ -1,9 +1,8 @@
 //! The desired and the actual state of a machine, as JSON in the store.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 
-use nervure_coordinator::{ACTUAL, DESIRED};
+use nervure_coordinator::{ACTUAL, DESIRED, LINKS};
 use nervure_store::{Expected, Revision, Store, StoreError};
 use serde::{Deserialize, Serialize};
 
@@ -53,21 +52,10 @@ pub enum Phase {
 }
 
 /// What a machine does.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Actual {
-    /// Where its link is.
-    pub link: LinkEnd,
     /// Its parts of dataflows.
     pub runs: BTreeMap<RunId, ActualRun>,
-}
-
-/// Where the link of a machine is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LinkEnd {
-    /// Its address.
-    pub address: SocketAddr,
-    /// Its public key.
-    pub key: String,
 }
 
 /// A part of a dataflow on a machine.
@@ -146,6 +134,11 @@ pub fn desired_key(machine: &str) -> String {
 /// The key of a machine's actual state.
 pub fn actual_key(machine: &str) -> String {
     format!("{ACTUAL}{machine}")
+}
+
+/// The key of the address of a machine's link.
+pub fn link_key(machine: &str) -> String {
+    format!("{LINKS}{machine}")
 }
 
 /// Changes the desired state of a machine, whatever other writers do meanwhile. Nothing is written

@@ -45,6 +45,9 @@ pub struct Node {
     /// Role of the machine that it runs on; `None` if the dataflow has no roles.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
+    /// Whether it runs only while its machine holds its lease (`on_partition: stop`).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub stops_on_partition: bool,
     /// Name to display.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,

@@ -117,6 +117,7 @@ pub(crate) const LOG_LEVELS: &[&str] = &["error", "warn", "info", "debug", "trac
 pub(crate) const RELIABILITIES: &[&str] = &["reliable", "best_effort"];
 pub(crate) const TRAFFIC_CLASSES: &[&str] = &["control", "default", "bulk"];
 pub(crate) const READY: &[&str] = &["auto", "manual"];
+pub(crate) const ON_PARTITION: &[&str] = &["continue", "stop"];
 
 /// Keys that define the program and the outputs of a node in the place of `path`.
 const OTHER_PROGRAMS: &[&str] = &["operator", "operators", "custom", "module"];
@@ -420,6 +421,11 @@ pub(crate) static NODE: Level = Level {
             "machine",
             Name,
             "Role of the machine that the node runs on, from `machines`. Default: the first role.",
+        ),
+        optional(
+            "on_partition",
+            OneOf(ON_PARTITION),
+            "`stop`: the node runs only while its machine can reach that of the coordinator, and starts again afterwards; `continue` (default): whatever the network does.",
         ),
         later(
             "process",

@@ -31,6 +31,8 @@ pub(crate) struct ParsedNode {
     pub span: Span,
     /// Role of its machine.
     pub machine: Option<Text>,
+    /// `on_partition: stop`.
+    pub stops_on_partition: bool,
     pub name: Option<String>,
     pub description: Option<String>,
     pub program: Option<LocatedProgram>,

@@ -159,6 +159,7 @@ impl Renumbering {
             clients,
             id: _,
             machine: _,
+            stops_on_partition: _,
             name: _,
             description: _,
             program: _,

@@ -320,6 +320,7 @@ fn assemble_node(
     Some(Node {
         id: node.id?.text,
         machine: node.machine.map(|role| role.text),
+        stops_on_partition: node.stops_on_partition,
         name: node.name,
         description: node.description,
         program,

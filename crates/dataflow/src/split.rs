@@ -29,6 +29,8 @@ pub struct Part {
     pub outgoing: Vec<Outgoing>,
     /// The stand-ins of remote producers.
     pub incoming: Vec<Incoming>,
+    /// Nodes that run only while the machine holds its lease.
+    pub stop_on_partition: Vec<String>,
 }
 
 /// A stand-in that takes the outputs of a local node for the consumers on one machine.
@@ -211,7 +213,9 @@ impl<'d> Split<'d> {
             });
         }
         let edges = edges(&nodes);
+        let stop_on_partition = nodes.iter().filter(|node| node.stops_on_partition);
         Part {
+            stop_on_partition: stop_on_partition.map(|node| node.id.clone()).collect(),
             dataflow: Dataflow {
                 name: whole.name.clone(),
                 directory: whole.directory.clone(),
@@ -257,6 +261,7 @@ fn stand_in(of: &Node, id: String, machine: String, outputs: Vec<Output>) -> Nod
     Node {
         id,
         machine: None,
+        stops_on_partition: false,
         name: None,
         description: None,
         program: Program::Remote { machine },

@@ -22,7 +22,7 @@ use tracing_subscriber::layer::SubscriberExt;
 pub const VARIABLE: &str = "NERVURE_LOG";
 
 /// The crates with events, without the prefix `nervure_`.
-const TARGETS: [&str; 3] = ["keeper", "link", "node"];
+const TARGETS: [&str; 4] = ["daemon", "keeper", "link", "node"];
 
 const LEVELS: [(&str, LevelFilter); 6] = [
     ("off", LevelFilter::OFF),
@@ -59,11 +59,21 @@ pub enum FilterError {
 /// # Errors
 /// [`FilterError`] if the value of the variable is wrong.
 pub fn install() -> Result<(), FilterError> {
-    if let Some(value) = std::env::var_os(VARIABLE) {
-        let subscriber = to_stderr(filter(&value)?);
-        // If the program has a subscriber already, that one is meant.
-        let _: Result<(), SetGlobalDefaultError> = dispatcher::set_global_default(subscriber);
+    if std::env::var_os(VARIABLE).is_some() {
+        install_always()?;
     }
+    Ok(())
+}
+
+/// As [`install`], also without the variable: for daemons, whose events are for people.
+///
+/// # Errors
+/// [`FilterError`] if the value of the variable is wrong.
+pub fn install_always() -> Result<(), FilterError> {
+    let value = std::env::var_os(VARIABLE).unwrap_or_default();
+    let subscriber = to_stderr(filter(&value)?);
+    // If the program has a subscriber already, that one is meant.
+    let _: Result<(), SetGlobalDefaultError> = dispatcher::set_global_default(subscriber);
     Ok(())
 }
 
@@ -112,9 +122,12 @@ fn to_stderr(filter: Targets) -> Dispatch {
     Dispatch::new(registry.with(lines).with(filter))
 }
 
-/// Warnings of nodes. The commands of the link print what happens to it themselves.
+/// Warnings of nodes, and what daemons do. The commands of the link print what happens to it
+/// themselves.
 fn default_filter() -> Targets {
-    Targets::new().with_target(full_name("node"), LevelFilter::WARN)
+    Targets::new()
+        .with_target(full_name("node"), LevelFilter::WARN)
+        .with_target(full_name("daemon"), LevelFilter::INFO)
 }
 
 fn filter(value: &OsStr) -> Result<Targets, FilterError> {

@@ -137,6 +137,9 @@ pub enum StoreError {
         /// The limit.
         most: usize,
     },
+    /// The caller may not do this.
+    #[error("{0}")]
+    Refused(String),
     /// The store cannot be read or written.
     #[error("the store cannot be used: {0}")]
     Unavailable(String),

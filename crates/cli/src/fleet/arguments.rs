@@ -1,11 +1,11 @@
 //! The command lines of the fleet.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
 
 use clap::{Args, Subcommand};
-use nervure_coordinator::{Invitation, check_machine_name};
+use nervure_coordinator::{Invitation, Role, check_machine_name};
 
-use crate::overrides::Overrides;
+use crate::{option_values::parse_duration, overrides::Overrides};
 
 #[derive(Debug, Args)]
 pub struct UpArguments {
@@ -53,6 +53,36 @@ pub enum MachineCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Make an invitation for another machine.
+    Invite(InviteArguments),
+    /// Admit a machine that waits for approval.
+    Approve {
+        /// Name of the machine.
+        name: String,
+    },
+    /// Exclude a machine from the fleet.
+    ///
+    /// The coordinator and all other machines refuse it from then on. Nodes that run on it go on, as
+    /// it cannot be reached; those with `on_partition: stop` are stopped by its own daemon.
+    Revoke {
+        /// Name of the machine.
+        name: String,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct InviteArguments {
+    /// What the machine may do: `operator` (start, stop and change dataflows, and invite), `robot`
+    /// (run what operators start on it) or `observer` (look).
+    #[arg(long, value_name = "ROLE", default_value = "robot", value_parser = Role::from_str)]
+    pub role: Role,
+    /// Invite any number of machines, such as many from one image. Each waits for `nervure machine
+    /// approve`.
+    #[arg(long)]
+    pub with_approval: bool,
+    /// How long the invitation is valid.
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = parse_duration)]
+    pub valid: Duration,
 }
 
 fn parse_name(text: &str) -> Result<String, String> {

@@ -56,16 +56,23 @@ pub fn folder_failure(error: &std::io::Error) -> Failure {
         .hint("NERVURE_STATE names its folder; the default is ~/.local/state/nervure")
 }
 
+/// What a machine can do that is refused.
+const REFUSED: &str = "`nervure machine list` on an operator's machine shows the role of each; \
+                       `nervure machine invite --role ROLE` there makes an invitation";
+
 pub fn store_failure(error: StoreError) -> Failure {
-    Failure::internal(error.to_string()).hint("does `nervure up` run?")
+    let failure = |error: StoreError| Failure::internal(error.to_string());
+    match error {
+        StoreError::Refused(_) => Failure::invalid(error.to_string()).hint(REFUSED),
+        _ => failure(error).hint("does `nervure up` run?"),
+    }
 }
 
 pub fn call_failure(error: CallError) -> Failure {
-    let hint = match error {
-        CallError::Unreachable { .. } => "does `nervure up` run, and can this machine reach it?",
-        _ => {
-            "`nervure up` prints an invitation for each machine; it is valid once, and for an hour"
-        }
-    };
-    Failure::internal(error.to_string()).hint(hint)
+    match error {
+        CallError::Refused { .. } => Failure::invalid(error.to_string()).hint(REFUSED),
+        CallError::Unreachable { .. } => Failure::internal(error.to_string())
+            .hint("does `nervure up` run, and can this machine reach it?"),
+        CallError::Unexpected { .. } => Failure::internal(error.to_string()),
+    }
 }

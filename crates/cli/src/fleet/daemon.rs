@@ -8,7 +8,10 @@ use std::{
     time::Duration,
 };
 
-use nervure_coordinator::{Client, Coordinator, Machine, check_machine_name};
+use nervure_coordinator::{
+    CallError, Client, Coordinator, Invitation, Joining, Machine, Role, Standing, Terms,
+    check_machine_name,
+};
 use nervure_daemon::{
     Config, DaemonError, PAIRING,
     folder::{Folder, Pairing},
@@ -30,6 +33,9 @@ const PORT: u16 = 7700;
 
 /// How long an invitation is valid.
 const INVITATION_LIFETIME: Duration = Duration::from_secs(3600);
+
+/// Interval at which a machine asks whether it was approved.
+const APPROVAL_POLL: Duration = Duration::from_secs(2);
 
 /// Starts a fleet on this machine: its coordinator, and the daemon.
 pub fn up(arguments: &UpArguments) -> Result<ExitCode, Failure> {
@@ -64,14 +70,14 @@ pub fn up(arguments: &UpArguments) -> Result<ExitCode, Failure> {
     let store = nervure_store::open(&data.join("store.redb")).map_err(|error| {
         Failure::internal(error.to_string()).hint("does `nervure up` run already?")
     })?;
-    let (paired, machines) = mpsc::channel::<Machine>();
+    let (changed, machines) = mpsc::channel::<Machine>();
     let own = key.public();
     let coordinator = Coordinator::start(nervure_coordinator::Config {
         address,
         key: load_key(&folder)?,
         store: Arc::new(store),
         bundles: data.join("bundles"),
-        on_paired: Box::new(move |machine| drop(paired.send(machine))),
+        on_change: Box::new(move |machine| drop(changed.send(machine))),
     })
     .map_err(|error| {
         Failure::internal(error.to_string())
@@ -80,20 +86,25 @@ pub fn up(arguments: &UpArguments) -> Result<ExitCode, Failure> {
     let address = coordinator.address();
     let client = Client::new(address, own, &key)
         .map_err(|error| Failure::internal("cannot start a client").because(error))?;
-    // The name of this machine may be its own from before.
-    match client.join("", &name) {
-        Ok(()) => {}
-        Err(nervure_coordinator::CallError::Refused { reason, .. })
-            if reason.contains("another machine") && is_own(&client, &name, own) => {}
-        Err(error) => return Err(call_failure(error)),
-    }
+    client.join("", &name).map_err(call_failure)?;
     let pairing = pairing(&folder, name, address, own.to_string())?;
     std::thread::spawn(move || {
-        invite(&coordinator);
+        let mut invitation = invite(&coordinator);
         for machine in machines {
-            if machine.key != own.to_string() {
-                note!("{} has joined from {}", machine.name, machine.address);
-                invite(&coordinator);
+            if machine.key == own.to_string() {
+                continue;
+            }
+            let Machine { name, role, .. } = &machine;
+            match machine.standing {
+                Standing::Paired => note!("{name} has joined from {} as {role}", machine.address),
+                Standing::Waiting => {
+                    note!("{name} waits for approval: `nervure machine approve {name}`")
+                }
+                Standing::Revoked => note!("{name} was revoked"),
+            }
+            let is_open = |it: &Invitation| coordinator.is_open(it).unwrap_or(true);
+            if !invitation.as_ref().is_some_and(is_open) {
+                invitation = invite(&coordinator);
             }
         }
     });
@@ -123,9 +134,18 @@ pub fn join(arguments: &JoinArguments) -> Result<ExitCode, Failure> {
     };
     let client = Client::new(invitation.address, invitation.coordinator, &key)
         .map_err(|error| Failure::internal("cannot start a client").because(error))?;
-    client
-        .join(&invitation.secret, &name)
-        .map_err(call_failure)?;
+    let paired = await_approval(&client, invitation, &name)?;
+    if arguments
+        .name
+        .as_ref()
+        .is_some_and(|asked| *asked != paired)
+    {
+        return Err(Failure::invalid(format!(
+            "this machine belongs to the fleet already, as `{paired}`"
+        ))
+        .hint("leave `--name` out"));
+    }
+    let name = paired;
     let pairing = pairing(
         &folder,
         name,
@@ -135,11 +155,39 @@ pub fn join(arguments: &JoinArguments) -> Result<ExitCode, Failure> {
     serve(folder, pairing, None)
 }
 
-fn invite(coordinator: &Coordinator) {
-    match coordinator.invite(INVITATION_LIFETIME) {
-        // A closed stdout is that of a supervisor that does not want it.
-        Ok(invitation) => drop(output::write(&format!("nervure join {invitation}\n"))),
-        Err(error) => note!("warning: no invitation can be made: {error}"),
+/// Joins, and waits while an operator has not approved this machine. Returns its name.
+fn await_approval(client: &Client, invitation: &Invitation, name: &str) -> Result<String, Failure> {
+    let mut waits = false;
+    loop {
+        match client.join(&invitation.secret, name) {
+            Ok(Joining::Paired(name)) => return Ok(name),
+            Ok(Joining::Waiting(name)) => {
+                if !std::mem::replace(&mut waits, true) {
+                    note!(
+                        "waiting for approval: `nervure machine approve {name}` on an operator's machine"
+                    );
+                }
+            }
+            // The coordinator may be away for a while.
+            Err(CallError::Unreachable { .. }) if waits => {}
+            Err(error) => return Err(call_failure(error)),
+        }
+        std::thread::sleep(APPROVAL_POLL);
+    }
+}
+
+/// Prints the command line for one more robot.
+fn invite(coordinator: &Coordinator) -> Option<Invitation> {
+    match coordinator.invite(Terms::once(Role::Robot, INVITATION_LIFETIME)) {
+        Ok(invitation) => {
+            // A closed stdout is that of a supervisor that does not want it.
+            drop(output::write(&format!("nervure join {invitation}\n")));
+            Some(invitation)
+        }
+        Err(error) => {
+            note!("warning: no invitation can be made: {error}");
+            None
+        }
     }
 }
 
@@ -172,6 +220,8 @@ fn pairing(
 
 /// Runs the daemon until a signal. Its dataflows go on, and the next daemon finds them.
 fn serve(folder: Folder, pairing: Pairing, address: Option<IpAddr>) -> Result<ExitCode, Failure> {
+    nervure_node::diagnostics::install_always()
+        .map_err(|error| Failure::invalid(error.to_string()))?;
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
         .map_err(|error| Failure::internal("cannot watch for signals").because(error))?;
     std::thread::spawn(move || {
@@ -198,16 +248,6 @@ fn serve(folder: Folder, pairing: Pairing, address: Option<IpAddr>) -> Result<Ex
                 .hint("NERVURE_STATE names another folder, for a second daemon on this machine"),
             _ => Failure::internal(error.to_string()),
         })
-}
-
-fn is_own(client: &Client, name: &str, own: nervure_identity::PublicKey) -> bool {
-    use nervure_store::Store;
-    let entry = client
-        .get(&format!("{}{name}", nervure_coordinator::MACHINES))
-        .ok()
-        .flatten();
-    let machine = entry.and_then(|entry| serde_json::from_slice::<Machine>(&entry.value).ok());
-    machine.is_some_and(|machine| machine.key == own.to_string())
 }
 
 /// The address of this machine towards the default route. Nothing is sent.

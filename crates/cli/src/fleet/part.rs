@@ -2,7 +2,7 @@
 
 use std::{io::Read, process::ExitCode};
 
-use nervure_daemon::PartSpec;
+use nervure_daemon::{PartSpec, StandIns};
 use nervure_dataflow::check_name;
 
 use crate::{
@@ -47,9 +47,13 @@ pub fn run_part() -> Result<ExitCode, Failure> {
     if spec.check {
         return Ok(ExitCode::SUCCESS);
     }
-    spec.write_stand_ins(part.outgoing, part.incoming)
-        .map_err(|error| {
-            Failure::internal("cannot write the stand-ins of the part").because(error)
-        })?;
+    let stand_ins = StandIns {
+        outgoing: part.outgoing,
+        incoming: part.incoming,
+        stop_on_partition: part.stop_on_partition,
+    };
+    spec.write_stand_ins(&stand_ins).map_err(|error| {
+        Failure::internal("cannot write the stand-ins of the part").because(error)
+    })?;
     run::run_detached(part.dataflow, spec.file)
 }

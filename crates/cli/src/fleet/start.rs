@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, fs::File, io::Read, path::Path, process::ExitCode};
 
+use nervure_coordinator::{Machine, Role, Standing};
 use nervure_daemon::{
     bundle,
     state::{ActualRun, DesiredRun, Phase, RunState, change_desired},
@@ -163,6 +164,12 @@ fn place(
                 "{what}: no machine `{machine}` has joined; these have: {}",
                 list.join(", ")
             ));
+        } else if let Some(why) = known
+            .iter()
+            .find(|known| known.name == *machine)
+            .and_then(cannot_run)
+        {
+            problems.push(format!("{what}: `{machine}` {why}"));
         } else if actual(fleet, machine)?.is_none() {
             problems.push(format!(
                 "{what}: the daemon of `{machine}` has not reported yet"
@@ -179,6 +186,16 @@ fn place(
     Err(problems.into_iter().fold(failure, Failure::because).hint(
         "bind each role with `--bind ROLE=MACHINE`; `nervure machine list` lists the machines",
     ))
+}
+
+/// Why nodes cannot run on a machine of the fleet.
+fn cannot_run(machine: &Machine) -> Option<&'static str> {
+    match (machine.standing, machine.role) {
+        (Standing::Waiting, _) => Some("waits for approval"),
+        (Standing::Revoked, _) => Some("was revoked"),
+        (Standing::Paired, Role::Observer) => Some("is an observer, which runs no nodes"),
+        (Standing::Paired, Role::Operator | Role::Robot) => None,
+    }
 }
 
 /// Gives the coordinator the bundle, unless it has it. Returns its digest.

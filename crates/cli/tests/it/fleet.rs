@@ -312,7 +312,7 @@ fn every_sample_crosses(fleet: &Fleet) {
         "{:#?}",
         fleet.printed(0, "sink")
     );
-    let stopped = fleet.output(1, &["stop", "-d", "two"]);
+    let stopped = fleet.output(0, &["stop", "-d", "two"]);
     // The end of the topic is the last message.
     assert!(
         stopped.contains("source/out -> laptop: 301 sent, 301 delivered, none lost"),
@@ -435,7 +435,7 @@ fn structs_with_a_schema_arrive_as_they_were_sent() {
              "inputs": {"frame": {"source": "frames/frame", "qos": {"traffic_class": "bulk", "lifespan": "1s"}}}},
         ],
     }));
-    fleet.output(1, &["start", file.to_str().unwrap()]);
+    fleet.output(0, &["start", file.to_str().unwrap()]);
     fleet.await_that("frames arrive", |fleet| fleet.printed(0, "sink").len() > 3);
     fleet.output(0, &["stop", "-d", "two"]);
     let printed = fleet.printed(0, "sink");

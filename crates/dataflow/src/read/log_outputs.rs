@@ -126,6 +126,7 @@ impl Sending {
             id: Some(Text { span, text: id }),
             span,
             machine: None,
+            stops_on_partition: false,
             name: None,
             description: Some("Sends what other nodes write to stdout and stderr".to_owned()),
             program: Some(LocatedProgram::built(Program::LogOutputs(self.specs))),

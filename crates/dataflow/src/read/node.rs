@@ -22,7 +22,7 @@ use super::scheduling::{read_processors, read_scheduling};
 use super::services::{read_clients, read_services};
 use super::variables::Variables;
 use crate::diagnostic::{Code, Finding};
-use crate::keys::{CUSTOM, DEPLOY, LOG_LEVELS, LOOP, NODE, READY, Shape};
+use crate::keys::{CUSTOM, DEPLOY, LOG_LEVELS, LOOP, NODE, ON_PARTITION, READY, Shape};
 use crate::parsed::{ParsedInput, ParsedNode};
 use crate::quote::{listed, quoted};
 use crate::surroundings;
@@ -88,6 +88,10 @@ pub(super) fn read_node(
         machine: keys
             .value("machine")
             .and_then(|value| reader.name(value, "machine")),
+        stops_on_partition: keys
+            .value("on_partition")
+            .and_then(|value| reader.one_of(value, ON_PARTITION))
+            == Some("stop"),
         name: read_words(reader, &keys, "name"),
         description: read_words(reader, &keys, "description"),
         program: code.program,

@@ -1,0 +1,133 @@
+//! `nervure machine`: who belongs to the fleet.
+
+use std::{collections::BTreeSet, process::ExitCode};
+
+use nervure_coordinator::{ALIVE, Machine, Standing, Terms};
+use nervure_daemon::state::{Actual, change_desired, link_key, parse};
+use nervure_store::Store;
+use serde_json::json;
+
+use super::{
+    actual,
+    arguments::InviteArguments,
+    connection::{Fleet, call_failure, store_failure},
+    machines, progress,
+};
+use crate::{
+    failure::Failure,
+    output,
+    table::{Align, Table},
+};
+
+/// A machine, as it is shown.
+struct Row {
+    machine: Machine,
+    actual: Option<Actual>,
+    link: Option<std::net::SocketAddr>,
+    is_reachable: bool,
+}
+
+impl Row {
+    fn state(&self) -> &'static str {
+        match self.machine.standing {
+            Standing::Revoked => "revoked",
+            Standing::Waiting => "waits for approval",
+            Standing::Paired if self.actual.is_none() => "no report yet",
+            Standing::Paired if self.is_reachable => "reachable",
+            Standing::Paired => "unreachable",
+        }
+    }
+}
+
+/// Lists the machines, and what runs on them.
+pub fn list(fleet: &Fleet, json: bool) -> Result<ExitCode, Failure> {
+    let alive = fleet.client.list(ALIVE).map_err(store_failure)?.entries;
+    let alive: BTreeSet<&str> = alive
+        .iter()
+        .filter_map(|entry| entry.key.strip_prefix(ALIVE))
+        .collect();
+    let mut rows = Vec::new();
+    for machine in machines(fleet)? {
+        let key = link_key(&machine.name);
+        let link = fleet.client.get(&key).map_err(store_failure)?;
+        rows.push(Row {
+            actual: actual(fleet, &machine.name)?,
+            link: link.and_then(|entry| parse(&key, &entry.value).ok()),
+            is_reachable: alive.contains(machine.name.as_str()),
+            machine,
+        });
+    }
+    if json {
+        let rows: Vec<_> = rows
+            .iter()
+            .map(|row| {
+                json!({
+                    "name": row.machine.name,
+                    "role": row.machine.role,
+                    "standing": row.machine.standing,
+                    "reachable": row.is_reachable,
+                    "key": row.machine.key,
+                    "address": row.machine.address,
+                    "link": row.link,
+                    "actual": row.actual,
+                })
+            })
+            .collect();
+        output::write(&format!("{}\n", json!({ "machines": rows })))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = Table::new(&[
+        ("machine", Align::Left),
+        ("role", Align::Left),
+        ("state", Align::Left),
+        ("link", Align::Left),
+        ("dataflows", Align::Left),
+    ]);
+    for row in rows {
+        let state = row.state().to_owned();
+        let runs = row.actual.into_iter().flat_map(|it| it.runs.into_values());
+        let runs: Vec<_> = runs
+            .map(|run| format!("{} ({})", run.dataflow, progress::state_text(&run.state)))
+            .collect();
+        table.row(vec![
+            row.machine.name,
+            row.machine.role.to_string(),
+            state,
+            row.link.map(|link| link.to_string()).unwrap_or_default(),
+            runs.join(", "),
+        ]);
+    }
+    output::write(&table.render(None))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the command line for another machine.
+pub fn invite(fleet: &Fleet, arguments: &InviteArguments) -> Result<ExitCode, Failure> {
+    let terms = Terms {
+        role: arguments.role,
+        needs_approval: arguments.with_approval,
+        lifetime: arguments.valid,
+    };
+    let invitation = fleet.client.invite(terms).map_err(call_failure)?;
+    output::write(&format!("nervure join {invitation}\n"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Pairs a machine that waits.
+pub fn approve(fleet: &Fleet, name: &str) -> Result<ExitCode, Failure> {
+    let machine = fleet.client.approve(name).map_err(call_failure)?;
+    output::write(&format!(
+        "{} belongs to the fleet, as {}\n",
+        machine.name, machine.role
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Takes a machine out of the fleet.
+pub fn revoke(fleet: &Fleet, name: &str) -> Result<ExitCode, Failure> {
+    let machine = fleet.client.revoke(name).map_err(call_failure)?;
+    // Should it return, it has nothing to do, and stops what it still runs.
+    let cleared = change_desired(&fleet.client, name, |state| state.runs.clear());
+    output::write(&format!("{} was revoked\n", machine.name))?;
+    cleared.map(|_| ExitCode::SUCCESS).map_err(store_failure)
+}

@@ -1,0 +1,361 @@
+//! Who belongs to the fleet: invitations and machines, in the store.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use nervure_identity::PublicKey;
+use nervure_store::{Entry, Expected, Store, StoreError};
+use serde::{Deserialize, Serialize};
+
+use crate::api::Answer;
+use crate::{
+    ACTUAL, ALIVE, INVITATIONS, LINKS, MACHINES, Machine, Role, Standing, Terms,
+    check_machine_name, digest, hexadecimal,
+};
+
+/// Open invitations at a time.
+const MAX_INVITATIONS: usize = 256;
+
+/// Machines that wait for approval at a time: an invitation for many may get into wrong hands.
+const MAX_WAITING: usize = 256;
+
+/// The longest time that an invitation is valid.
+const MAX_LIFETIME: Duration = Duration::from_secs(366 * 24 * 3600);
+
+/// The shortest lease of the entry of an invitation: a lease of no length is none.
+const LEAST_LEASE: Duration = Duration::from_secs(1);
+
+/// The other end of a connection.
+#[derive(Clone, Debug)]
+pub(crate) enum Caller {
+    /// The coordinator's own machine.
+    Own,
+    /// A machine that was invited; its standing says whether it is paired.
+    Known(Machine),
+    Stranger(PublicKey),
+}
+
+impl Caller {
+    pub fn is_paired(&self) -> bool {
+        match self {
+            Self::Own => true,
+            Self::Known(machine) => machine.standing == Standing::Paired,
+            Self::Stranger(_) => false,
+        }
+    }
+}
+
+/// An open invitation in the store. The secret itself is not kept.
+#[derive(Debug, Serialize, Deserialize)]
+struct Invited {
+    role: Role,
+    needs_approval: bool,
+    until_utc_millis: u64,
+}
+
+/// The machines and the open invitations of a fleet.
+pub(crate) struct Members {
+    /// The key of the coordinator.
+    pub key: PublicKey,
+    pub store: Arc<dyn Store>,
+    /// Called with each machine whose standing has changed.
+    pub on_change: Box<dyn Fn(Machine) + Send + Sync>,
+}
+
+impl Members {
+    /// Who has a key.
+    pub fn caller(&self, key: PublicKey) -> Result<Caller, StoreError> {
+        if key == self.key {
+            return Ok(Caller::Own);
+        }
+        let text = key.to_string();
+        let entries = self.store.list(MACHINES)?.entries;
+        let machines = entries.iter().filter_map(machine_of);
+        let mut of_key = machines.filter(|machine| machine.key == text);
+        Ok(of_key.next().map_or(Caller::Stranger(key), Caller::Known))
+    }
+
+    /// Makes an invitation, and returns its secret.
+    pub fn invite(&self, terms: Terms) -> Result<String, StoreError> {
+        let unavailable = |why: &str| StoreError::Unavailable(why.to_owned());
+        if self.store.list(INVITATIONS)?.entries.len() >= MAX_INVITATIONS {
+            return Err(StoreError::Refused(format!(
+                "there are {MAX_INVITATIONS} open invitations; they end with time"
+            )));
+        }
+        let mut secret = [0; 16];
+        getrandom::fill(&mut secret)
+            .map_err(|_| unavailable("the system gives no random numbers"))?;
+        let secret = hexadecimal(&secret);
+        let lifetime = terms.lifetime.min(MAX_LIFETIME);
+        let invited = Invited {
+            role: terms.role,
+            needs_approval: terms.needs_approval,
+            until_utc_millis: utc_millis()
+                .saturating_add(u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX)),
+        };
+        // The lease removes the entry. The time within counts as well: leases begin again when a
+        // coordinator does.
+        let lease = self.store.lease(None, lifetime.max(LEAST_LEASE))?;
+        let key = invitation_key(&secret);
+        self.store
+            .compare_and_set(&key, Expected::Absent, Some(&json(&invited)), Some(lease))?;
+        Ok(secret)
+    }
+
+    /// Whether an invitation can still be used.
+    pub fn is_open(&self, secret: &str) -> Result<bool, StoreError> {
+        Ok(self.open_invitation(secret)?.is_some())
+    }
+
+    fn open_invitation(&self, secret: &str) -> Result<Option<(Entry, Invited)>, StoreError> {
+        // The digest is the key: how long the search takes says nothing about the secret.
+        let entry = self.store.get(&invitation_key(secret))?;
+        let invited = entry.and_then(|entry| {
+            let invited: Invited = serde_json::from_slice(&entry.value).ok()?;
+            Some((entry, invited))
+        });
+        Ok(invited.filter(|(_, invited)| invited.until_utc_millis > utc_millis()))
+    }
+
+    /// Pairs a machine, or lets it wait. A wrong, used or expired secret gives no detail.
+    pub fn join(&self, caller: &Caller, address: IpAddr, secret: &str, name: String) -> Answer {
+        let joined = match caller {
+            Caller::Own => self.join_own(address, name),
+            Caller::Known(known) if known.standing != Standing::Revoked => {
+                Ok(answer(known.standing, &known.name))
+            }
+            Caller::Known(known) => {
+                let key = known.key.clone();
+                self.join_invited(key, address, secret, known.name.clone())
+            }
+            Caller::Stranger(key) => self.join_invited(key.to_string(), address, secret, name),
+        };
+        joined.unwrap_or_else(Answer::from)
+    }
+
+    /// The machine of the coordinator is an operator.
+    fn join_own(&self, address: IpAddr, name: String) -> Result<Answer, StoreError> {
+        check_machine_name(&name).map_err(StoreError::Refused)?;
+        let machine = Machine {
+            key: self.key.to_string(),
+            address,
+            role: Role::Operator,
+            standing: Standing::Paired,
+            name,
+        };
+        let entry = self.store.get(&machine_key(&machine.name))?;
+        let known = entry.as_ref().and_then(machine_of);
+        if known.as_ref() == Some(&machine) {
+            return Ok(answer(Standing::Paired, &machine.name));
+        }
+        match known {
+            Some(other) if other.key != machine.key => Err(is_taken(&machine.name)),
+            _ => self.write(&machine, entry.as_ref()),
+        }
+    }
+
+    fn join_invited(
+        &self,
+        key: String,
+        address: IpAddr,
+        secret: &str,
+        name: String,
+    ) -> Result<Answer, StoreError> {
+        let refused = || StoreError::Refused("the invitation is not valid".to_owned());
+        let (invitation, invited) = self.open_invitation(secret)?.ok_or_else(refused)?;
+        check_machine_name(&name).map_err(StoreError::Refused)?;
+        let (name, entry) = self.place(name, &key, invited.needs_approval)?;
+        let machine = Machine {
+            name,
+            key,
+            address,
+            role: invited.role,
+            standing: match invited.needs_approval {
+                true => Standing::Waiting,
+                false => Standing::Paired,
+            },
+        };
+        if invited.needs_approval {
+            self.check_waiting()?;
+            return self.write(&machine, entry.as_ref());
+        }
+        // Taken out before it is used: it is valid once, also for two machines at a time. A name
+        // that another machine takes meanwhile does not use it up.
+        let used = Expected::Revision(invitation.revision);
+        match self
+            .store
+            .compare_and_set(&invitation.key, used, None, None)
+        {
+            Err(StoreError::Conflict { .. }) => return Err(refused()),
+            other => drop(other?),
+        }
+        self.write(&machine, entry.as_ref()).inspect_err(|_| {
+            let again = &invitation;
+            // Without it, the user makes another.
+            let _ = self.store.compare_and_set(
+                &again.key,
+                Expected::Absent,
+                Some(&again.value),
+                again.lease,
+            );
+        })
+    }
+
+    /// The name of a new machine, and the entry that it replaces: that of a revoked machine.
+    /// Machines from one image may have the same name: then their keys tell them apart.
+    fn place(
+        &self,
+        name: String,
+        key: &str,
+        is_of_many: bool,
+    ) -> Result<(String, Option<Entry>), StoreError> {
+        let is_free = |entry: &Option<Entry>| {
+            let machine = entry.as_ref().and_then(machine_of);
+            entry.is_none() || machine.is_some_and(|it| it.standing == Standing::Revoked)
+        };
+        let entry = self.store.get(&machine_key(&name))?;
+        if is_free(&entry) {
+            return Ok((name, entry));
+        }
+        if !is_of_many {
+            return Err(is_taken(&name));
+        }
+        let digits = key.split_once(':').map_or(key, |(_, digits)| digits);
+        let stem: String = name.chars().take(crate::MAX_NAME_BYTES - 9).collect();
+        let longer = format!("{stem}-{}", digits.get(..8).unwrap_or_default());
+        let entry = self.store.get(&machine_key(&longer))?;
+        match is_free(&entry) {
+            true => Ok((longer, entry)),
+            false => Err(is_taken(&longer)),
+        }
+    }
+
+    fn check_waiting(&self) -> Result<(), StoreError> {
+        let entries = self.store.list(MACHINES)?.entries;
+        let machines = entries.iter().filter_map(machine_of);
+        match machines
+            .filter(|it| it.standing == Standing::Waiting)
+            .count()
+        {
+            MAX_WAITING.. => Err(StoreError::Refused(format!(
+                "{MAX_WAITING} machines wait for approval already"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Pairs a machine that waits.
+    pub fn approve(&self, name: &str) -> Result<Machine, StoreError> {
+        let (entry, mut machine) = self.known(name)?;
+        match machine.standing {
+            Standing::Paired => return Ok(machine),
+            Standing::Waiting => machine.standing = Standing::Paired,
+            Standing::Revoked => {
+                return Err(StoreError::Refused(format!(
+                    "`{name}` was revoked: it needs a new invitation"
+                )));
+            }
+        }
+        self.write(&machine, Some(&entry))?;
+        Ok(machine)
+    }
+
+    /// Takes a machine out of the fleet. One that waits is forgotten.
+    pub fn revoke(&self, name: &str) -> Result<Machine, StoreError> {
+        let (entry, mut machine) = self.known(name)?;
+        if machine.key == self.key.to_string() {
+            return Err(StoreError::Refused(format!(
+                "`{name}` is the machine of the coordinator, which cannot be revoked"
+            )));
+        }
+        let was = machine.standing;
+        machine.standing = Standing::Revoked;
+        match was {
+            Standing::Revoked => {}
+            Standing::Waiting => {
+                let expected = Expected::Revision(entry.revision);
+                self.store
+                    .compare_and_set(&entry.key, expected, None, None)?;
+                (self.on_change)(machine.clone());
+            }
+            Standing::Paired => drop(self.write(&machine, Some(&entry))?),
+        }
+        // What it has said about itself holds no more.
+        for prefix in [LINKS, ACTUAL, ALIVE] {
+            remove(&*self.store, &format!("{prefix}{name}"))?;
+        }
+        Ok(machine)
+    }
+
+    fn known(&self, name: &str) -> Result<(Entry, Machine), StoreError> {
+        let entry = self.store.get(&machine_key(name))?;
+        let known = entry.and_then(|entry| Some((machine_of(&entry)?, entry)));
+        let (machine, entry) = known.ok_or_else(|| {
+            StoreError::Refused(format!("there is no machine `{name}` in this fleet"))
+        })?;
+        Ok((entry, machine))
+    }
+
+    fn write(&self, machine: &Machine, before: Option<&Entry>) -> Result<Answer, StoreError> {
+        let expected = before.map_or(Expected::Absent, |it| Expected::Revision(it.revision));
+        let key = machine_key(&machine.name);
+        match self
+            .store
+            .compare_and_set(&key, expected, Some(&json(machine)), None)
+        {
+            Err(StoreError::Conflict { .. }) if before.is_none() => Err(is_taken(&machine.name)),
+            Err(error) => Err(error),
+            Ok(_) => {
+                (self.on_change)(machine.clone());
+                Ok(answer(machine.standing, &machine.name))
+            }
+        }
+    }
+}
+
+fn remove(store: &dyn Store, key: &str) -> Result<(), StoreError> {
+    while let Some(entry) = store.get(key)? {
+        let expected = Expected::Revision(entry.revision);
+        match store.compare_and_set(key, expected, None, None) {
+            Err(StoreError::Conflict { .. }) => {}
+            done => return done.map(drop),
+        }
+    }
+    Ok(())
+}
+
+fn answer(standing: Standing, name: &str) -> Answer {
+    let name = name.to_owned();
+    match standing {
+        Standing::Paired => Answer::Joined { name },
+        Standing::Waiting => Answer::Waiting { name },
+        Standing::Revoked => Answer::Refused(format!("`{name}` was revoked")),
+    }
+}
+
+fn is_taken(name: &str) -> StoreError {
+    StoreError::Refused(format!("there is another machine `{name}`"))
+}
+
+fn machine_key(name: &str) -> String {
+    format!("{MACHINES}{name}")
+}
+
+fn invitation_key(secret: &str) -> String {
+    format!("{INVITATIONS}{}", digest(secret.as_bytes()))
+}
+
+fn machine_of(entry: &Entry) -> Option<Machine> {
+    serde_json::from_slice(&entry.value).ok()
+}
+
+fn json(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).expect("entries can be written as JSON")
+}
+
+fn utc_millis() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
+}

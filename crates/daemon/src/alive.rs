@@ -1,0 +1,201 @@
+//! The I/O of [`crate::lease`]: renewals over the link, and what the coordinator's machine notes of
+//! the others in the store.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use nervure_coordinator::ALIVE;
+use nervure_identity::PublicKey;
+use nervure_link::qos::{Delivery, Qos, TrafficClass};
+use nervure_link::shell::{IncomingStream, OutgoingStream};
+use nervure_store::{Expected, LeaseId, Store, StoreError};
+
+use crate::bridge::Bridge;
+use crate::lease::{Grants, Holder, LIFETIME, MESSAGE_BYTES, Number, REPEAT};
+
+/// Names of the streams, which no stream of a dataflow has: those begin with the id of a run.
+const RENEWALS: &str = "lease/renewals";
+const CONFIRMATIONS: &str = "lease/confirmations";
+
+/// How long entries of reachable machines outlive the daemon that has written them.
+const NOTED: Duration = Duration::from_secs(5);
+
+/// The pause before a store is written again that could not be.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// Holds the lease of this machine. Calls `changed` when it begins and when it ends.
+pub(crate) fn hold(
+    bridge: &Bridge,
+    coordinator: PublicKey,
+    id: u64,
+    mut changed: impl FnMut(bool),
+) {
+    let begin = Instant::now();
+    let mut holder = Holder::new(id);
+    let (mut renewals, mut confirmations) = (None, None);
+    let mut was_held = false;
+    loop {
+        let now = begin.elapsed();
+        if let Some(number) = holder.renewal(now) {
+            send(bridge, coordinator, RENEWALS, &mut renewals, number);
+        }
+        if let Some(newer) = bridge.take_stream(coordinator, CONFIRMATIONS) {
+            confirmations = Some(newer);
+        }
+        let is_held = holder.is_held(now);
+        if is_held != was_held {
+            changed(is_held);
+            was_held = is_held;
+        }
+        let wait = holder.deadline(now).saturating_sub(now);
+        match &confirmations {
+            // A peer that has restarted opens another stream: the wait is short.
+            Some(stream) => {
+                if let Some(number) = receive(stream, wait.min(2 * REPEAT)) {
+                    holder.confirm(number, begin.elapsed());
+                }
+            }
+            None => std::thread::sleep(wait.min(REPEAT)),
+        }
+    }
+}
+
+/// Grants leases to all other machines, and notes which of them can be reached.
+pub(crate) fn grant(bridge: &Bridge, noted: &Noted) {
+    let begin = Instant::now();
+    let mut grants = Grants::default();
+    let mut renewals: HashMap<PublicKey, IncomingStream> = HashMap::new();
+    let mut confirmations: HashMap<PublicKey, Option<OutgoingStream>> = HashMap::new();
+    loop {
+        renewals.extend(bridge.take_streams(RENEWALS));
+        renewals.retain(|peer, stream| {
+            // A machine that was revoked has no name any more.
+            let Some((machine, _)) = bridge.machine_of(*peer) else {
+                confirmations.remove(peer);
+                return false;
+            };
+            let mut last = None;
+            while let Some(sample) = stream.try_receive() {
+                last = Number::decode(&sample.payload).or(last);
+            }
+            if let Some(number) = last {
+                if grants.renewed(&machine, begin.elapsed()) {
+                    noted.change(|machines| machines.insert(machine));
+                }
+                let stream = confirmations.entry(*peer).or_default();
+                send(bridge, *peer, CONFIRMATIONS, stream, number);
+            }
+            true
+        });
+        for machine in grants.take_ended(begin.elapsed()) {
+            noted.change(|machines| machines.remove(&machine));
+        }
+        std::thread::sleep(REPEAT);
+    }
+}
+
+/// Sends a number; a stream of a session that is gone is opened again. One that cannot be sent is
+/// lost, as on the link.
+fn send(
+    bridge: &Bridge,
+    peer: PublicKey,
+    name: &str,
+    stream: &mut Option<OutgoingStream>,
+    number: Number,
+) {
+    let qos = Qos {
+        traffic_class: TrafficClass::Control,
+        lifespan: Some(LIFETIME),
+        ..Qos::new(Delivery::best_effort(1))
+    };
+    if stream.is_none() {
+        *stream = bridge.open_stream(peer, name, qos);
+    }
+    let bytes: [u8; MESSAGE_BYTES] = number.encode();
+    if let Some(open) = stream
+        && open.try_send(bytes.to_vec()).is_err()
+    {
+        *stream = None;
+    }
+}
+
+fn receive(stream: &IncomingStream, timeout: Duration) -> Option<Number> {
+    Number::decode(&stream.receive(timeout)?.payload)
+}
+
+/// The machines that can be reached, to be noted in the store.
+#[derive(Debug, Default)]
+pub(crate) struct Noted {
+    machines: Mutex<BTreeSet<String>>,
+    changed: Condvar,
+}
+
+impl Noted {
+    fn change(&self, change: impl FnOnce(&mut BTreeSet<String>) -> bool) {
+        change(&mut self.machines.lock().unwrap_or_else(PoisonError::into_inner));
+        self.changed.notify_all();
+    }
+
+    /// Writes them, now and whenever they change. The entries have a lease of this process, so that
+    /// none outlives it for long; to renew it costs no write.
+    pub fn write(self: Arc<Self>, store: &dyn Store, own: &str) {
+        self.change(|machines| machines.insert(own.to_owned()));
+        let mut lease: Option<LeaseId> = None;
+        let mut written: BTreeSet<String> = BTreeSet::new();
+        loop {
+            let wanted = {
+                let machines = self.machines.lock().unwrap_or_else(PoisonError::into_inner);
+                let same = |machines: &mut BTreeSet<String>| *machines == written;
+                let waited = self.changed.wait_timeout_while(machines, NOTED / 3, same);
+                waited.unwrap_or_else(PoisonError::into_inner).0.clone()
+            };
+            if let Err(error) = note(store, &mut lease, &wanted, &mut written) {
+                if let StoreError::NoLease(_) = error {
+                    (lease, written) = (None, BTreeSet::new());
+                    continue;
+                }
+                tracing::debug!("reachable machines are not noted: {error}");
+                std::thread::sleep(RETRY);
+            }
+        }
+    }
+}
+
+fn note(
+    store: &dyn Store,
+    lease: &mut Option<LeaseId>,
+    wanted: &BTreeSet<String>,
+    written: &mut BTreeSet<String>,
+) -> Result<(), StoreError> {
+    let id = store.lease(*lease, NOTED)?;
+    *lease = Some(id);
+    for machine in written.difference(wanted).cloned().collect::<Vec<_>>() {
+        set(store, &machine, None)?;
+        written.remove(&machine);
+    }
+    for machine in wanted {
+        if !written.contains(machine) {
+            set(store, machine, Some(id))?;
+            written.insert(machine.clone());
+        }
+    }
+    Ok(())
+}
+
+/// Sets or removes an entry, whatever the last process of this daemon has left.
+fn set(store: &dyn Store, machine: &str, lease: Option<LeaseId>) -> Result<(), StoreError> {
+    let key = format!("{ALIVE}{machine}");
+    loop {
+        let found = store.get(&key)?;
+        if found.is_none() && lease.is_none() {
+            return Ok(());
+        }
+        let expected = found.map_or(Expected::Absent, |entry| Expected::Revision(entry.revision));
+        let value = lease.map(|_| &b"{}"[..]);
+        match store.compare_and_set(&key, expected, value, lease) {
+            Err(StoreError::Conflict { .. }) => {}
+            done => return done.map(drop),
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! Keeps a daemon and the coordinator's store in line, through losses of the coordinator.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use nervure_coordinator::{Client, LINKS, MACHINES, Machine};
+use nervure_store::{Entry, Expected, Revision, Store, StoreError};
+
+use crate::bridge::{Bridge, Crossing};
+use crate::folder::Folder;
+use crate::machine::{Event, Kept};
+use crate::peers::{PeerChange, Peers};
+use crate::state::{Actual, ActualRun, RunId, actual_key, desired_key, link_key, parse};
+
+/// File of the other machines.
+pub(crate) const PEERS: &str = "peers.json";
+
+/// The pause before the coordinator is called again that could not be reached.
+const RECONNECT: Duration = Duration::from_millis(500);
+
+/// The pause before it is called again after it has refused: this machine waits or was revoked.
+const REFUSED: Duration = Duration::from_secs(10);
+
+/// The longest wait of a watch.
+const WATCH: Duration = Duration::from_secs(30);
+
+/// What threads of the daemon add to its report.
+#[derive(Debug, Default)]
+pub(crate) struct Live {
+    state: Mutex<LiveState>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct LiveState {
+    pub runs: BTreeMap<RunId, ActualRun>,
+    pub nodes: BTreeMap<RunId, BTreeMap<String, String>>,
+    pub crossings: BTreeMap<RunId, Arc<Crossing>>,
+    version: u64,
+}
+
+impl Live {
+    pub fn change(&self, change: impl FnOnce(&mut LiveState)) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut state);
+        state.version += 1;
+        self.changed.notify_all();
+    }
+
+    /// The runs, once they have changed since `version`, or after the timeout.
+    fn runs_after(&self, version: &mut u64, timeout: Duration) -> BTreeMap<RunId, ActualRun> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let unchanged = |state: &mut LiveState| state.version == *version;
+        let waited = self.changed.wait_timeout_while(state, timeout, unchanged);
+        let state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        *version = state.version;
+        let mut runs = state.runs.clone();
+        for (run, actual) in &mut runs {
+            actual.nodes = state.nodes.get(run).cloned().unwrap_or_default();
+            // Counters change all the time: they are written once.
+            if actual.state == crate::state::RunState::Ended {
+                actual.streams = state
+                    .crossings
+                    .get(run)
+                    .map(|it| it.reports())
+                    .unwrap_or_default();
+            }
+        }
+        runs
+    }
+}
+
+/// Follows the desired state of this machine.
+pub(crate) fn watch_desired(store: &dyn Store, machine: &str, events: &Sender<Event>) {
+    let key = desired_key(machine);
+    let mut is_away = false;
+    let on_error = |error: Option<&StoreError>| match error {
+        Some(error) if !std::mem::replace(&mut is_away, true) => {
+            tracing::warn!("{error}; the dataflows of this machine go on");
+        }
+        Some(_) => {}
+        None if std::mem::take(&mut is_away) => tracing::info!("the coordinator is back"),
+        None => {}
+    };
+    let found = |_: &str, entry: Option<&Entry>| {
+        // A state that is gone says nothing: a store that was lost must end no dataflow.
+        let Some(entry) = entry.filter(|entry| entry.key == key) else {
+            return true;
+        };
+        match parse(&key, &entry.value) {
+            Ok(desired) => events
+                .send(Event::Desired(Kept {
+                    revision: entry.revision,
+                    desired,
+                }))
+                .is_ok(),
+            Err(error) => {
+                tracing::warn!("{error}");
+                true
+            }
+        }
+    };
+    follow_prefix(store, &key, BTreeSet::new(), on_error, found);
+}
+
+/// Calls `found` with each key below a prefix and each later change of one, until it returns false.
+/// `known` are keys that were there before. Errors, and their end, are passed to `on_error`.
+fn follow_prefix(
+    store: &dyn Store,
+    prefix: &str,
+    mut known: BTreeSet<String>,
+    mut on_error: impl FnMut(Option<&StoreError>),
+    mut found: impl FnMut(&str, Option<&Entry>) -> bool,
+) {
+    let mut from: Option<Revision> = None;
+    loop {
+        let step = match from {
+            None => store.list(prefix).map(|listing| {
+                let there: BTreeSet<_> = listing.entries.iter().map(|it| it.key.clone()).collect();
+                let gone = known.difference(&there).cloned().map(|key| (key, None));
+                let there = listing.entries.into_iter();
+                let there = there.map(|entry| (entry.key.clone(), Some(entry)));
+                (listing.revision, gone.chain(there).collect::<Vec<_>>())
+            }),
+            Some(after) => store.watch(prefix, after, WATCH).map(|changes| {
+                let changed = changes.changes.into_iter();
+                let changed = changed.map(|change| (change.key, change.entry));
+                (changes.revision, changed.collect())
+            }),
+        };
+        match step {
+            Ok((revision, changes)) => {
+                on_error(None);
+                from = Some(revision);
+                for (key, entry) in changes {
+                    if !found(&key, entry.as_ref()) {
+                        return;
+                    }
+                    match entry {
+                        Some(_) => known.insert(key),
+                        None => known.remove(&key),
+                    };
+                }
+            }
+            Err(StoreError::Compacted { .. }) => from = None,
+            Err(error) => {
+                on_error(Some(&error));
+                std::thread::sleep(match error {
+                    StoreError::Refused(_) => REFUSED,
+                    _ => RECONNECT,
+                });
+            }
+        }
+    }
+}
+
+/// Follows the other machines, in two threads. They are kept on disk.
+pub(crate) fn follow_peers(
+    peers: Peers,
+    client: &Arc<Client>,
+    bridge: &Arc<Bridge>,
+    folder: Folder,
+) -> io::Result<()> {
+    let machines = peers.known().machines.keys();
+    let known = machines.map(|name| format!("{MACHINES}{name}")).collect();
+    for (name, peer) in peers.all() {
+        bridge.set_peer(&name, peer);
+    }
+    let followed = Arc::new(Followed {
+        bridge: Arc::clone(bridge),
+        peers: Mutex::new(peers),
+        folder,
+    });
+    let (for_links, client_for_links) = (Arc::clone(&followed), Arc::clone(client));
+    spawn("nervure-links", move || {
+        follow_prefix(
+            &*client_for_links,
+            LINKS,
+            BTreeSet::new(),
+            |_| {},
+            |key, entry| {
+                let name = key.strip_prefix(LINKS).unwrap_or_default();
+                if let Some(address) = entry.and_then(|entry| parse(key, &entry.value).ok()) {
+                    for_links.change(|peers| peers.link(name, address));
+                }
+                true
+            },
+        );
+    })?;
+    let client = Arc::clone(client);
+    spawn("nervure-peers", move || {
+        follow_prefix(
+            &*client,
+            MACHINES,
+            known,
+            |_| {},
+            |key, entry| {
+                let name = key.strip_prefix(MACHINES).unwrap_or_default();
+                let machine = entry.and_then(|entry| parse::<Machine>(key, &entry.value).ok());
+                followed.change(|peers| peers.machine(name, machine));
+                true
+            },
+        );
+    })
+}
+
+struct Followed {
+    bridge: Arc<Bridge>,
+    peers: Mutex<Peers>,
+    folder: Folder,
+}
+
+impl Followed {
+    fn change(&self, change: impl FnOnce(&mut Peers) -> Option<PeerChange>) {
+        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = peers.known().clone();
+        let changed = change(&mut peers);
+        if *peers.known() != before
+            && let Err(error) = self.folder.write(PEERS, peers.known())
+        {
+            tracing::warn!("the machines of the fleet are not kept on disk: {error}");
+        }
+        // In the order of the changes.
+        if let Some((name, peer)) = changed {
+            self.bridge.set_peer(&name, peer);
+        }
+    }
+}
+
+/// Writes what is, and where the link is, whenever that has changed.
+pub(crate) fn report(
+    client: &Client,
+    machine: &str,
+    address: Option<IpAddr>,
+    port: u16,
+    live: &Live,
+) {
+    let (link_key, actual_key) = (link_key(machine), actual_key(machine));
+    let mut version = 0;
+    let (mut written_link, mut written) = (None, None);
+    loop {
+        let actual = Actual {
+            runs: live.runs_after(&mut version, WATCH),
+        };
+        let link = address.map_or_else(|| client.local_address(), Ok);
+        let done = link
+            .map_err(|error| StoreError::Unavailable(error.to_string()))
+            .and_then(|ip| {
+                write(
+                    client,
+                    &link_key,
+                    SocketAddr::new(ip, port),
+                    &mut written_link,
+                )
+            })
+            .and_then(|()| write(client, &actual_key, actual, &mut written));
+        if let Err(error) = done {
+            // What was written last is not known, and the state may have changed meanwhile.
+            (version, written_link, written) = (0, None, None);
+            std::thread::sleep(match error {
+                StoreError::Refused(_) => REFUSED,
+                _ => RECONNECT,
+            });
+        }
+    }
+}
+
+/// Writes a value, unless it was written last.
+fn write<T: serde::Serialize + PartialEq>(
+    store: &dyn Store,
+    key: &str,
+    value: T,
+    written: &mut Option<T>,
+) -> Result<(), StoreError> {
+    if written.as_ref() == Some(&value) {
+        return Ok(());
+    }
+    let json = serde_json::to_vec(&value).expect("a state can be written as JSON");
+    loop {
+        let found = store.get(key)?;
+        let expected = found.map_or(Expected::Absent, |entry| Expected::Revision(entry.revision));
+        match store.compare_and_set(key, expected, Some(&json), None) {
+            Err(StoreError::Conflict { .. }) => {}
+            Err(error) => return Err(error),
+            Ok(_) => {
+                *written = Some(value);
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Starts a thread.
+pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(work)
+        .map(drop)
+}
