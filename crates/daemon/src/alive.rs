@@ -9,7 +9,7 @@ use nervure_coordinator::ALIVE;
 use nervure_identity::PublicKey;
 use nervure_link::qos::{Delivery, Qos, TrafficClass};
 use nervure_link::shell::{IncomingStream, OutgoingStream};
-use nervure_store::{Expected, LeaseId, Store, StoreError};
+use nervure_store::{Entry, Expected, LeaseId, Store, StoreError};
 
 use crate::bridge::Bridge;
 use crate::lease::{Grants, Holder, LIFETIME, MESSAGE_BYTES, Number, REPEAT};
@@ -142,7 +142,7 @@ impl Noted {
     pub fn write(self: Arc<Self>, store: &dyn Store, own: &str) {
         self.change(|machines| machines.insert(own.to_owned()));
         let mut lease: Option<LeaseId> = None;
-        let mut written: BTreeSet<String> = BTreeSet::new();
+        let mut written = BTreeSet::new();
         loop {
             let wanted = {
                 let machines = self.machines.lock().unwrap_or_else(PoisonError::into_inner);
@@ -150,40 +150,42 @@ impl Noted {
                 let waited = self.changed.wait_timeout_while(machines, NOTED / 3, same);
                 waited.unwrap_or_else(PoisonError::into_inner).0.clone()
             };
-            if let Err(error) = note(store, &mut lease, &wanted, &mut written) {
-                if let StoreError::NoLease(_) = error {
-                    (lease, written) = (None, BTreeSet::new());
-                    continue;
+            match note(store, &mut lease, &wanted) {
+                Ok(()) => written = wanted,
+                Err(StoreError::NoLease(_)) => lease = None,
+                Err(error) => {
+                    tracing::debug!("reachable machines are not noted: {error}");
+                    std::thread::sleep(RETRY);
                 }
-                tracing::debug!("reachable machines are not noted: {error}");
-                std::thread::sleep(RETRY);
             }
         }
     }
 }
 
+/// Brings the entries in line. They are read each time: the coordinator removes that of a machine
+/// that is revoked, and the last process of this daemon may have left some.
 fn note(
     store: &dyn Store,
     lease: &mut Option<LeaseId>,
     wanted: &BTreeSet<String>,
-    written: &mut BTreeSet<String>,
 ) -> Result<(), StoreError> {
     let id = store.lease(*lease, NOTED)?;
     *lease = Some(id);
-    for machine in written.difference(wanted).cloned().collect::<Vec<_>>() {
-        set(store, &machine, None)?;
-        written.remove(&machine);
+    let entries = store.list(ALIVE)?.entries;
+    let name_of = |entry: &Entry| entry.key.strip_prefix(ALIVE).map(str::to_owned);
+    let own = entries.iter().filter(|entry| entry.lease == Some(id));
+    let own: BTreeSet<String> = own.filter_map(name_of).collect();
+    let there: BTreeSet<String> = entries.iter().filter_map(name_of).collect();
+    for machine in there.difference(wanted) {
+        set(store, machine, None)?;
     }
-    for machine in wanted {
-        if !written.contains(machine) {
-            set(store, machine, Some(id))?;
-            written.insert(machine.clone());
-        }
+    for machine in wanted.difference(&own) {
+        set(store, machine, Some(id))?;
     }
     Ok(())
 }
 
-/// Sets or removes an entry, whatever the last process of this daemon has left.
+/// Sets or removes an entry.
 fn set(store: &dyn Store, machine: &str, lease: Option<LeaseId>) -> Result<(), StoreError> {
     let key = format!("{ALIVE}{machine}");
     loop {

@@ -4,7 +4,7 @@
 //! consumer that makes one topic wait holds up no other. A topic has one stream for each consuming
 //! machine.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -50,6 +50,8 @@ pub(crate) struct Bridge {
 #[derive(Debug, Default)]
 struct State {
     peers: HashMap<String, Peer>,
+    /// Machines that were revoked, or wait for approval.
+    excluded: HashSet<String>,
     /// Streams that no stand-in has taken yet, by the peer's key and their name.
     arrived: HashMap<(PublicKey, String), IncomingStream>,
 }
@@ -123,8 +125,14 @@ impl Bridge {
         let known = {
             let mut state = self.lock();
             match peer {
-                Some(peer) => state.peers.insert(machine.to_owned(), peer),
-                None => state.peers.remove(machine),
+                Some(peer) => {
+                    state.excluded.remove(machine);
+                    state.peers.insert(machine.to_owned(), peer)
+                }
+                None => {
+                    state.excluded.insert(machine.to_owned());
+                    state.peers.remove(machine)
+                }
             }
         };
         if let Some(old) = known.filter(|old| peer.is_none_or(|peer| peer.key != old.key)) {
@@ -219,6 +227,11 @@ impl Bridge {
                 _ => {}
             }
         }
+    }
+
+    /// Whether a machine was a peer, and is none any more: its topics have ended.
+    fn is_excluded(&self, machine: &str) -> bool {
+        self.lock().excluded.contains(machine)
     }
 
     fn key_of(&self, machine: &str) -> Option<PublicKey> {
@@ -331,7 +344,7 @@ impl Bridge {
             failures.add(topic, &self.own, error);
             crossing.count(topic, &self.own, |counted| counted.failed = failures.count);
         };
-        while !is_over() {
+        while !is_over() && !self.is_excluded(machine) {
             if let Some(newer) = self.take_arrived(machine, &name, current.is_none()) {
                 current = Some(newer);
             }
@@ -470,7 +483,10 @@ impl Sender<'_> {
     /// Sends a message. Waits while a stream that keeps all is full, or there is no connection yet:
     /// the input's queue holds the samples behind it, by its policy.
     fn send(&mut self, message: &Bytes, handle: &Handle) {
-        while !self.crossing.is_over() && !handle.is_stopping() {
+        while !self.crossing.is_over()
+            && !handle.is_stopping()
+            && !self.bridge.is_excluded(self.machine)
+        {
             let Some(stream) = &self.stream else {
                 self.stream = self.open();
                 if self.stream.is_none() {

@@ -140,10 +140,7 @@ pub fn join(arguments: &JoinArguments) -> Result<ExitCode, Failure> {
         .as_ref()
         .is_some_and(|asked| *asked != paired)
     {
-        return Err(Failure::invalid(format!(
-            "this machine belongs to the fleet already, as `{paired}`"
-        ))
-        .hint("leave `--name` out"));
+        note!("this machine is `{paired}` in the fleet");
     }
     let name = paired;
     let pairing = pairing(

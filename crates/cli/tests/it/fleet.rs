@@ -424,6 +424,222 @@ fn a_lossless_topic_loses_nothing_when_the_network_is_interrupted() {
     fleet.check_nothing_left();
 }
 
+/// A command that is refused: its exit code and what it says.
+fn refused(fleet: &Fleet, at: usize, arguments: &[&str]) -> (Option<i32>, String) {
+    let output = fleet.command(at, arguments).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success(), "{arguments:?}: {text}");
+    (output.status.code(), text)
+}
+
+/// Whether `machine list` shows a machine in this role and state.
+fn is_listed(fleet: &Fleet, name: &str, role: &str, state: &str) -> bool {
+    let list = fleet.output(0, &["machine", "list"]);
+    let mut rows = list
+        .lines()
+        .map(|row| row.split_ascii_whitespace().collect::<Vec<_>>());
+    let expected: Vec<&str> = [name, role].into_iter().chain(state.split(' ')).collect();
+    rows.any(|row| row.starts_with(&expected))
+}
+
+#[test]
+fn a_robot_can_neither_start_nor_stop_nor_invite() {
+    let fleet = Fleet::new(None);
+    start_endless(&fleet, "source 1000000 5 100");
+    let file = fleet.file(&numbers("source 10 1 1"));
+    let file = file.to_str().unwrap();
+    for (arguments, what) in [
+        (
+            &["start", file, "--name", "other", "--bind", "edge=laptop"][..],
+            "read `actual/laptop`",
+        ),
+        (&["stop", "-d", "two"], "read `desired/`"),
+        (&["machine", "list"], "read `alive/`"),
+        (
+            &["machine", "invite", "--role", "operator"],
+            "manage `invitations/`",
+        ),
+        (&["machine", "approve", "robot"], "manage `machines/robot`"),
+        (&["machine", "revoke", "laptop"], "manage `machines/laptop`"),
+    ] {
+        let (code, text) = refused(&fleet, 1, arguments);
+        assert_eq!(code, Some(2), "{text}");
+        let expected = format!("`robot` is a robot of this fleet, and may not {what}");
+        assert!(text.contains(&expected), "{arguments:?}: {text}");
+        assert!(text.contains("hint: "), "{text}");
+    }
+    let before = received(&fleet).len();
+    fleet.await_that("samples arrive", |fleet| {
+        received(fleet).len() > before + 20
+    });
+    fleet.output(0, &["stop", "-d", "two"]);
+    fleet.check_nothing_left();
+}
+
+#[test]
+fn a_revoked_machine_is_cut_off_while_its_nodes_go_on_and_returns_by_invitation() {
+    let mut fleet = Fleet::new(None);
+    start_endless(&fleet, "source 1000000 5 100");
+    let on_robot = |fleet: &Fleet| {
+        let of_robot = fleet.processes().into_iter().filter(|pid| {
+            let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&command).contains("source\u{0}1000000")
+        });
+        of_robot.collect::<BTreeSet<_>>()
+    };
+    let running = on_robot(&fleet);
+    assert_eq!(
+        fleet.output(0, &["machine", "revoke", "robot"]),
+        "robot was revoked\n"
+    );
+    fleet.await_that("it is shown", |fleet| {
+        is_listed(fleet, "robot", "robot", "revoked")
+    });
+    // The topic ends on the other machine, and the node that waits for it with it.
+    fleet.await_that("the consumer's input is closed", |fleet| {
+        fleet
+            .actual("laptop")
+            .is_some_and(|run| run["state"]["is"] == "ended")
+    });
+    let before = received(&fleet).len();
+    let (_, text) = refused(&fleet, 1, &["machine", "list"]);
+    assert!(
+        text.contains("`robot` was revoked, and needs a new invitation"),
+        "{text}"
+    );
+    assert_eq!(on_robot(&fleet), running, "its nodes go on");
+    assert_eq!(received(&fleet).len(), before);
+    // Without an invitation its daemon starts, and reaches no machine.
+    fleet.daemons[1].as_mut().unwrap().kill();
+    let line = fleet.output(0, &["machine", "invite"]);
+    let words: Vec<&str> = line.split_ascii_whitespace().skip(1).collect();
+    fleet.daemons[1] = Some(Daemon::start(fleet.command(1, &words)));
+    fleet.daemon(1).line("robot is ready");
+    fleet.await_that("it is reachable again", |fleet| {
+        is_listed(fleet, "robot", "robot", "reachable")
+    });
+    // It has nothing to do any more.
+    fleet.await_that("its nodes have ended", |fleet| on_robot(fleet).is_empty());
+    fleet.output(0, &["stop", "-d", "two"]);
+    fleet.check_nothing_left();
+}
+
+#[test]
+fn machines_of_an_image_wait_until_they_are_approved() {
+    let mut fleet = Fleet::new(None);
+    let line = fleet.output(
+        0,
+        &["machine", "invite", "--with-approval", "--valid", "720h"],
+    );
+    let words: Vec<&str> = line.split_ascii_whitespace().skip(1).collect();
+    fleet.daemons[1].as_mut().unwrap().kill();
+    let folder = fleet.folder.path().join("image");
+    let start = |fleet: &Fleet| {
+        let mut command = fleet.command(1, &[&words[..], &["--name", "robot"]].concat());
+        command.env("NERVURE_STATE", &folder);
+        Daemon::start(command)
+    };
+    // Another machine has the name.
+    let daemon = start(&fleet);
+    let line = daemon.line("waiting for approval");
+    let name = line
+        .split('`')
+        .nth(1)
+        .unwrap()
+        .rsplit(' ')
+        .next()
+        .unwrap()
+        .to_owned();
+    assert!(name.starts_with("robot-"), "{line}");
+    fleet.daemons[1] = Some(daemon);
+    assert!(is_listed(&fleet, &name, "robot", "waits for approval"));
+    let file = fleet.file(&numbers("source 10 1 1"));
+    let bind = format!("robot={name}");
+    let arguments = [
+        "start",
+        file.to_str().unwrap(),
+        "--bind",
+        "edge=laptop",
+        "--bind",
+        &bind,
+    ];
+    let (code, text) = refused(&fleet, 0, &arguments);
+    assert_eq!(code, Some(2));
+    assert!(
+        text.contains(&format!("`{name}` waits for approval")),
+        "{text}"
+    );
+    let approved = fleet.output(0, &["machine", "approve", &name]);
+    assert_eq!(approved, format!("{name} belongs to the fleet, as robot\n"));
+    fleet.await_that("it is reachable", |fleet| {
+        is_listed(fleet, &name, "robot", "reachable")
+    });
+}
+
+#[test]
+fn an_interrupted_network_is_shown_and_stops_the_nodes_that_want_it() {
+    let Some(namespaces) = Namespaces::new() else {
+        return;
+    };
+    let fleet = Fleet::new(Some(namespaces));
+    let mut dataflow = numbers("source 1000000 5 100");
+    let nodes = dataflow["nodes"].as_array_mut().unwrap();
+    nodes.push(json!({
+        "id": "arm", "machine": "robot", "path": test_node(), "args": "source 1000000 5 100",
+        "outputs": ["out"], "on_partition": "stop",
+    }));
+    let file = fleet.file(&dataflow);
+    fleet.output(
+        0,
+        &["start", file.to_str().unwrap(), "--bind", "edge=laptop"],
+    );
+    let cable = |state| {
+        let namespaces = fleet.namespaces.as_ref().unwrap();
+        run(namespaces
+            .command(0, "ip")
+            .args(["link", "set", "cable0", state]));
+    };
+    fleet.await_that("it is reachable", |fleet| {
+        is_listed(fleet, "robot", "robot", "reachable")
+    });
+    let states = |fleet: &Fleet| {
+        let keepers = fleet.output(1, &["list", "--json"]);
+        let list: Value = serde_json::from_str(keepers.lines().last().unwrap()).unwrap();
+        let keepers = list
+            .as_array()
+            .or_else(|| list["dataflows"].as_array())
+            .unwrap();
+        let keepers = keepers
+            .iter()
+            .map(|dataflow| dataflow["keeper"].to_string());
+        keepers
+            .map(|keeper| fleet.output(1, &["status", "-d", &keeper]))
+            .collect::<String>()
+    };
+    let is = |fleet: &Fleet, node: &str, state: &str| {
+        states(fleet).lines().any(|line| {
+            let mut words = line.split_ascii_whitespace();
+            words.next() == Some(node) && words.next() == Some(state)
+        })
+    };
+    fleet.await_that("the node runs", |fleet| is(fleet, "arm", "runs"));
+    cable("down");
+    fleet.await_that("it is shown as unreachable", |fleet| {
+        is_listed(fleet, "robot", "robot", "unreachable")
+    });
+    fleet.await_that("its daemon has stopped the node", |fleet| {
+        is(fleet, "arm", "stopped")
+    });
+    assert!(is(&fleet, "source", "runs"), "{}", states(&fleet));
+    cable("up");
+    fleet.await_that("it is reachable again", |fleet| {
+        is_listed(fleet, "robot", "robot", "reachable")
+    });
+    fleet.await_that("the node runs again", |fleet| is(fleet, "arm", "runs"));
+    fleet.output(0, &["stop", "-d", "two"]);
+    fleet.check_nothing_left();
+}
+
 #[test]
 fn structs_with_a_schema_arrive_as_they_were_sent() {
     let fleet = Fleet::new(None);
