@@ -216,7 +216,7 @@ impl Engine {
     }
 }
 
-fn check_size(
+pub(crate) fn check_size(
     what: &'static str,
     bytes: usize,
     least: usize,

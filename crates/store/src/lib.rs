@@ -5,9 +5,8 @@
 //! ([`Store::compare_and_set`]), and a reader from which state it continues ([`Store::watch`]).
 //! A *lease* removes the keys that were written with it when it is not renewed in time.
 //!
-//! The contract is that of etcd as well (transactions on `mod_revision`, watches from a revision,
-//! leases), so that it can be a binding. One conformance suite, [`conformance`], holds for every
-//! binding.
+//! There are three bindings: in memory, in a file (redb), and in etcd (feature `etcd`). One
+//! conformance suite, [`conformance`], holds for every binding.
 //!
 //! ```
 //! use nervure_store::{Expected, Store, memory};
@@ -23,9 +22,13 @@
 pub mod conformance;
 mod durable;
 mod engine;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod shared;
 
 pub use durable::{OpenError, open};
+#[cfg(feature = "etcd")]
+pub use etcd::{Etcd, etcd};
 pub use shared::{Local, memory, memory_at};
 
 use std::time::{Duration, Instant};

@@ -16,6 +16,10 @@ pub struct UpArguments {
     /// Name this machine. Default: its host name.
     #[arg(long, value_name = "NAME", value_parser = parse_name)]
     pub name: Option<String>,
+    /// Keep the state of the fleet in etcd on this host, instead of in a file. Default: as the last
+    /// time. Needs a build with the feature `etcd`.
+    #[arg(long, value_name = "etcd://IP:PORT", value_parser = parse_store)]
+    pub store: Option<SocketAddr>,
 }
 
 #[derive(Debug, Args)]
@@ -87,6 +91,14 @@ pub struct InviteArguments {
 
 fn parse_name(text: &str) -> Result<String, String> {
     check_machine_name(text).map(|()| text.to_owned())
+}
+
+fn parse_store(text: &str) -> Result<SocketAddr, String> {
+    let address = text.strip_prefix("etcd://").map(str::parse);
+    match address {
+        Some(Ok(address)) => Ok(address),
+        _ => Err("expected `etcd://IP:PORT`, such as `etcd://127.0.0.1:2379`".to_owned()),
+    }
 }
 
 fn parse_binding(text: &str) -> Result<(String, String), String> {

@@ -3,6 +3,7 @@
 use std::{
     io,
     net::{IpAddr, SocketAddr, UdpSocket},
+    path::Path,
     process::ExitCode,
     sync::{Arc, mpsc},
     time::Duration,
@@ -17,6 +18,9 @@ use nervure_daemon::{
     folder::{Folder, Pairing},
 };
 use nervure_identity::KeyPair;
+use nervure_store::Store;
+#[cfg(feature = "etcd")]
+use nervure_store::StoreError;
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
@@ -67,15 +71,13 @@ pub fn up(arguments: &UpArguments) -> Result<ExitCode, Failure> {
     let data = folder
         .coordinator()
         .map_err(|error| folder_failure(&error))?;
-    let store = nervure_store::open(&data.join("store.redb")).map_err(|error| {
-        Failure::internal(error.to_string()).hint("does `nervure up` run already?")
-    })?;
+    let store = open_store(&folder, &data, arguments.store)?;
     let (changed, machines) = mpsc::channel::<Machine>();
     let own = key.public();
     let coordinator = Coordinator::start(nervure_coordinator::Config {
         address,
         key: load_key(&folder)?,
-        store: Arc::new(store),
+        store,
         bundles: data.join("bundles"),
         on_change: Box::new(move |machine| drop(changed.send(machine))),
     })
@@ -109,6 +111,46 @@ pub fn up(arguments: &UpArguments) -> Result<ExitCode, Failure> {
         }
     });
     serve(folder, pairing, Some(address.ip()))
+}
+
+/// File with the address of etcd, if the state of the fleet is there.
+const ETCD: &str = "etcd.json";
+
+/// Opens the store of the fleet: the one of the last time, unless another is named.
+fn open_store(
+    folder: &Folder,
+    data: &Path,
+    named: Option<SocketAddr>,
+) -> Result<Arc<dyn Store>, Failure> {
+    let known: Option<SocketAddr> = folder.read(ETCD).map_err(|error| folder_failure(&error))?;
+    let Some(address) = named.or(known) else {
+        let store = nervure_store::open(&data.join("store.redb")).map_err(|error| {
+            Failure::internal(error.to_string()).hint("does `nervure up` run already?")
+        })?;
+        return Ok(Arc::new(store));
+    };
+    let store = open_etcd(address)?;
+    if known != named.or(known) {
+        folder
+            .write(ETCD, &address)
+            .map_err(|error| folder_failure(&error))?;
+    }
+    Ok(store)
+}
+
+#[cfg(feature = "etcd")]
+fn open_etcd(address: SocketAddr) -> Result<Arc<dyn Store>, Failure> {
+    let store = nervure_store::etcd(address, "nervure/").map_err(|error| match error {
+        StoreError::Refused(why) => Failure::invalid(why),
+        error => Failure::internal(error.to_string()).hint(format!("does etcd run at {address}?")),
+    })?;
+    Ok(Arc::new(store))
+}
+
+#[cfg(not(feature = "etcd"))]
+fn open_etcd(_: SocketAddr) -> Result<Arc<dyn Store>, Failure> {
+    Err(Failure::invalid("this `nervure` was built without etcd")
+        .hint("build it with `cargo build -p nervure-cli --features etcd`"))
 }
 
 /// Pairs this machine with a fleet, and starts its daemon.

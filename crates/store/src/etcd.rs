@@ -1,0 +1,413 @@
+//! The binding to etcd, by its gateway for HTTP and JSON.
+//!
+//! The gateway is part of every etcd since 3.4. A client for gRPC would bring a second HTTP stack
+//! (tonic) and a compiler for its protocol (protoc) for five calls.
+//!
+//! | call | etcd |
+//! |---|---|
+//! | get, list | range |
+//! | compare and set | a transaction that compares `mod_revision`, which is 0 for an absent key |
+//! | watch | a watch of all keys: each revision has an event, so it is known when all have arrived |
+//! | lease | grant, keep alive, revoke; whole seconds, and what etcd's election timeout asks for at least |
+//!
+//! Other programs may use the same etcd: keys have a prefix. A lease keeps the lifetime that it began
+//! with.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::client::conn::http1;
+use hyper::{Method, Request, Response, body::Incoming};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
+
+use crate::engine::check_size;
+use crate::{
+    Change, Changes, Entry, Expected, LeaseId, Listing, MAX_KEY_BYTES, MAX_VALUE_BYTES, Revision,
+    Store, StoreError,
+};
+
+/// The longest time for an answer that has nothing to wait for.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The largest answer, in bytes: a list of all entries, in base64.
+const MAX_ANSWER_BYTES: usize = 256 << 20;
+
+/// The largest event of a watch, in bytes.
+const MAX_EVENT_BYTES: usize = 64 << 20;
+
+/// A store in etcd.
+#[derive(Debug)]
+pub struct Etcd {
+    address: SocketAddr,
+    prefix: String,
+    runtime: Runtime,
+}
+
+type Failed<T> = Result<T, StoreError>;
+
+/// Connects to etcd, and looks whether it answers. Keys have the prefix there. The connection is
+/// not encrypted, so that the address has to be of this host.
+///
+/// # Errors
+/// [`StoreError::Refused`] for an address of another host, [`StoreError::Unavailable`].
+pub fn etcd(address: SocketAddr, prefix: &str) -> Result<Etcd, StoreError> {
+    if !address.ip().is_loopback() {
+        return Err(StoreError::Refused(format!(
+            "the connection to etcd is not encrypted, and {address} is not on this host: run a member of etcd here, or a tunnel to one"
+        )));
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("nervure-etcd")
+        .enable_all()
+        .build()
+        .map_err(|error| unavailable(&error))?;
+    let store = Etcd {
+        address,
+        prefix: prefix.to_owned(),
+        runtime,
+    };
+    store.revision()?;
+    Ok(store)
+}
+
+impl Etcd {
+    fn revision(&self) -> Failed<Revision> {
+        let range = json!({"key": BASE64.encode(&self.prefix), "count_only": true});
+        revision_of(&self.call("kv/range", &range)?)
+    }
+
+    fn call(&self, path: &str, body: &Value) -> Failed<Value> {
+        self.runtime.block_on(async {
+            let exchange = async {
+                let answer = self.send(path, body).await?;
+                let is_ok = answer.status().is_success();
+                let body = Limited::new(answer.into_body(), MAX_ANSWER_BYTES);
+                let bytes = body.collect().await.map_err(|error| unavailable(&error))?;
+                let value: Value = serde_json::from_slice(&bytes.to_bytes())
+                    .map_err(|error| unexpected(&error.to_string()))?;
+                match is_ok {
+                    true => Ok(value),
+                    false => Err(unavailable(&value["error"].as_str().unwrap_or("it failed"))),
+                }
+            };
+            let answer = tokio::time::timeout(PATIENCE, exchange).await;
+            answer.unwrap_or_else(|_| Err(unavailable(&"it does not answer")))
+        })
+    }
+
+    /// On a connection of its own: a call takes a fraction of a millisecond more on one host, and
+    /// none has to know which connections are still good.
+    async fn send(&self, path: &str, body: &Value) -> Failed<Response<Incoming>> {
+        let stream = TcpStream::connect(self.address).await;
+        let stream = stream.map_err(|error| unavailable(&error))?;
+        let _ = stream.set_nodelay(true);
+        let (mut send, connection) = http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| unavailable(&error))?;
+        tokio::spawn(connection);
+        let request = Request::builder()
+            .method(Method::POST)
+            .uri(format!("/v3/{path}"))
+            .header(hyper::header::HOST, self.address.to_string())
+            .body(Full::new(Bytes::from(body.to_string())))
+            .expect("method and path are valid");
+        let answer = send.send_request(request).await;
+        answer.map_err(|error| unavailable(&error))
+    }
+
+    fn key(&self, key: &str) -> String {
+        BASE64.encode(format!("{}{key}", self.prefix))
+    }
+
+    fn entry(&self, found: &Value) -> Failed<Entry> {
+        let key = text(&found["key"])?;
+        let own = key.strip_prefix(&self.prefix);
+        let lease = number(&found["lease"])?;
+        Ok(Entry {
+            key: own.ok_or_else(|| unexpected("a key of others"))?.to_owned(),
+            value: bytes(&found["value"])?,
+            revision: Revision(number(&found["mod_revision"])?),
+            lease: (lease != 0).then_some(LeaseId(lease)),
+        })
+    }
+
+    /// The change of an event, if it is of this store and below the prefix.
+    fn change(&self, event: &Value, prefix: &str) -> Failed<Option<Change>> {
+        let found = &event["kv"];
+        let key = bytes(&found["key"])?;
+        let below = format!("{}{prefix}", self.prefix);
+        if !key.starts_with(below.as_bytes()) {
+            return Ok(None);
+        }
+        let key = String::from_utf8(key).map_err(|_| unexpected("a key that is not UTF-8"))?;
+        let is_removed = event["type"] == "DELETE";
+        Ok(Some(Change {
+            key: key[self.prefix.len()..].to_owned(),
+            revision: Revision(number(&found["mod_revision"])?),
+            entry: match is_removed {
+                true => None,
+                false => Some(self.entry(found)?),
+            },
+        }))
+    }
+
+    /// Follows all keys from a revision on, until all up to `until` have arrived and one is below the
+    /// prefix, or the time is over.
+    async fn follow(
+        &self,
+        prefix: &str,
+        after: Revision,
+        until: Revision,
+        deadline: tokio::time::Instant,
+    ) -> Failed<Changes> {
+        // The range of all keys.
+        let create = json!({"create_request": {
+            "key": BASE64.encode([0]), "range_end": BASE64.encode([0]), "start_revision": (after.0 + 1).to_string(),
+        }});
+        let mut changes = Changes {
+            revision: after,
+            changes: Vec::new(),
+        };
+        let patience = tokio::time::Instant::now() + PATIENCE;
+        let timed_out = || Err(unavailable(&"it does not answer"));
+        let Ok(opened) = tokio::time::timeout_at(patience, self.send("watch", &create)).await
+        else {
+            return timed_out();
+        };
+        let mut body = opened?.into_body();
+        let mut line = Vec::new();
+        while changes.revision < until || changes.changes.is_empty() {
+            let is_behind = changes.revision < until;
+            let limit = if is_behind {
+                patience.max(deadline)
+            } else {
+                deadline
+            };
+            let frame = match tokio::time::timeout_at(limit, body.frame()).await {
+                Ok(Some(frame)) => frame.map_err(|error| unavailable(&error))?,
+                Ok(None) => return Err(unavailable(&"it has ended a watch")),
+                Err(_) if is_behind => return timed_out(),
+                Err(_) => break,
+            };
+            line.extend(frame.into_data().unwrap_or_default());
+            if line.len() > MAX_EVENT_BYTES {
+                return Err(unexpected("an event that is too large"));
+            }
+            while let Some(end) = line.iter().position(|byte| *byte == b'\n') {
+                let rest = line.split_off(end + 1);
+                let message = std::mem::replace(&mut line, rest);
+                self.take(&message, prefix, after, &mut changes)?;
+            }
+        }
+        Ok(changes)
+    }
+
+    /// Takes a message of a watch.
+    fn take(
+        &self,
+        message: &[u8],
+        prefix: &str,
+        after: Revision,
+        changes: &mut Changes,
+    ) -> Failed<()> {
+        let message: Value =
+            serde_json::from_slice(message).map_err(|error| unexpected(&error.to_string()))?;
+        let result = &message["result"];
+        let oldest = number(&result["compact_revision"])?;
+        if oldest != 0 {
+            return Err(StoreError::Compacted {
+                after,
+                oldest: Revision(oldest),
+            });
+        }
+        if result["canceled"] == true || !message["error"].is_null() {
+            return Err(unexpected("a watch that is refused"));
+        }
+        for event in result["events"].as_array().into_iter().flatten() {
+            changes.changes.extend(self.change(event, prefix)?);
+            let revision = Revision(number(&event["kv"]["mod_revision"])?);
+            changes.revision = changes.revision.max(revision);
+        }
+        Ok(())
+    }
+}
+
+impl Store for Etcd {
+    fn get(&self, key: &str) -> Failed<Option<Entry>> {
+        let answer = self.call("kv/range", &json!({"key": self.key(key)}))?;
+        let found = answer["kvs"].as_array().and_then(|found| found.first());
+        found.map(|found| self.entry(found)).transpose()
+    }
+
+    fn compare_and_set(
+        &self,
+        key: &str,
+        expected: Expected,
+        value: Option<&[u8]>,
+        lease: Option<LeaseId>,
+    ) -> Failed<Revision> {
+        check_size("the key", key.len(), 1, MAX_KEY_BYTES)?;
+        check_size(
+            "the value",
+            value.map_or(0, <[u8]>::len),
+            0,
+            MAX_VALUE_BYTES,
+        )?;
+        let conflict = |found| StoreError::Conflict {
+            key: key.to_owned(),
+            expected,
+            found,
+        };
+        let revision = match expected {
+            // Neither is a state that a key can be in: 0 is that of an absent one.
+            Expected::Absent if value.is_none() => {
+                return Err(conflict(self.get(key)?.map(|it| it.revision)));
+            }
+            Expected::Revision(Revision(0)) => {
+                return Err(conflict(self.get(key)?.map(|it| it.revision)));
+            }
+            Expected::Absent => 0,
+            Expected::Revision(revision) => revision.0,
+        };
+        let (place, lease_text) = (self.key(key), lease.unwrap_or(LeaseId(0)).0.to_string());
+        let change = match value {
+            Some(value) => json!({"request_put": {
+                "key": place, "value": BASE64.encode(value), "lease": lease_text,
+            }}),
+            None => json!({"request_delete_range": {"key": place}}),
+        };
+        let transaction = json!({
+            "compare": [{
+                "target": "MOD", "result": "EQUAL", "key": place, "mod_revision": revision.to_string(),
+            }],
+            "success": [change],
+            "failure": [{"request_range": {"key": place}}],
+        });
+        let answer = match (self.call("kv/txn", &transaction), lease) {
+            (Err(StoreError::Unavailable(why)), Some(lease)) if why.contains("lease not found") => {
+                return Err(StoreError::NoLease(lease));
+            }
+            (answer, _) => answer?,
+        };
+        if answer["succeeded"] == true {
+            return revision_of(&answer);
+        }
+        let found = &answer["responses"][0]["response_range"]["kvs"][0];
+        Err(conflict(match found.is_null() {
+            true => None,
+            false => Some(Revision(number(&found["mod_revision"])?)),
+        }))
+    }
+
+    fn list(&self, prefix: &str) -> Failed<Listing> {
+        let from = format!("{}{prefix}", self.prefix);
+        let range = json!({"key": BASE64.encode(&from), "range_end": BASE64.encode(end_of(&from))});
+        let answer = self.call("kv/range", &range)?;
+        let found = answer["kvs"].as_array().into_iter().flatten();
+        Ok(Listing {
+            revision: revision_of(&answer)?,
+            entries: found
+                .map(|found| self.entry(found))
+                .collect::<Failed<_>>()?,
+        })
+    }
+
+    fn watch(&self, prefix: &str, after: Revision, timeout: Duration) -> Failed<Changes> {
+        let deadline = Instant::now() + timeout;
+        let now = self.revision()?;
+        if after > now {
+            // A revision of the future is of another store, whose content is unknown here.
+            return Err(StoreError::Compacted { after, oldest: now });
+        }
+        if after == now && timeout.is_zero() {
+            return Ok(Changes {
+                revision: now,
+                changes: Vec::new(),
+            });
+        }
+        self.runtime
+            .block_on(self.follow(prefix, after, now, deadline.into()))
+    }
+
+    fn lease(&self, lease: Option<LeaseId>, lifetime: Duration) -> Failed<LeaseId> {
+        let no_lease = |error| match (error, lease) {
+            (StoreError::Unavailable(why), Some(lease)) if why.contains("lease not found") => {
+                StoreError::NoLease(lease)
+            }
+            (error, _) => error,
+        };
+        let seconds = lifetime.as_secs() + u64::from(lifetime.subsec_nanos() > 0);
+        match lease {
+            None => {
+                let grant = json!({"TTL": seconds.max(1).to_string(), "ID": "0"});
+                let answer = self.call("lease/grant", &grant)?;
+                Ok(LeaseId(number(&answer["ID"])?))
+            }
+            Some(id) if lifetime.is_zero() => {
+                let revoke = json!({"ID": id.0.to_string()});
+                self.call("lease/revoke", &revoke).map_err(no_lease)?;
+                Ok(id)
+            }
+            Some(id) => {
+                let renew = json!({"ID": id.0.to_string()});
+                let answer = self.call("lease/keepalive", &renew).map_err(no_lease)?;
+                match number(&answer["result"]["TTL"])? {
+                    0 => Err(StoreError::NoLease(id)),
+                    _ => Ok(id),
+                }
+            }
+        }
+    }
+}
+
+/// The first key after all that begin with a prefix.
+fn end_of(prefix: &str) -> Vec<u8> {
+    let mut end = prefix.as_bytes().to_vec();
+    while let Some(last) = end.pop() {
+        if last < u8::MAX {
+            end.push(last + 1);
+            return end;
+        }
+    }
+    // All keys.
+    vec![0]
+}
+
+fn revision_of(answer: &Value) -> Failed<Revision> {
+    number(&answer["header"]["revision"]).map(Revision)
+}
+
+/// A number, which JSON has as text. One that is 0 is left out.
+fn number(value: &Value) -> Failed<u64> {
+    match value {
+        Value::Null => Ok(0),
+        Value::String(digits) => digits.parse().map_err(|_| unexpected("no number")),
+        Value::Number(number) => number.as_u64().ok_or_else(|| unexpected("no number")),
+        _ => Err(unexpected("no number")),
+    }
+}
+
+fn bytes(value: &Value) -> Failed<Vec<u8>> {
+    let text = value.as_str().unwrap_or_default();
+    BASE64.decode(text).map_err(|_| unexpected("no base64"))
+}
+
+fn text(value: &Value) -> Failed<String> {
+    String::from_utf8(bytes(value)?).map_err(|_| unexpected("a key that is not UTF-8"))
+}
+
+fn unavailable(why: &dyn std::fmt::Display) -> StoreError {
+    StoreError::Unavailable(format!("etcd: {why}"))
+}
+
+fn unexpected(what: &str) -> StoreError {
+    StoreError::Unavailable(format!("etcd gave an unexpected answer: {what}"))
+}
