@@ -7,6 +7,7 @@
 
 pub mod access;
 mod api;
+mod bundles;
 mod changes;
 mod client;
 mod invitation;

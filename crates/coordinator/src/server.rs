@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
@@ -23,6 +23,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::access;
 use crate::api::{Answer, Call, MAX_BODY_BYTES, MAX_STRANGER_BODY_BYTES, MAX_WAIT_MILLIS};
+use crate::bundles::Bundles;
 use crate::changes::Watcher;
 use crate::invitation::{Invitation, Terms};
 use crate::pairing::{Caller, Members};
@@ -94,7 +95,7 @@ pub struct Coordinator {
 struct Shared {
     members: Members,
     watcher: Arc<Watcher>,
-    bundles: PathBuf,
+    bundles: Bundles,
     connections: Arc<Semaphore>,
     strangers: Arc<Semaphore>,
     /// The tasks of connections, by the key of the other end.
@@ -139,11 +140,13 @@ impl Coordinator {
                 store: config.store,
                 on_change: config.on_change,
             },
-            bundles: config.bundles,
+            bundles: Bundles::new(config.bundles),
             open: Mutex::default(),
             connections: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
             strangers: Arc::new(Semaphore::new(MAX_STRANGERS)),
         });
+        let for_bundles = Arc::clone(&shared);
+        runtime.spawn_blocking(move || for_bundles.remove_unused_bundles());
         let listener = {
             let _context = runtime.enter();
             TcpListener::from_std(listener).map_err(StartError::Threads)?
@@ -437,7 +440,7 @@ impl Shared {
     }
 
     async fn on_bundle(
-        &self,
+        self: &Arc<Self>,
         caller: &Caller,
         method: &Method,
         name: &str,
@@ -450,27 +453,46 @@ impl Shared {
         if let Err(refused) = check_key(caller, access, &format!("{BUNDLES}{name}")) {
             return text(StatusCode::FORBIDDEN, refused);
         }
-        let path = self.bundles.join(name);
+        let (shared, digest_text) = (Arc::clone(self), name.to_owned());
         match *method {
-            Method::HEAD => empty(match path.is_file() {
-                true => StatusCode::OK,
-                false => StatusCode::NOT_FOUND,
-            }),
-            Method::GET => match spawn_blocking(move || std::fs::read(path)).await {
-                Ok(Ok(bytes)) => Response::new(Full::new(bytes.into())),
-                _ => empty(StatusCode::NOT_FOUND),
-            },
+            Method::HEAD => {
+                let has = spawn_blocking(move || shared.bundles.has(&digest_text)).await;
+                empty(match has {
+                    Ok(true) => StatusCode::OK,
+                    _ => StatusCode::NOT_FOUND,
+                })
+            }
+            Method::GET => {
+                let read = spawn_blocking(move || shared.bundles.read(&digest_text)).await;
+                match read {
+                    Ok(Ok(bytes)) => Response::new(Full::new(bytes.into())),
+                    _ => empty(StatusCode::NOT_FOUND),
+                }
+            }
             Method::PUT => match body(request, MAX_BUNDLE_BYTES, BUNDLE_PATIENCE).await {
                 Err(status) => empty(status),
                 Ok(bytes) if digest(&bytes) != name => empty(StatusCode::UNPROCESSABLE_ENTITY),
-                Ok(bytes) => match spawn_blocking(move || write_whole(&path, &bytes)).await {
-                    Ok(Ok(())) => empty(StatusCode::OK),
-                    Ok(Err(error)) => text(StatusCode::INSUFFICIENT_STORAGE, error.to_string()),
-                    Err(_) => empty(StatusCode::INTERNAL_SERVER_ERROR),
-                },
+                Ok(bytes) => {
+                    let write = move || {
+                        shared.remove_unused_bundles();
+                        shared.bundles.write(&digest_text, &bytes)
+                    };
+                    match spawn_blocking(write).await {
+                        Ok(Ok(())) => empty(StatusCode::OK),
+                        Ok(Err(error)) => text(StatusCode::INSUFFICIENT_STORAGE, error.to_string()),
+                        Err(_) => empty(StatusCode::INTERNAL_SERVER_ERROR),
+                    }
+                }
             },
             _ => empty(StatusCode::METHOD_NOT_ALLOWED),
         }
+    }
+
+    fn remove_unused_bundles(&self) {
+        // A store that cannot be read now is tried again with the next bundle.
+        let _ = self
+            .bundles
+            .remove_unused(&*self.members.store, SystemTime::now());
     }
 }
 
@@ -543,13 +565,6 @@ async fn body(
         Ok(Err(_)) => Err(StatusCode::PAYLOAD_TOO_LARGE),
         Err(_) => Err(StatusCode::REQUEST_TIMEOUT),
     }
-}
-
-fn write_whole(path: &std::path::Path, bytes: &[u8]) -> io::Result<()> {
-    let temporary = path.with_extension(format!("{:?}", std::thread::current().id()));
-    std::fs::write(&temporary, bytes)
-        .and_then(|()| std::fs::rename(&temporary, path))
-        .inspect_err(|_| drop(std::fs::remove_file(&temporary)))
 }
 
 fn is_digest(name: &str) -> bool {

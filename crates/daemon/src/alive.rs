@@ -24,7 +24,8 @@ const NOTED: Duration = Duration::from_secs(5);
 /// The pause before a store is written again that could not be.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// Holds the lease of this machine. Calls `changed` when it begins and when it ends.
+/// Holds the lease of this machine. Calls `changed` when it begins and when it ends; also if it has
+/// not begun in the time that it would have ended in.
 pub(crate) fn hold(
     bridge: &Bridge,
     coordinator: PublicKey,
@@ -34,7 +35,7 @@ pub(crate) fn hold(
     let begin = Instant::now();
     let mut holder = Holder::new(id);
     let (mut renewals, mut confirmations) = (None, None);
-    let mut was_held = false;
+    let mut was_held = None;
     loop {
         let now = begin.elapsed();
         if let Some(number) = holder.renewal(now) {
@@ -44,9 +45,10 @@ pub(crate) fn hold(
             confirmations = Some(newer);
         }
         let is_held = holder.is_held(now);
-        if is_held != was_held {
+        let is_known = is_held || was_held.is_some() || now > LIFETIME;
+        if is_known && was_held != Some(is_held) {
             changed(is_held);
-            was_held = is_held;
+            was_held = Some(is_held);
         }
         let wait = holder.deadline(now).saturating_sub(now);
         match &confirmations {

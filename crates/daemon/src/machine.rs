@@ -165,8 +165,8 @@ enum State {
 #[derive(Clone, Debug, Default)]
 pub struct Daemon {
     revision: Option<Revision>,
-    /// Whether the lease is held: not before it was confirmed.
-    holds_lease: bool,
+    /// Whether the lease is held; `None` before that is known.
+    holds_lease: Option<bool>,
     runs: BTreeMap<RunId, Run>,
 }
 
@@ -195,14 +195,21 @@ impl Daemon {
                     Err(reason) => State::Failed { reason },
                 },
             ),
-            Event::Started { run, result } => self.finish_step(
-                &run,
-                State::Starting,
-                match result {
-                    Ok(keeper) => State::Running { keeper },
-                    Err(reason) => State::Failed { reason },
-                },
-            ),
+            Event::Started { run, result } => {
+                // What the lease was when the nodes were started may be old.
+                if let (Ok(_), Some(is_held)) = (&result, self.holds_lease) {
+                    let run = run.clone();
+                    actions.push(Action::Lease { run, is_held });
+                }
+                self.finish_step(
+                    &run,
+                    State::Starting,
+                    match result {
+                        Ok(keeper) => State::Running { keeper },
+                        Err(reason) => State::Failed { reason },
+                    },
+                );
+            }
             Event::KeeperGone { run, finished } => {
                 self.keeper_gone(&run, finished, now, &mut actions)
             }
@@ -252,10 +259,10 @@ impl Daemon {
     }
 
     fn lease(&mut self, is_held: bool, actions: &mut Vec<Action>) {
-        if std::mem::replace(&mut self.holds_lease, is_held) == is_held {
+        if self.holds_lease.replace(is_held) == Some(is_held) {
             return;
         }
-        // A run that starts meanwhile is brought in line when its keeper is followed.
+        // A run that starts meanwhile is brought in line when it has started.
         for (run, state) in &self.runs {
             if matches!(state.state, State::Running { .. }) {
                 let run = run.clone();

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::unix::fs::OpenOptionsExt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -74,13 +73,20 @@ struct Shell {
 /// Whether the lease of this machine is held, and the nodes that run only meanwhile.
 #[derive(Debug, Default)]
 struct HeldLease {
-    is_held: AtomicBool,
+    /// `None` before it is known.
+    is_held: Mutex<Option<bool>>,
     applied: Mutex<()>,
 }
 
 impl HeldLease {
-    /// Stops or starts the nodes of a part with `on_partition: stop`, as the lease is now.
-    fn apply(&self, keeper: u32, spec: &PartSpec) {
+    fn set(&self, is_held: bool) {
+        let mut place = self.is_held.lock().unwrap_or_else(PoisonError::into_inner);
+        *place = Some(is_held);
+    }
+
+    /// Stops or starts the nodes of a part with `on_partition: stop`, as the lease is now. While that
+    /// is not known, nodes of a part that has just started wait; those that ran go on.
+    fn apply(&self, keeper: u32, spec: &PartSpec, has_just_started: bool) {
         let nodes = match spec.stand_ins() {
             Ok(stand_ins) => stand_ins.stop_on_partition,
             Err(_) => return,
@@ -90,7 +96,12 @@ impl HeldLease {
         }
         // The last of several changes is the last that is applied.
         let _applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_held = self.is_held.load(Ordering::SeqCst);
+        let known = *self.is_held.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_held = match known {
+            Some(is_held) => is_held,
+            None if has_just_started => false,
+            None => return,
+        };
         if let Err(error) = runs::stop_in_partition(keeper, &spec.folder, &nodes, is_held) {
             tracing::warn!(
                 "the nodes of {} with `on_partition: stop` are not as the lease is: {error}",
@@ -260,6 +271,9 @@ impl Shell {
         {
             self.keepers.insert(run.clone(), *keeper);
         }
+        if let Event::Lease { is_held } = &event {
+            self.lease.set(*is_held);
+        }
         let actions = self.machine.handle(event, self.begin.elapsed());
         for action in actions {
             self.perform(action);
@@ -284,21 +298,21 @@ impl Shell {
                 });
             }
             Action::Start { run, desired } => {
-                let (folder, follow) = (self.folder.clone(), self.follower(&run));
+                let (folder, follow) = (self.folder.clone(), self.follower(&run, true));
                 self.background(move |events| {
                     let result = runs::start(&folder, &run, &desired);
                     started(run, result, follow, events);
                 });
             }
             Action::AwaitStart { run } => {
-                let (folder, follow) = (self.folder.clone(), self.follower(&run));
+                let (folder, follow) = (self.folder.clone(), self.follower(&run, true));
                 self.background(move |events| {
                     let result = runs::await_start(&folder, &run);
                     started(run, result, follow, events);
                 });
             }
             Action::Follow { run, keeper } => {
-                let follow = self.follower(&run);
+                let follow = self.follower(&run, false);
                 self.keepers.insert(run, keeper);
                 self.background(move |events| follow(keeper, events));
             }
@@ -307,15 +321,14 @@ impl Shell {
                     self.background(move |_| runs::stop(keeper));
                 }
             }
-            Action::Lease { run, is_held } => {
+            Action::Lease { run, .. } => {
                 if let Some(desired) = self.desired.get(&run) {
                     let spec = PartSpec::new(&self.folder, &run, desired, false);
                     let (lease, keeper) =
                         (Arc::clone(&self.lease), self.keepers.get(&run).copied());
-                    lease.is_held.store(is_held, Ordering::SeqCst);
                     self.background(move |_| {
                         if let Some(keeper) = keeper {
-                            lease.apply(keeper, &spec);
+                            lease.apply(keeper, &spec, false);
                         }
                     });
                 }
@@ -346,7 +359,11 @@ impl Shell {
     }
 
     /// Follows the keeper of a run, which is not desired any more if its part is not known.
-    fn follower(&self, run: &str) -> impl FnOnce(u32, &Sender<Event>) + Send + use<> {
+    fn follower(
+        &self,
+        run: &str,
+        has_just_started: bool,
+    ) -> impl FnOnce(u32, &Sender<Event>) + Send + use<> {
         let (live, bridge) = (Arc::clone(&self.live), Arc::clone(&self.bridge));
         let lease = Arc::clone(&self.lease);
         let desired = self.desired.get(run);
@@ -355,7 +372,7 @@ impl Shell {
         move |keeper, events| match spec {
             Some(spec) => {
                 // Before the stand-ins join, so that no node starts without its lease.
-                lease.apply(keeper, &spec);
+                lease.apply(keeper, &spec, has_just_started);
                 follow(&live, &bridge, &run, keeper, &spec, events);
             }
             None => {
