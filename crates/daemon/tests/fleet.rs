@@ -158,7 +158,8 @@ impl World {
             return;
         }
         self.sent += 1;
-        let delay = Duration::from_millis(1 + self.random.below(60));
+        let longest = if self.random.one_in(20) { 2000 } else { 60 };
+        let delay = Duration::from_millis(1 + self.random.below(longest));
         let place = (self.now + delay, self.sent);
         self.network
             .insert(place, (machine, to_coordinator, message));
