@@ -83,6 +83,7 @@ pub(crate) fn grant(bridge: &Bridge, noted: &Noted) {
             }
             if let Some(number) = last {
                 if grants.renewed(&machine, begin.elapsed()) {
+                    tracing::info!("{machine} can be reached");
                     noted.change(|machines| machines.insert(machine));
                 }
                 let stream = confirmations.entry(*peer).or_default();
@@ -91,6 +92,7 @@ pub(crate) fn grant(bridge: &Bridge, noted: &Noted) {
             true
         });
         for machine in grants.take_ended(begin.elapsed()) {
+            tracing::warn!("{machine} cannot be reached");
             noted.change(|machines| machines.remove(&machine));
         }
         std::thread::sleep(REPEAT);
