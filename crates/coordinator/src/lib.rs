@@ -6,7 +6,8 @@
 //! secret that is valid once. [`Client`] is the store as a machine sees it.
 
 pub mod access;
-mod api;
+#[doc(hidden)]
+pub mod api;
 mod bundles;
 mod changes;
 mod client;

@@ -11,6 +11,7 @@ pub mod control;
 pub mod crossing;
 pub mod dataflow;
 pub mod edge;
+pub mod fleet;
 pub mod link;
 mod peer;
 pub mod recording;

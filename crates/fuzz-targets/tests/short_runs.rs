@@ -4,7 +4,7 @@
 use std::{fs, path::Path};
 
 use nervure_fuzz_targets::{
-    bag, control, crossing, dataflow, edge, link, recording, rosbag, sample, sealed,
+    bag, control, crossing, dataflow, edge, fleet, link, recording, rosbag, sample, sealed,
 };
 use nervure_linkemu::network::{Draw, for_each_seed};
 
@@ -106,6 +106,11 @@ fn dataflow_files() {
 #[test]
 fn shared_memory() {
     short_run(edge::run, &["fuzz/seeds/edge"], 300);
+}
+
+#[test]
+fn calls_and_reports_of_machines_of_a_fleet() {
+    short_run(fleet::run, &["fuzz/seeds/fleet"], 5000);
 }
 
 #[test]

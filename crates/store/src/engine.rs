@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use crate::{
-    Change, Changes, Entry, Expected, LeaseId, Listing, MAX_HISTORY, MAX_KEY_BYTES,
-    MAX_VALUE_BYTES, Revision, StoreError,
+    Change, Changes, Entry, Expected, LeaseId, Listing, MAX_HISTORY, MAX_HISTORY_BYTES,
+    MAX_KEY_BYTES, MAX_VALUE_BYTES, Revision, StoreError,
 };
 
 /// What a store holds, apart from its history.
@@ -33,6 +33,7 @@ pub(crate) struct Engine {
     content: Content,
     expiries: BTreeMap<LeaseId, Instant>,
     history: VecDeque<Change>,
+    history_bytes: usize,
     /// The revision before the oldest change in `history`.
     oldest: Revision,
 }
@@ -48,6 +49,7 @@ impl Engine {
             expiries: expiries.collect(),
             oldest: content.revision,
             history: VecDeque::new(),
+            history_bytes: 0,
             content,
         }
     }
@@ -188,12 +190,14 @@ impl Engine {
             self.content.leases.remove(&lease);
             self.expiries.remove(&lease);
         }
+        self.history_bytes += step.changes.iter().map(bytes_of).sum::<usize>();
         self.history.extend(step.changes);
-        while self.history.len() > MAX_HISTORY {
-            self.oldest = self
-                .history
-                .pop_front()
-                .map_or(self.oldest, |change| change.revision);
+        while self.history.len() > MAX_HISTORY || self.history_bytes > MAX_HISTORY_BYTES {
+            let Some(change) = self.history.pop_front() else {
+                return;
+            };
+            self.history_bytes -= bytes_of(&change);
+            self.oldest = change.revision;
         }
     }
 
@@ -214,6 +218,12 @@ impl Engine {
             leases_ended: leases.clone(),
         }
     }
+}
+
+/// Bytes that a change keeps in memory, without its fixed part.
+fn bytes_of(change: &Change) -> usize {
+    let entry = change.entry.as_ref();
+    change.key.len() + entry.map_or(0, |entry| entry.key.len() + entry.value.len())
 }
 
 pub(crate) fn check_size(

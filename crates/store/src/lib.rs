@@ -41,8 +41,11 @@ pub const MAX_KEY_BYTES: usize = 512;
 /// The longest value, in bytes: that of etcd's default, less its overhead.
 pub const MAX_VALUE_BYTES: usize = 1 << 20;
 
-/// Number of changes that a watch can look back to.
+/// Number of changes that a watch can look back to, and bytes of their keys and values. A watch that
+/// is further behind lists again.
 pub const MAX_HISTORY: usize = 4096;
+/// See [`MAX_HISTORY`].
+pub const MAX_HISTORY_BYTES: usize = 64 << 20;
 
 /// A state of the store: the number of changes so far. 0 is the empty store.
 #[derive(

@@ -85,3 +85,20 @@ fn a_lease_ends_exactly_when_it_was_not_renewed_for_its_lifetime() {
     advance(Duration::from_nanos(1));
     assert!(store.get("a").unwrap().is_none());
 }
+
+#[test]
+fn a_writer_of_large_values_uses_up_a_bounded_history() {
+    let store = nervure_store::memory();
+    let value = vec![7; nervure_store::MAX_VALUE_BYTES];
+    let mut expected = Expected::Absent;
+    for _ in 0..100 {
+        let written = store.compare_and_set("a", expected, Some(&value), None);
+        expected = Expected::Revision(written.unwrap());
+    }
+    let old = store.watch("", Revision(30), Duration::ZERO);
+    assert!(matches!(old, Err(StoreError::Compacted { .. })), "{old:?}");
+    let bytes = nervure_store::MAX_HISTORY_BYTES;
+    let kept = bytes / nervure_store::MAX_VALUE_BYTES - 1;
+    let recent = store.watch("", Revision(100 - kept as u64), Duration::ZERO);
+    assert_eq!(recent.unwrap().changes.len(), kept);
+}

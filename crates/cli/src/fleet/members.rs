@@ -3,12 +3,11 @@
 use std::{collections::BTreeSet, process::ExitCode};
 
 use nervure_coordinator::{ALIVE, Machine, Standing, Terms};
-use nervure_daemon::state::{Actual, change_desired, link_key, parse};
-use nervure_store::Store;
+use nervure_daemon::state::{Actual, actual_key, change_desired, link_key, parse};
+use nervure_store::{Store, StoreError};
 use serde_json::json;
 
 use super::{
-    actual,
     arguments::InviteArguments,
     connection::{Fleet, call_failure, store_failure},
     machines, progress,
@@ -22,7 +21,8 @@ use crate::{
 /// A machine, as it is shown.
 struct Row {
     machine: Machine,
-    actual: Option<Actual>,
+    /// What it has reported: `Err` if that cannot be read.
+    actual: Option<Result<Actual, StoreError>>,
     link: Option<std::net::SocketAddr>,
     is_reachable: bool,
 }
@@ -33,6 +33,7 @@ impl Row {
             Standing::Revoked => "revoked",
             Standing::Waiting => "waits for approval",
             Standing::Paired if self.actual.is_none() => "no report yet",
+            Standing::Paired if matches!(self.actual, Some(Err(_))) => "report unreadable",
             Standing::Paired if self.is_reachable => "reachable",
             Standing::Paired => "unreachable",
         }
@@ -50,8 +51,11 @@ pub fn list(fleet: &Fleet, json: bool) -> Result<ExitCode, Failure> {
     for machine in machines(fleet)? {
         let key = link_key(&machine.name);
         let link = fleet.client.get(&key).map_err(store_failure)?;
+        let actual_key = actual_key(&machine.name);
+        let actual = fleet.client.get(&actual_key).map_err(store_failure)?;
         rows.push(Row {
-            actual: actual(fleet, &machine.name)?,
+            // A machine can write anything there: the others are shown all the same.
+            actual: actual.map(|entry| parse(&actual_key, &entry.value)),
             link: link.and_then(|entry| parse(&key, &entry.value).ok()),
             is_reachable: alive.contains(machine.name.as_str()),
             machine,
@@ -69,7 +73,7 @@ pub fn list(fleet: &Fleet, json: bool) -> Result<ExitCode, Failure> {
                     "key": row.machine.key,
                     "address": row.machine.address,
                     "link": row.link,
-                    "actual": row.actual,
+                    "actual": row.actual.as_ref().and_then(|actual| actual.as_ref().ok()),
                 })
             })
             .collect();
@@ -85,7 +89,8 @@ pub fn list(fleet: &Fleet, json: bool) -> Result<ExitCode, Failure> {
     ]);
     for row in rows {
         let state = row.state().to_owned();
-        let runs = row.actual.into_iter().flat_map(|it| it.runs.into_values());
+        let actual = row.actual.and_then(Result::ok);
+        let runs = actual.into_iter().flat_map(|it| it.runs.into_values());
         let runs: Vec<_> = runs
             .map(|run| format!("{} ({})", run.dataflow, progress::state_text(&run.state)))
             .collect();
