@@ -2,15 +2,15 @@
 
 use std::{collections::BTreeSet, process::ExitCode};
 
-use nervure_coordinator::{ALIVE, Machine, Standing, Terms};
+use nervure_coordinator::{ALIVE, MACHINES, Machine, Standing, Terms};
 use nervure_daemon::state::{Actual, actual_key, change_desired, link_key, parse};
 use nervure_store::{Store, StoreError};
 use serde_json::json;
 
 use super::{
-    arguments::InviteArguments,
+    arguments::{InviteArguments, MachineCommand},
     connection::{Fleet, call_failure, store_failure},
-    machines, progress,
+    progress,
 };
 use crate::{
     failure::Failure,
@@ -40,8 +40,19 @@ impl Row {
     }
 }
 
+/// `nervure machine`.
+pub fn machine(command: &MachineCommand) -> Result<ExitCode, Failure> {
+    let fleet = Fleet::connect()?;
+    match command {
+        MachineCommand::List { json } => list(&fleet, *json),
+        MachineCommand::Invite(arguments) => invite(&fleet, arguments),
+        MachineCommand::Approve { name } => approve(&fleet, name),
+        MachineCommand::Revoke { name } => revoke(&fleet, name),
+    }
+}
+
 /// Lists the machines, and what runs on them.
-pub fn list(fleet: &Fleet, json: bool) -> Result<ExitCode, Failure> {
+fn list(fleet: &Fleet, json: bool) -> Result<ExitCode, Failure> {
     let alive = fleet.client.list(ALIVE).map_err(store_failure)?.entries;
     let alive: BTreeSet<&str> = alive
         .iter()
@@ -107,7 +118,7 @@ pub fn list(fleet: &Fleet, json: bool) -> Result<ExitCode, Failure> {
 }
 
 /// Prints the command line for another machine.
-pub fn invite(fleet: &Fleet, arguments: &InviteArguments) -> Result<ExitCode, Failure> {
+fn invite(fleet: &Fleet, arguments: &InviteArguments) -> Result<ExitCode, Failure> {
     let terms = Terms {
         role: arguments.role,
         needs_approval: arguments.with_approval,
@@ -119,7 +130,7 @@ pub fn invite(fleet: &Fleet, arguments: &InviteArguments) -> Result<ExitCode, Fa
 }
 
 /// Pairs a machine that waits.
-pub fn approve(fleet: &Fleet, name: &str) -> Result<ExitCode, Failure> {
+fn approve(fleet: &Fleet, name: &str) -> Result<ExitCode, Failure> {
     let machine = fleet.client.approve(name).map_err(call_failure)?;
     output::write(&format!(
         "{} belongs to the fleet, as {}\n",
@@ -129,10 +140,27 @@ pub fn approve(fleet: &Fleet, name: &str) -> Result<ExitCode, Failure> {
 }
 
 /// Takes a machine out of the fleet.
-pub fn revoke(fleet: &Fleet, name: &str) -> Result<ExitCode, Failure> {
+fn revoke(fleet: &Fleet, name: &str) -> Result<ExitCode, Failure> {
     let machine = fleet.client.revoke(name).map_err(call_failure)?;
     // Should it return, it has nothing to do, and stops what it still runs.
     let cleared = change_desired(&fleet.client, name, |state| state.runs.clear());
     output::write(&format!("{} was revoked\n", machine.name))?;
     cleared.map(|_| ExitCode::SUCCESS).map_err(store_failure)
+}
+
+/// The paired machines, by name.
+pub fn machines(fleet: &Fleet) -> Result<Vec<Machine>, Failure> {
+    let entries = fleet.client.list(MACHINES).map_err(store_failure)?.entries;
+    let machines = entries.iter().map(|entry| parse(&entry.key, &entry.value));
+    machines.collect::<Result<_, _>>().map_err(store_failure)
+}
+
+/// What a machine has reported, if it has.
+pub fn actual(fleet: &Fleet, machine: &str) -> Result<Option<Actual>, Failure> {
+    let key = actual_key(machine);
+    let entry = fleet.client.get(&key).map_err(store_failure)?;
+    entry
+        .map(|entry| parse(&key, &entry.value))
+        .transpose()
+        .map_err(store_failure)
 }

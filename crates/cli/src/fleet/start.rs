@@ -12,10 +12,9 @@ use nervure_protocol::did_you_mean;
 use serde_json::json;
 
 use super::{
-    actual,
     arguments::StartArguments,
     connection::{Fleet, call_failure, store_failure},
-    machines,
+    members::{actual, machines},
     progress::Progress,
     stop::desired_runs,
 };
