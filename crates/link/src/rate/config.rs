@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::constants::Constants;
+
 /// Bounds and starting points of a [`super::Rate`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Config {
@@ -15,6 +17,8 @@ pub struct Config {
     pub target_queue_delay: Duration,
     /// Share of the bottleneck that is claimed beside a flow that fills the queue, such as TCP with Cubic.
     pub competing_share: f64,
+    /// The constants of the law.
+    pub constants: Constants,
     /// Time between two probes of a silent link.
     pub probe_interval: Duration,
 }
@@ -27,6 +31,7 @@ impl Default for Config {
             max_bytes_per_second: 5e9,
             target_queue_delay: Duration::from_millis(8),
             competing_share: 0.5,
+            constants: Constants::default(),
             probe_interval: Duration::from_millis(20),
         }
     }

@@ -10,66 +10,12 @@ use super::recent::Recent;
 
 /// The rate for which the configured target of queue delay holds, in bytes per second.
 const REFERENCE_RATE: f64 = 54e6 / 8.0;
-/// Bounds of the target of queue delay, in seconds.
-const TARGET_BOUNDS: (f64, f64) = (0.0025, 0.040);
-/// Sending never exceeds the largest delivery rate, corrected for the channel's loss, by more.
-const CAP: f64 = 1.1;
-/// The same while more is lost than the channel loses: sending more would only lose more.
-const CAP_AT_EXCESS: f64 = 1.02;
-/// The same while the queue stays empty and the path follows.
-const CAP_GROWING: f64 = 2.0;
-/// Who sends less than this part of what passes, while the queue is short, overflows nothing: what is lost then is the
-/// channel's.
-const BELOW: f64 = 0.95;
-/// Seconds between two drains of the queue, or round trips if these take longer.
-const DRAIN_PERIOD: f64 = 1.0;
-const DRAIN_PERIOD_ROUND_TRIPS: f64 = 20.0;
-/// Seconds between two drains of a whole round trip, and from the start to the first: a flow that joins a standing queue
-/// takes it for part of the path.
-const DEEP_DRAIN_PERIOD: f64 = 10.0;
-const FIRST_DEEP_DRAIN: f64 = 0.3;
-/// The rate while it does, relative to the bottleneck's.
-const DRAIN_GAIN: f64 = 0.25;
-/// The same beside a flow that fills the queue, where a drain costs its share of the queue. It holds for a settled claim.
-const COMPETING_DRAIN_PERIOD: f64 = 5.0;
-/// A queue so much above its target, for more rounds than it takes to bring it down, is looked into.
-const ABOVE: f64 = 1.3;
 const ABOVE_ROUNDS: u32 = 10;
-/// A queue that falls by this part of what it would, were all that waits in it ours, is ours.
-const OURS: f64 = 0.7;
-/// A queue that stands at this many times its target is not of our kind.
-const STANDING: f64 = 2.0;
-/// A queue of this part of its target may be growing, when more was sent than passed. A shorter one may be jitter that
-/// keeps the order.
-const OVERLOADED: f64 = 0.75;
-/// A path follows that passes this part of what is sent.
-const FOLLOWED: f64 = 0.7;
 /// This many drains that leave the queue above its target show such a flow, however low it seems to stand: a flow that
 /// joins a full queue takes most of it for the path. Flows of our kind give way long before.
 const CROWDED_DRAINS: u32 = 3;
-/// Every round trip of the start multiplies the rate by this, and by one more on a path with a long round-trip time, in
-/// seconds: samples do not wait for six of them.
-const STARTUP_GROWTH: f64 = 2.0;
-const LONG_RTT: f64 = 0.05;
-/// There, the first rate is larger by this part of it.
-const FIRST_RATE_GROWTH: f64 = 0.5;
 /// A rate was tried of which this part was sent.
 const TRIED: f64 = 0.5;
-/// What ended the start may have been a processor that was late, and raising the rate again takes many round trips of a
-/// long path. There the rate that the start found is tried, and this much more of it, until a queue confirms it; the start
-/// goes on when so much more passes. (HyStart++ does so too: RFC 9406, section 4.2.)
-const DOUBT: f64 = 1.25;
-const REFUTED: f64 = 1.15;
-/// While the queue stays empty, the growth of the rate is limited so that a queue has at most this many seconds before it
-/// shows.
-const UNSEEN_QUEUE: f64 = 0.05;
-/// So much more loss than before ends the start.
-const START_EXCESS: f64 = 0.2;
-/// Seconds after which a flow that has slowed down is back: Cubic takes as long to fill a link of 300 Mbit/s again.
-/// (RFC 9438, section 4.1: the cube root of what it gave up in packets, by 0.4.)
-const BACK_AFTER: f64 = 15.0;
-/// A flow that takes loss as a sign to slow down does not let it come to this.
-const NOT_LOSS_BASED: f64 = 0.05;
 const NOT_LOSS_BASED_AFTER: f64 = 1.0;
 /// A second drain follows soon, to confirm what the first one found: after this many seconds and round trips, or, where
 /// nothing is claimed yet and each costs little, after fewer round trips.
@@ -80,8 +26,6 @@ const SUSPECT_ROUND_TRIPS: f64 = 5.0;
 /// many seconds before and after, and more where the queue is longer.
 const AROUND: f64 = 0.002;
 const AROUND_OF_QUEUE: f64 = 0.1;
-/// A queue below this part of its target is empty.
-const EMPTY: f64 = 0.2;
 /// At least this many bytes in a round trip: two packets.
 const LEAST_WINDOW: f64 = 3000.0;
 /// Loss is judged over at least this time, in seconds.
@@ -96,6 +40,8 @@ pub struct Round {
     pub noise: f64,
     pub delivery: DeliveryRates,
     pub loss: LossCount,
+    /// Packets that the path marked for congestion.
+    pub marks: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -247,6 +193,8 @@ pub struct Control {
     base_changed: bool,
     next_drain: f64,
     competing: Option<Claim>,
+    /// When a mark was last heeded.
+    marked: f64,
     /// When a drain last found a queue standing.
     contested: f64,
     competing_loss: LossWindow,
@@ -284,6 +232,7 @@ impl Control {
             base_changed: false,
             next_drain: 0.0,
             competing: None,
+            marked: f64::NEG_INFINITY,
             contested: f64::NEG_INFINITY,
             competing_loss: LossWindow::default(),
             rtt: 0.0,
@@ -343,19 +292,23 @@ impl Control {
     fn target_at(&self, rate: f64) -> f64 {
         let configured = self.config.target_queue_delay.as_secs_f64();
         let scaled = configured * (REFERENCE_RATE / rate).sqrt();
-        scaled.clamp(TARGET_BOUNDS.0, TARGET_BOUNDS.1) + 2.0 * self.noise
+        scaled.clamp(
+            self.config.constants.target_least,
+            self.config.constants.target_most,
+        ) + 2.0 * self.noise
     }
 
     /// A queue above this that stands while we hold back is another flow's, of a kind that fills queues: our own kind
     /// keeps it near the target of flows with their share of the capacity.
     fn standing_queue(&self) -> f64 {
-        (STANDING * self.target()).clamp(0.006, 0.080)
+        (self.config.constants.standing * self.target()).clamp(0.006, 0.080)
     }
 
     /// The first report shows how long the path is, and so when the second rate will be known.
     pub fn on_first_report(&mut self, rtt: f64) {
         self.set_rate(
-            (1.0 + FIRST_RATE_GROWTH * (rtt / LONG_RTT).min(1.0))
+            (1.0 + self.config.constants.first_rate_growth
+                * (rtt / self.config.constants.long_rtt).min(1.0))
                 * self.config.initial_bytes_per_second,
         );
     }
@@ -384,7 +337,7 @@ impl Control {
         };
         self.queue = queue;
         self.noise = noise;
-        if queue < EMPTY * self.target() {
+        if queue < self.config.constants.empty * self.target() {
             self.last_empty = time;
         }
         match self.phase {
@@ -429,8 +382,26 @@ impl Control {
             Phase::Drain(_) => {}
             Phase::Hold => self.hold(round, judged, losses),
         }
+        if round.marks > 0 && !self.is_starting() {
+            self.heed_marks(round);
+        }
         self.limit(losses);
         self.rate_before = before;
+    }
+
+    /// A mark is a sign of congestion as a lost packet is to others, and heeded at most once a round trip (RFC 3168, section
+    /// 6.1.2). What passes is then taken to be less, by the factor of RFC 8511, so the rate grows back by the steps of the law.
+    fn heed_marks(&mut self, round: &Round) {
+        if round.time - self.marked < round.rtt {
+            return;
+        }
+        self.marked = round.time;
+        let passing = self.bottleneck().min(round.delivery.sent.max(self.rate));
+        self.passed
+            .set(round.time, self.config.constants.marked * passing);
+        self.growing = 0;
+        self.doubted = None;
+        self.set_rate(self.config.constants.marked * self.rate);
     }
 
     /// Learns what the channel loses by itself; true when a stretch ends, and `excess` says of it.
@@ -439,7 +410,7 @@ impl Control {
             Phase::Startup { .. } => losses.learn_at_start(round.loss),
             Phase::Drain(_) => losses.learn_channel(round.loss),
             Phase::Hold => {
-                let below = round.delivery.sent < BELOW * self.bottleneck();
+                let below = round.delivery.sent < self.config.constants.below * self.bottleneck();
                 if below && round.queue < 0.5 * self.target() {
                     losses.learn_channel(round.loss);
                 }
@@ -466,9 +437,11 @@ impl Control {
             backlogged,
             late,
         } = round.delivery;
+        // What a full queue dropped has not passed.
         if losses.is_excess(round.loss) || matches!(self.phase, Phase::Startup { .. }) {
-            // What a full queue dropped has not passed.
             passed = passed.min(arrived / (1.0 - losses.channel()));
+        } else if losses.channel_is_known() {
+            passed = passed.min(self.config.constants.cap * arrived / (1.0 - losses.channel()));
         }
         if matches!(self.phase, Phase::Drain(_)) {
             return;
@@ -476,7 +449,7 @@ impl Control {
         let sample = passed.min(sent);
         self.measured |= backlogged;
         let before = self.overloaded.take();
-        if sent > 1.02 * passed && round.queue > OVERLOADED * self.target() {
+        if sent > 1.02 * passed && round.queue > self.config.constants.overloaded * self.target() {
             // The queue was never empty, so what passed is what can pass, now. Once may be a processor that was late.
             self.overloaded = Some(passed);
             if let Some(before) = before {
@@ -513,23 +486,29 @@ impl Control {
         }
         let delivered = round.delivery.arrived / (1.0 - losses.channel());
         // What the channel loses by itself is first to be known.
-        let lost = losses.start_is_known() && delivered < FOLLOWED * round.delivery.sent;
-        let followed = !lost && round.delivery.passed > FOLLOWED * round.delivery.sent;
+        let lost = losses.start_is_known()
+            && delivered < self.config.constants.followed * round.delivery.sent;
+        let followed =
+            !lost && round.delivery.passed > self.config.constants.followed * round.delivery.sent;
         stalled = if followed { 0 } else { stalled + 1 };
-        let overflows = round.loss.sent >= 20.0 && losses.exceeds(round.loss, START_EXCESS);
+        let overflows = round.loss.sent >= 20.0
+            && losses.exceeds(round.loss, self.config.constants.start_excess);
         if stalled >= 3 || (stalled > 0 && overflows) {
             // More is sent than passes, and the queue is too short to show it.
             self.phase = Phase::Hold;
             self.passed.set(round.time, delivered);
-            self.set_rate(BELOW * delivered);
+            self.set_rate(self.config.constants.below * delivered);
             return;
         }
         self.phase = Phase::Startup { stalled, crowded };
         // Of a rate that was not sent at, as the window was still closed, nothing is known.
         let tried = round.delivery.backlogged && round.delivery.sent > TRIED * self.rate;
         if stalled == 0 && tried {
-            let growth = STARTUP_GROWTH + (round.rtt / LONG_RTT).min(1.0);
-            self.set_rate((growth * self.rate).min(growth / FOLLOWED * delivered));
+            let growth = self.config.constants.startup_growth
+                + (round.rtt / self.config.constants.long_rtt).min(1.0);
+            self.set_rate(
+                (growth * self.rate).min(growth / self.config.constants.followed * delivered),
+            );
         }
     }
 
@@ -549,19 +528,20 @@ impl Control {
             None => self.follow_queue(round),
         }
         let period = if self.competing() {
-            COMPETING_DRAIN_PERIOD
+            self.config.constants.competing_drain_period
         } else {
-            DRAIN_PERIOD
+            self.config.constants.drain_period
         };
         if !round.delivery.backlogged {
             // There were pauses, in which the queue could run empty.
-            self.next_deep_drain = Some(round.time + DEEP_DRAIN_PERIOD);
+            self.next_deep_drain = Some(round.time + self.config.constants.deep_drain_period);
         }
         let deep = *self
             .next_deep_drain
-            .get_or_insert(round.time + FIRST_DEEP_DRAIN);
-        let due = self.last_empty + period.max(DRAIN_PERIOD_ROUND_TRIPS * round.rtt);
-        self.above = if round.queue > ABOVE * self.target() {
+            .get_or_insert(round.time + self.config.constants.first_deep_drain);
+        let due = self.last_empty
+            + period.max(self.config.constants.drain_period_round_trips * round.rtt);
+        self.above = if round.queue > self.config.constants.above * self.target() {
             self.above + 1
         } else {
             0
@@ -589,19 +569,21 @@ impl Control {
             backlogged,
             ..
         } = round.delivery;
-        let queued = round.queue > EMPTY * self.target();
-        if round.rtt < LONG_RTT || (queued && sent > BELOW * found) {
+        let queued = round.queue > self.config.constants.empty * self.target();
+        if round.rtt < self.config.constants.long_rtt
+            || (queued && sent > self.config.constants.below * found)
+        {
             self.doubted = None;
             return false;
         }
         if queued || !backlogged || self.excess {
             return false;
         }
-        if passed.min(sent) > REFUTED * found {
+        if passed.min(sent) > self.config.constants.refuted * found {
             self.phase = STARTUP;
             self.set_rate(self.bottleneck());
         } else {
-            self.set_rate(DOUBT * self.bottleneck());
+            self.set_rate(self.config.constants.doubt * self.bottleneck());
         }
         true
     }
@@ -625,7 +607,7 @@ impl Control {
             7..=9 => 0.5,
             _ => 1.0,
         };
-        let up = step.min(UNSEEN_QUEUE / round.rtt);
+        let up = step.min(self.config.constants.unseen_queue / round.rtt);
         // A rate above the bottleneck's by a share s makes the queue s longer every second; the error in the queue is
         // to be gone after a round trip and a half, the time for which the effect of a change is not seen.
         let correction = (target - round.queue) / (1.5 * round.rtt + 0.004);
@@ -649,7 +631,7 @@ impl Control {
         self.competing_loss.count.add(round.loss);
         if round.time - self.competing_loss.began > NOT_LOSS_BASED_AFTER {
             let loss = std::mem::replace(&mut self.competing_loss, LossWindow::begin(round.time));
-            if loss.count.share() > losses.channel() + NOT_LOSS_BASED {
+            if loss.count.share() > losses.channel() + self.config.constants.not_loss_based {
                 self.competing = None;
                 self.set_rate(0.5 * self.bottleneck());
                 return;
@@ -661,7 +643,7 @@ impl Control {
         if self.standing_drains == 0 {
             // It has slowed down, or is gone: what it leaves is taken, and what is claimed is kept.
             self.follow_queue(round);
-            self.set_rate(self.rate.max(wanted.min(CAP * known)));
+            self.set_rate(self.rate.max(wanted.min(self.config.constants.cap * known)));
             return;
         }
         self.growing = if wanted > 1.3 * known {
@@ -669,7 +651,11 @@ impl Control {
         } else {
             0
         };
-        let step = if self.growing > 3 { 1.25 } else { CAP };
+        let step = if self.growing > 3 {
+            1.25
+        } else {
+            self.config.constants.cap
+        };
         self.set_rate(wanted.clamp(0.7 * known, step * known));
     }
 
@@ -683,10 +669,10 @@ impl Control {
 
     fn begin_drain(&mut self, time: f64, deep: bool) {
         // What is waiting now leaves the queue in `queue`; the rest keeps it from filling up again meanwhile.
-        let mut lasting = 1.5 * self.queue / (1.0 - DRAIN_GAIN) + 0.002;
+        let mut lasting = 1.5 * self.queue / (1.0 - self.config.constants.drain_gain) + 0.002;
         if deep {
             lasting = lasting.max(self.rtt);
-            self.next_deep_drain = Some(time + DEEP_DRAIN_PERIOD);
+            self.next_deep_drain = Some(time + self.config.constants.deep_drain_period);
         }
         self.phase = Phase::Drain(Drain {
             before: self.rate,
@@ -698,7 +684,7 @@ impl Control {
             lowest: f64::INFINITY,
             left: Mean::default(),
         });
-        self.set_rate(DRAIN_GAIN * self.bottleneck());
+        self.set_rate(self.config.constants.drain_gain * self.bottleneck());
     }
 
     /// A queue that stands although we held back is another flow's. What we held back would have made a queue of ours
@@ -722,7 +708,7 @@ impl Control {
         self.window = LossWindow::begin(time);
         self.set_rate(self.bottleneck());
         // After a round trip the others have taken what we left.
-        let left = DRAIN_GAIN * self.bottleneck();
+        let left = self.config.constants.drain_gain * self.bottleneck();
         let held_back = (before - left) * lasting.min(rtt.max(from));
         let exchanged = if lasting > rtt { left } else { 0.0 };
         let shorter = from - drain.left();
@@ -730,18 +716,22 @@ impl Control {
         if self.competing.is_none() && self.standing_drains == 0 && self.crowded_drains == 0 {
             self.capacity = Capacity::default();
         }
-        if lowest.is_finite() && (lowest > EMPTY * self.target() || capacity < self.capacity.rate())
+        if lowest.is_finite()
+            && (lowest > self.config.constants.empty * self.target()
+                || capacity < self.capacity.rate())
         {
             // Of a queue that ran empty is known only how much there is at most.
             self.capacity.add(held_back + exchanged * shorter, shorter);
         }
         let part = (before / capacity.max(before)).clamp(0.0, 1.0);
-        let flat = lowest > ABOVE * self.target() && self.is_flat(from, lowest);
+        let flat =
+            lowest > self.config.constants.above * self.target() && self.is_flat(from, lowest);
         self.flat_drains = if flat { self.flat_drains + 1 } else { 0 };
-        let crowded = lowest > ABOVE * self.target() && part < OURS;
+        let crowded = lowest > self.config.constants.above * self.target()
+            && part < self.config.constants.ours;
         self.crowded_drains = match crowded {
             true => (self.crowded_drains + 1).min(CROWDED_DRAINS),
-            false if part > OURS => 0,
+            false if part > self.config.constants.ours => 0,
             false => self.crowded_drains.saturating_sub(1),
         };
         if crowded && self.competing.is_none() {
@@ -753,16 +743,16 @@ impl Control {
         let calm = if self.competing.is_some() {
             from <= standing
         } else {
-            lowest <= standing || part > OURS
+            lowest <= standing || part > self.config.constants.ours
         };
         if !flat && calm && self.crowded_drains < CROWDED_DRAINS {
             (self.standing_drains, self.flat_drains) = (0, 0);
-            if part > OURS {
+            if part > self.config.constants.ours {
                 self.proved = Some(self.bottleneck());
             }
             self.competing = self
                 .competing
-                .filter(|_| time - self.contested < BACK_AFTER);
+                .filter(|_| time - self.contested < self.config.constants.back_after);
             return;
         }
         self.contested = time;
@@ -808,9 +798,9 @@ impl Control {
         {
             let growing = self.growing > 3 || self.doubted.is_some();
             let gain = match (growing, self.excess) {
-                (true, _) => CAP_GROWING,
-                (false, false) => CAP,
-                (false, true) => CAP_AT_EXCESS,
+                (true, _) => self.config.constants.cap_growing,
+                (false, false) => self.config.constants.cap,
+                (false, true) => self.config.constants.cap_at_excess,
             };
             self.set_rate(self.rate.min(gain * arrived / (1.0 - losses.channel())));
         }

@@ -20,6 +20,7 @@
 mod breaker;
 mod compete;
 mod config;
+mod constants;
 mod control;
 mod delay;
 mod delivery;
@@ -42,6 +43,7 @@ use loss::Losses;
 use sent::{Sent, SentPackets};
 
 pub use config::Config;
+pub use constants::Constants;
 pub use observed::Observed;
 
 /// A report that cannot be true; nothing of it was used.
@@ -159,6 +161,8 @@ pub struct Rate {
     /// There was nothing to send since the last packet.
     had_nothing: bool,
     reported: Reported,
+    /// Marks of congestion that the running round reported.
+    marks: u64,
     false_reports: u64,
 }
 
@@ -168,6 +172,7 @@ struct Reported {
     highest: Option<u64>,
     packets: u64,
     bytes: u64,
+    marks: u64,
 }
 
 impl Rate {
@@ -190,6 +195,7 @@ impl Rate {
             window_opened: now,
             had_nothing: false,
             reported: Reported::default(),
+            marks: 0,
             false_reports: 0,
         }
     }
@@ -247,10 +253,13 @@ impl Rate {
         if self.in_flight_bytes() as f64 >= self.window_bytes() {
             self.window_opened = now;
         }
+        let marks = observed.congestion_marks.max(self.reported.marks);
+        self.marks += marks - self.reported.marks;
         self.reported = Reported {
             highest: Some(observed.highest_packet_number),
             packets: observed.packets_received,
             bytes: observed.bytes_received,
+            marks,
         };
         self.breaker
             .on_report(now, packet.count, observed.packets_received);
@@ -392,6 +401,7 @@ impl Rate {
             noise: self.delays.noise(),
             delivery,
             loss: self.losses.finish_round(),
+            marks: std::mem::take(&mut self.marks),
         };
         self.control.on_round(&round, &mut self.losses);
         if self.control.is_starting() && self.control.bytes_per_second() != before {

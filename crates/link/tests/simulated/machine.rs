@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use nervure_link::carrier::{self, KeyPair};
+use nervure_link::session::SessionConfig;
 use nervure_linkemu::Ecn;
 use nervure_linkemu::network::{self, Draw, IPV4_AND_UDP_HEADER_BYTES, Packet};
 use nervure_linkemu::tcp::TcpSender;
@@ -67,12 +68,25 @@ pub struct Delays {
 
 /// The link at a socket. That of host `acceptor` is connected to by that of the other host.
 pub fn link(seed: u64, host: usize, socket: usize, acceptor: usize) -> Socket {
+    link_with(SessionConfig::default(), seed, host, socket, acceptor)
+}
+
+/// A link of another configuration.
+pub fn link_with(
+    config: SessionConfig,
+    seed: u64,
+    host: usize,
+    socket: usize,
+    acceptor: usize,
+) -> Socket {
     let allowed = if host == acceptor {
         vec![key(1 - acceptor, socket).public()]
     } else {
         Vec::new()
     };
-    Socket::Link(Box::new(Peer::new(seed, host, socket, &allowed)))
+    Socket::Link(Box::new(Peer::with_config(
+        config, seed, host, socket, &allowed,
+    )))
 }
 
 /// A host with its sockets.

@@ -6,6 +6,7 @@ mod cells;
 mod ideal;
 mod machine;
 mod peer;
+mod rfc;
 mod runs;
 #[expect(dead_code, reason = "the population prints more")]
 mod score;
@@ -16,6 +17,7 @@ mod trial;
 use std::{collections::BTreeSet, time::Duration};
 
 use nervure_link::qos::{Delivery, Qos, TrafficClass};
+use nervure_link::session::SessionConfig;
 use nervure_linkemu::network::{Draw, Network, for_each_seed};
 use nervure_linkemu::population::{self, Channel};
 use nervure_linkemu::{Air, Aqm, Bursts, Duplex, Outage, Queue, Schedule, Settings};
@@ -541,7 +543,7 @@ fn no_channel_delivers_more_than_is_possible() {
     for seed in population::development(12) {
         let mut channel = Channel::draw(seed);
         channel.length = Duration::from_secs(3);
-        let score = score::score(&channel, channel.length);
+        let score = score::score(&channel, channel.length, SessionConfig::default());
         assert!(
             score.trial.begin.is_some(),
             "not connected: seed {seed}, {channel}"
@@ -553,5 +555,27 @@ fn no_channel_delivers_more_than_is_possible() {
         );
         let value = score.value();
         assert!(value > 0.0 && value <= 1.0, "score {value}, seed {seed}");
+    }
+}
+
+/// Channels whose score the rate law has to keep, with room for changes: a score far below the one of the reference page says
+/// that the law broke, not that it became a little worse.
+#[test]
+fn slow_channels_and_cases_of_rfc_8867_keep_their_scores() {
+    let drawn = [(18, 0.3), (46, 0.6), (128, 0.5), (144, 0.6), (228, 0.7)]
+        .map(|(seed, least)| (Channel::draw(seed), least));
+    let cases = rfc::cases().into_iter().filter_map(|case| {
+        let least = match case.description.split([' ', ',']).nth(1) {
+            Some("5.1") => 0.55,
+            Some("5.4") => 0.5,
+            Some("5.8") => 0.5,
+            _ => return None,
+        };
+        Some((case, least))
+    });
+    for (channel, least) in drawn.into_iter().chain(cases) {
+        let score = score::score(&channel, channel.length, SessionConfig::default());
+        let value = score.value();
+        assert!(value > least, "{value} of at least {least}: {channel}");
     }
 }

@@ -78,18 +78,29 @@ pub struct Peer {
 impl Peer {
     /// The link at a socket of a host. It accepts connections from these keys.
     pub fn new(seed: u64, host: usize, socket: usize, allowed: &[PublicKey]) -> Self {
+        Self::with_config(SessionConfig::default(), seed, host, socket, allowed)
+    }
+
+    /// The same with another configuration.
+    pub fn with_config(
+        config: SessionConfig,
+        seed: u64,
+        host: usize,
+        socket: usize,
+        allowed: &[PublicKey],
+    ) -> Self {
         let seed = seed
             .wrapping_mul(1009)
             .wrapping_add(host as u64 * 64 + socket as u64);
-        let config = QuicConfig {
+        let quic = QuicConfig {
             accepts: !allowed.is_empty(),
             simulation_seed: Some(seed),
             ..QuicConfig::new(key(host, socket))
         };
-        let mut carrier = QuicCarrier::new(config);
+        let mut carrier = QuicCarrier::new(quic);
         allowed.iter().for_each(|peer| carrier.allow(*peer));
         Self {
-            endpoint: Endpoint::new(carrier, SessionConfig::default(), seed),
+            endpoint: Endpoint::new(carrier, config, seed),
             sources: Vec::new(),
             arrived: BTreeMap::new(),
             incoming: BTreeMap::new(),

@@ -19,17 +19,22 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use nervure_link::rate::Constants;
+use nervure_link::session::SessionConfig;
 use nervure_linkemu::population::{self, Channel, Flow, FlowKind};
 use score::{Factor, Score, percentile, score};
 
-const HELP: &str = "usage: population [--seeds development:200] [--jobs 2] [--worst 15] [--json]
+const HELP: &str = "usage: population [--seeds development:200] [--jobs 2] [--worst 15] [--json] [--set NAME=VALUE]..
        population --seed N [-v]
        population --rfc [--only TEXT] [-v]
+       population --ablate | --sensitivity [--seeds development:60] [--jobs 2]
 
 Runs the channels of these seeds with the whole link, scores each, and prints the mean and low percentiles of each
 factor, then the worst channels. `--seeds` is development:COUNT, report:COUNT (for the report only: nothing is tuned on
 them) or FROM..TO. --json prints one object for each channel in place of the tables. --seed runs one channel;
 -v prints what the rate law did in each second.
+--set changes a constant of the rate law. --ablate switches off one rule of the law after the other, and --sensitivity halves and
+doubles each constant; both print the mean score and factors of each run over the seeds.
 --rfc runs the test cases of RFC 8867 and RFC 8869 instead, and prints the rates of the flows in the last quarter, too. Exit code 1: a run panicked.";
 
 struct Arguments {
@@ -39,7 +44,50 @@ struct Arguments {
     json: bool,
     jobs: usize,
     worst: usize,
+    config: SessionConfig,
+    variants: Option<fn() -> Vec<Variant>>,
 }
+
+/// The law with other constants.
+struct Variant {
+    name: String,
+    constants: Constants,
+}
+
+/// Rules, and the values of constants with which they do nothing.
+const RULES: [(&str, &[(&str, f64)]); 13] = [
+    ("drains of the queue", &[("drain_period", 1e9)]),
+    (
+        "drains of a whole round trip",
+        &[("deep_drain_period", 1e9), ("first_deep_drain", 1e9)],
+    ),
+    ("drains of a queue far above its target", &[("above", 1e9)]),
+    (
+        "a share claimed beside a flow that fills the queue",
+        &[("ours", 0.0)],
+    ),
+    (
+        "no claim beside flows that do not heed loss",
+        &[("not_loss_based", 1e9)],
+    ),
+    (
+        "a claim kept while the other flow recovers",
+        &[("back_after", 0.0)],
+    ),
+    (
+        "rate never far above what arrives",
+        &[("cap", 1e9), ("cap_at_excess", 1e9)],
+    ),
+    ("lower limit at excess loss", &[("cap_at_excess", 1.1)]),
+    ("faster start on a long path", &[("first_rate_growth", 0.0)]),
+    (
+        "doubt in the end of the start",
+        &[("doubt", 1.0), ("refuted", 1e9)],
+    ),
+    ("end of the start at excess loss", &[("start_excess", 1e9)]),
+    ("less where the path passes less", &[("overloaded", 1e9)]),
+    ("marks heeded", &[("marked", 1.0)]),
+];
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -48,6 +96,9 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         return Ok(ExitCode::SUCCESS);
     }
     let arguments = parse(&words).map_err(|error| format!("{error}\n\n{HELP}"))?;
+    if let Some(variants) = arguments.variants {
+        return Ok(compare(arguments, &variants()));
+    }
     let results = measure(&arguments);
     let rows: Vec<&Row> = results.iter().flatten().collect();
     if arguments.json {
@@ -76,6 +127,8 @@ fn parse(words: &[String]) -> Result<Arguments, String> {
         json: false,
         jobs: 2,
         worst: 15,
+        config: SessionConfig::default(),
+        variants: None,
     };
     let mut seeds: Vec<u64> = population::development(200).collect();
     let (mut rfc, mut only) = (false, String::new());
@@ -85,13 +138,16 @@ fn parse(words: &[String]) -> Result<Arguments, String> {
             "-v" => arguments.verbose = true,
             "--json" => arguments.json = true,
             "--rfc" => rfc = true,
-            "--seeds" | "--seed" | "--jobs" | "--worst" | "--only" => {
+            "--ablate" => arguments.variants = Some(ablations),
+            "--sensitivity" => arguments.variants = Some(sensitivities),
+            "--seeds" | "--seed" | "--jobs" | "--worst" | "--only" | "--set" => {
                 let value = words
                     .next()
                     .ok_or_else(|| format!("{word}: expected a value"))?;
                 match word.as_str() {
                     "--seeds" => seeds = named_seeds(value)?,
                     "--only" => only.clone_from(value),
+                    "--set" => set(&mut arguments.config.rate.constants, value)?,
                     "--seed" => (seeds, arguments.one) = (vec![number(value)?], true),
                     "--jobs" => arguments.jobs = number(value)?.max(1) as usize,
                     _ => arguments.worst = number(value)? as usize,
@@ -109,6 +165,27 @@ fn parse(words: &[String]) -> Result<Arguments, String> {
         .channels
         .retain(|channel| channel.to_string().contains(&only));
     Ok(arguments)
+}
+
+/// `NAME=VALUE`.
+fn set(constants: &mut Constants, text: &str) -> Result<(), String> {
+    let (name, value) = text
+        .split_once('=')
+        .ok_or_else(|| format!("--set: expected NAME=VALUE, got `{text}`"))?;
+    let value = value
+        .parse()
+        .map_err(|_| format!("--set: expected a number, got `{value}`"))?;
+    let mut all = constants.by_name();
+    let named = all.iter_mut().find(|(known, _)| *known == name);
+    let Some((_, constant)) = named else {
+        let names: Vec<_> = all.iter().map(|(known, _)| *known).collect();
+        return Err(format!(
+            "--set: no constant `{name}`, there are {}",
+            names.join(", ")
+        ));
+    };
+    **constant = value;
+    Ok(())
 }
 
 fn number(text: &str) -> Result<u64, String> {
@@ -129,6 +206,72 @@ fn named_seeds(text: &str) -> Result<Vec<u64>, String> {
     }
 }
 
+fn ablations() -> Vec<Variant> {
+    let without = |(name, sets): &(&str, &[(&str, f64)])| {
+        let mut constants = Constants::default();
+        for (wanted, value) in *sets {
+            let mut all = constants.by_name();
+            let named = all.iter_mut().find(|(name, _)| name == wanted);
+            *named.expect("there is such a constant").1 = *value;
+        }
+        Variant {
+            name: format!("without: {name}"),
+            constants,
+        }
+    };
+    RULES.iter().map(without).collect()
+}
+
+fn sensitivities() -> Vec<Variant> {
+    let count = Constants::default().by_name().len();
+    let changed = |(number, factor): (usize, f64)| {
+        let mut constants = Constants::default();
+        let mut all = constants.by_name();
+        let (name, value) = &mut all[number];
+        **value *= factor;
+        let name = format!("{name} = {}", **value);
+        Variant { name, constants }
+    };
+    let numbers = (0..count).flat_map(|number| [(number, 0.5), (number, 2.0)]);
+    numbers.map(changed).collect()
+}
+
+/// Prints the mean score and factors of the law, and of each variant.
+fn compare(mut arguments: Arguments, variants: &[Variant]) -> ExitCode {
+    let names = Factor::ALL.map(Factor::name).join(" | ");
+    println!(
+        "| | score | {names} |\n| :--- | ---: |{}",
+        " ---: |".repeat(Factor::ALL.len())
+    );
+    let law = Variant {
+        name: "the law".into(),
+        constants: arguments.config.rate.constants,
+    };
+    let mut code = ExitCode::SUCCESS;
+    for variant in std::iter::once(&law).chain(variants) {
+        arguments.config.rate.constants = variant.constants;
+        let results = measure(&arguments);
+        let rows: Vec<&Row> = results.iter().flatten().collect();
+        if rows.len() < results.len() {
+            eprintln!(
+                "{}: {} runs panicked",
+                variant.name,
+                results.len() - rows.len()
+            );
+            code = ExitCode::FAILURE;
+        }
+        let mean = |values: Vec<f64>| values.iter().sum::<f64>() / values.len().max(1) as f64;
+        let score = mean(rows.iter().map(|row| row.value).collect());
+        let of = |factor| {
+            let values = rows.iter().filter_map(|row| row.factors.get(&factor));
+            format!("{:.3}", mean(values.copied().collect()))
+        };
+        let factors = Factor::ALL.map(of).join(" | ");
+        println!("| {} | {score:.3} | {factors} |", variant.name);
+    }
+    code
+}
+
 /// Runs the channels, in order; `None` for one that panicked.
 fn measure(arguments: &Arguments) -> Vec<Option<Row>> {
     let next = AtomicUsize::new(0);
@@ -144,7 +287,7 @@ fn measure(arguments: &Arguments) -> Vec<Option<Row>> {
                 break;
             };
             let row = catch_unwind(AssertUnwindSafe(|| {
-                let score = score(channel, interval(channel));
+                let score = score(channel, interval(channel), arguments.config);
                 if arguments.verbose {
                     print!("{}", trace(channel, &score));
                 }

@@ -20,6 +20,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use nervure_link::session::SessionConfig;
 use nervure_linkemu::Duplex;
 use nervure_linkemu::capacity::STEP;
 use nervure_linkemu::population::{Channel, Flow, FlowKind, START};
@@ -93,8 +94,8 @@ impl Score {
 }
 
 /// Runs a channel and its references, with snapshots of the former each `interval`.
-pub fn score(channel: &Channel, interval: Duration) -> Score {
-    let trial = run(channel, Sender::Link, interval);
+pub fn score(channel: &Channel, interval: Duration, config: SessionConfig) -> Score {
+    let trial = run(channel, Sender::Link, interval, config);
     let Some(begin) = trial.begin else {
         return lost(channel, trial);
     };
@@ -209,7 +210,17 @@ struct References(BTreeMap<Tcp, Trial>);
 impl References {
     fn run(channel: &Channel) -> Self {
         let kinds = channel.flows.iter().filter_map(|flow| Tcp::of(flow.kind));
-        let of = |kind| (kind, run(channel, Sender::Tcp(kind), channel.length));
+        let of = |kind| {
+            (
+                kind,
+                run(
+                    channel,
+                    Sender::Tcp(kind),
+                    channel.length,
+                    SessionConfig::default(),
+                ),
+            )
+        };
         let kinds: std::collections::BTreeSet<_> = kinds.collect();
         Self(kinds.into_iter().map(of).collect())
     }

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use nervure_link::qos::{Delivery, Qos};
-use nervure_link::session::SessionStatus;
+use nervure_link::session::{SessionConfig, SessionStatus};
 use nervure_linkemu::network::{Network, Packet};
 use nervure_linkemu::population::{Channel, FlowKind, History, Load, START};
 use nervure_linkemu::tcp::TcpSender;
 use nervure_linkemu::{Air, Count};
 
-use crate::machine::{Delays, HEADER_BYTES, Machine, Socket, key, link};
+use crate::machine::{Delays, HEADER_BYTES, Machine, Socket, key, link_with};
 use crate::peer::{self, Arrived};
 
 /// A link that is not connected by then has failed.
@@ -85,8 +85,8 @@ pub struct Trial {
 }
 
 /// Runs a channel until its load ends. Snapshots are taken each `interval`.
-pub fn run(channel: &Channel, sender: Sender, interval: Duration) -> Trial {
-    let mut network = network(channel, sender);
+pub fn run(channel: &Channel, sender: Sender, interval: Duration, config: SessionConfig) -> Trial {
+    let mut network = network(channel, sender, config);
     let mut own = own_flows(channel);
     let mut now = Duration::ZERO;
     if sender == Sender::Link {
@@ -133,7 +133,7 @@ fn times(channel: &Channel, begin: Duration, end: Duration, interval: Duration) 
     times
 }
 
-fn network(channel: &Channel, sender: Sender) -> Network<Machine> {
+fn network(channel: &Channel, sender: Sender, config: SessionConfig) -> Network<Machine> {
     let schedules = [channel.forward.clone(), channel.reverse.clone()];
     let air = Air::new(channel.duplex, channel.seed, schedules);
     let socket = |host: usize, socket: usize| {
@@ -148,7 +148,7 @@ fn network(channel: &Channel, sender: Sender) -> Network<Machine> {
             }
         };
         match tcp {
-            None => link(channel.seed, host, socket, usize::from(!is_reverse)),
+            None => link_with(config, channel.seed, host, socket, usize::from(!is_reverse)),
             Some(tcp) if (host == 0) != is_reverse => Socket::Tcp {
                 to: 1 - host,
                 from,
