@@ -108,6 +108,8 @@ pub struct SessionStatus {
     pub datagram_bytes_sent: u64,
     /// Bytes of datagrams received.
     pub datagram_bytes_received: u64,
+    /// When the last datagram arrived; when the session began, if none has.
+    pub last_arrival: Instant,
     /// Bytes of samples and symbols copied for sending.
     pub bytes_copied_out: u64,
     /// Number of feedbacks that cannot be true, or do not parse.
@@ -450,6 +452,7 @@ impl Session {
             congestion_marks: self.congestion_marks,
             datagram_bytes_sent: self.datagram_bytes_sent,
             datagram_bytes_received: self.datagram_bytes_received,
+            last_arrival: self.last_arrival,
             bytes_copied_out: self.sender.bytes_copied,
             invalid_feedback: self.invalid_feedback,
         }

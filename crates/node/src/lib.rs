@@ -32,10 +32,12 @@ mod gaps;
 mod handle;
 mod node;
 mod observer;
+pub mod packets;
 mod receiving;
 pub mod running;
 mod sample;
 mod sending;
+pub mod serving;
 mod silence;
 #[cfg(feature = "async")]
 mod stream;

@@ -4,12 +4,16 @@
 //! follow it, and send commands: see [`nervure_protocol::cli_to_keeper`]. [`crate::Observer`]
 //! receives samples.
 
+use crate::packets::{PacketError, Packets};
 use nervure_protocol::address::KeeperAddress;
 use nervure_protocol::cli_to_keeper::{self, Hello};
+use nervure_protocol::daemon_to_daemon::{Answer, Cost, Request, Usage};
 use nervure_protocol::keeper_to_cli::{self, Refused, Welcome};
-use nervure_protocol::{DATAFLOW_VARIABLE, MAX_MESSAGE_BYTES, ProtocolError, VERSIONS, nearest};
-use nervure_shm::{Received, Seqpacket};
-use rustix::event::{PollFd, PollFlags, Timespec};
+use nervure_protocol::{
+    DATAFLOW_VARIABLE, ProtocolError, VERSIONS, cli_to_daemon, daemon_to_cli, nearest,
+};
+use nervure_shm::Seqpacket;
+use rustix::event::Timespec;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::io;
 use std::time::{Duration, Instant};
@@ -69,6 +73,12 @@ pub enum ConnectionError {
     /// The keeper refused the request.
     #[error("{}", .0.reason)]
     Refused(Refused),
+    /// The daemon of this machine is needed, and does not run.
+    #[error("the daemon of this machine does not run")]
+    NoDaemon,
+    /// The daemon of this machine gives no answer.
+    #[error("the daemon of this machine has not answered within {0:?}")]
+    DaemonSilent(Duration),
     /// The keeper's message could not be decoded.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
@@ -103,6 +113,7 @@ impl ConnectionError {
                 Some(format!("is it stopped? `kill -CONT {keeper}` continues it"))
             }
             Self::Refused(refused) => refused.hint.clone(),
+            Self::NoDaemon => Some("`nervure up` or `nervure join` starts it".to_owned()),
             _ => None,
         }
     }
@@ -159,13 +170,26 @@ pub fn find(name: Option<&str>) -> Result<KeeperAddress, ConnectionError> {
     choose(&dataflows()?, named(name).as_deref())
 }
 
-/// A connection to the keeper of a dataflow.
+/// A connection to the keeper of a dataflow, on this machine or, through the daemons, on another.
 #[derive(Debug)]
 pub struct Connection {
     address: KeeperAddress,
-    socket: Seqpacket,
-    buffer: Vec<u8>,
+    /// The other machine.
+    machine: Option<String>,
+    packets: Packets,
     welcome: Welcome,
+    remote: Remote,
+}
+
+/// What the daemons add for a keeper of another machine.
+#[derive(Clone, Debug, Default)]
+pub struct Remote {
+    /// What the connection has cost on the link.
+    pub cost: Cost,
+    /// When `usages` were read, in nanoseconds of the machine's monotonic clock.
+    pub usages_at_nanos: u64,
+    /// CPU time and memory of its nodes.
+    pub usages: Vec<Usage>,
 }
 
 impl Connection {
@@ -191,8 +215,8 @@ impl Connection {
         }
         let mut connection = Self {
             address: address.clone(),
-            socket,
-            buffer: Vec::with_capacity(MAX_MESSAGE_BYTES),
+            machine: None,
+            packets: Packets::new(socket),
             welcome: Welcome {
                 version: 0,
                 dataflow: String::new(),
@@ -207,6 +231,7 @@ impl Connection {
                 observers: 0,
                 detached: false,
             },
+            remote: Remote::default(),
         };
         let hello = Hello {
             versions: VERSIONS,
@@ -229,19 +254,25 @@ impl Connection {
         &self.address
     }
 
+    /// The machine of the keeper, if it is another one.
+    pub fn machine(&self) -> Option<&str> {
+        self.machine.as_deref()
+    }
+
+    /// What the daemons have added to the messages of a keeper of another machine.
+    pub fn remote(&self) -> &Remote {
+        &self.remote
+    }
+
     /// Sends a message.
     ///
     /// # Errors
     /// [`ConnectionError::Gone`] if the keeper has ended, [`ConnectionError::NoAnswer`] if it does
     /// not read its socket.
     pub fn send(&self, message: &cli_to_keeper::Message) -> Result<(), ConnectionError> {
-        let bytes = nervure_protocol::encode(message)?;
-        self.socket
-            .send(&bytes, &[])
-            .map_err(|error| match error.kind() {
-                io::ErrorKind::WouldBlock => no_answer(&self.address),
-                _ => ConnectionError::Gone(self.address.dataflow.clone()),
-            })
+        self.packets
+            .send(message, None)
+            .map_err(|error| self.failure(error))
     }
 
     /// Sends a message, and waits for the answer.
@@ -259,7 +290,7 @@ impl Connection {
                 Err(ConnectionError::Refused(refused))
             }
             Some((answer, _)) => Ok(answer),
-            None => Err(no_answer(&self.address)),
+            None => Err(self.failure(PacketError::Full)),
         }
     }
 
@@ -270,15 +301,7 @@ impl Connection {
     pub fn try_receive(
         &mut self,
     ) -> Result<Option<(keeper_to_cli::Message, Option<OwnedFd>)>, ConnectionError> {
-        match self.socket.receive(&mut self.buffer) {
-            Ok(Received::Packet(fds)) => Ok(Some((
-                nervure_protocol::decode(&self.buffer)?,
-                fds.into_iter().next(),
-            ))),
-            Ok(Received::Closed) => Err(ConnectionError::Gone(self.address.dataflow.clone())),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+        self.receive_until(Instant::now())
     }
 
     /// Waits for the next message. Returns `None` if none arrived before `deadline`.
@@ -290,29 +313,199 @@ impl Connection {
         deadline: Instant,
     ) -> Result<Option<(keeper_to_cli::Message, Option<OwnedFd>)>, ConnectionError> {
         loop {
-            if let Some(message) = self.try_receive()? {
-                return Ok(Some(message));
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(None);
-            }
-            let mut polled = [PollFd::new(&self.socket, PollFlags::IN)];
-            match rustix::event::poll(&mut polled, Some(&timespec(left))) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(io::Error::from(error).into()),
+            let received = self.packets.receive_until(deadline);
+            match received.map_err(|error| self.failure(error))? {
+                Some((keeper_to_cli::Message::FromDaemon { answer }, _)) => {
+                    if let Some(refused) = self.take_from_daemon(answer) {
+                        return Err(ConnectionError::Refused(refused));
+                    }
+                }
+                other => return Ok(other),
             }
         }
     }
 
+    fn take_from_daemon(&mut self, answer: Answer) -> Option<Refused> {
+        match answer {
+            Answer::Refused(refused) => return Some(refused),
+            Answer::Cost(cost) => self.remote.cost = cost,
+            Answer::Usages { at_nanos, usages } => {
+                (self.remote.usages_at_nanos, self.remote.usages) = (at_nanos, usages);
+            }
+            _ => {}
+        }
+        None
+    }
+
+    fn failure(&self, error: PacketError) -> ConnectionError {
+        match error {
+            PacketError::Closed => ConnectionError::Gone(self.address.dataflow.clone()),
+            PacketError::Full if self.machine.is_some() => ConnectionError::DaemonSilent(PATIENCE),
+            PacketError::Full => no_answer(&self.address),
+            PacketError::Protocol(error) => error.into(),
+            PacketError::System(error) => error.into(),
+        }
+    }
+
+    /// Another handle of the socket that sends, for another thread.
+    ///
+    /// # Errors
+    /// If the process is out of descriptors.
+    pub fn sender(&self) -> io::Result<Packets> {
+        self.packets.try_clone()
+    }
+
     pub(crate) fn into_socket(self) -> Seqpacket {
-        self.socket
+        self.packets.into_socket()
     }
 }
 
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.packets.as_fd()
+    }
+}
+
+/// How long the daemon of this machine may take to answer: it waits for other machines itself, for a
+/// shorter time.
+const DAEMON_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A connection to the daemon of this machine, for one request.
+#[derive(Debug)]
+pub struct DaemonConnection {
+    packets: Packets,
+    machine: String,
+}
+
+impl DaemonConnection {
+    /// Connects to the daemon that listens under this name in the abstract namespace. `program` names
+    /// this program in messages to users.
+    ///
+    /// # Errors
+    /// [`ConnectionError::NoDaemon`], and as [`Connection::open`].
+    pub fn open(name: &str, program: &str) -> Result<Self, ConnectionError> {
+        let socket = Seqpacket::connect(name).map_err(|error| match error.kind() {
+            io::ErrorKind::ConnectionRefused => ConnectionError::NoDaemon,
+            _ => error.into(),
+        })?;
+        let (ours, theirs) = (rustix::process::geteuid().as_raw(), socket.peer()?.uid);
+        if theirs != ours && ours != 0 {
+            return Err(ConnectionError::OtherUser {
+                dataflow: "of the daemon".to_owned(),
+                theirs,
+                ours,
+            });
+        }
+        let mut connection = Self {
+            packets: Packets::new(socket),
+            machine: String::new(),
+        };
+        connection.send(&cli_to_daemon::Message::Hello(Hello {
+            versions: VERSIONS,
+            program: program.to_owned(),
+        }))?;
+        match connection.receive_in_time()? {
+            (daemon_to_cli::Message::Welcome { machine, .. }, _) => connection.machine = machine,
+            (other, _) => return Err(ConnectionError::Unexpected(format!("{other:?}"))),
+        }
+        Ok(connection)
+    }
+
+    /// The name of this machine.
+    pub fn machine(&self) -> &str {
+        &self.machine
+    }
+
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// [`ConnectionError::NoDaemon`] if the daemon has ended.
+    pub fn send(&self, message: &cli_to_daemon::Message) -> Result<(), ConnectionError> {
+        self.packets.send(message, None).map_err(daemon_failure)
+    }
+
+    /// Waits for the next message. Returns `None` if none arrived before `deadline`.
+    ///
+    /// # Errors
+    /// [`ConnectionError::Refused`]; [`ConnectionError::NoDaemon`] if the daemon has ended.
+    pub fn receive_until(
+        &mut self,
+        deadline: Instant,
+    ) -> Result<Option<(daemon_to_cli::Message, Option<OwnedFd>)>, ConnectionError> {
+        match self
+            .packets
+            .receive_until(deadline)
+            .map_err(daemon_failure)?
+        {
+            Some((
+                daemon_to_cli::Message::Answer {
+                    answer: Answer::Refused(refused),
+                },
+                _,
+            )) => Err(ConnectionError::Refused(refused)),
+            other => Ok(other),
+        }
+    }
+
+    /// As [`DaemonConnection::receive_until`], for a message that comes soon.
+    ///
+    /// # Errors
+    /// [`ConnectionError::DaemonSilent`] if it does not, and as [`DaemonConnection::receive_until`].
+    pub fn receive_in_time(
+        &mut self,
+    ) -> Result<(daemon_to_cli::Message, Option<OwnedFd>), ConnectionError> {
+        self.receive_until(Instant::now() + DAEMON_PATIENCE)?
+            .ok_or(ConnectionError::DaemonSilent(DAEMON_PATIENCE))
+    }
+
+    /// Connects to a keeper of another machine; with the use of its processes if `usages`.
+    ///
+    /// # Errors
+    /// [`ConnectionError::Refused`] if the machine cannot be reached, or refuses.
+    pub fn reach(
+        mut self,
+        machine: &str,
+        keeper: u32,
+        program: &str,
+        usages: bool,
+    ) -> Result<Connection, ConnectionError> {
+        self.send(&cli_to_daemon::Message::Ask {
+            machine: machine.to_owned(),
+            request: Request::Reach {
+                keeper,
+                program: program.to_owned(),
+                usages,
+            },
+        })?;
+        let welcome = match self.receive_in_time()? {
+            (
+                daemon_to_cli::Message::Answer {
+                    answer: Answer::Reached(welcome),
+                },
+                _,
+            ) => welcome,
+            (other, _) => return Err(ConnectionError::Unexpected(format!("{other:?}"))),
+        };
+        Ok(Connection {
+            address: KeeperAddress {
+                dataflow: welcome.dataflow.clone(),
+                keeper,
+                uid: rustix::process::geteuid().as_raw(),
+            },
+            machine: Some(machine.to_owned()),
+            packets: self.packets,
+            welcome,
+            remote: Remote::default(),
+        })
+    }
+}
+
+fn daemon_failure(error: PacketError) -> ConnectionError {
+    match error {
+        PacketError::Closed => ConnectionError::NoDaemon,
+        PacketError::Full => ConnectionError::DaemonSilent(Duration::ZERO),
+        PacketError::Protocol(error) => error.into(),
+        PacketError::System(error) => error.into(),
     }
 }
 
@@ -323,7 +516,7 @@ fn no_answer(address: &KeeperAddress) -> ConnectionError {
     }
 }
 
-fn timespec(duration: Duration) -> Timespec {
+pub(crate) fn timespec(duration: Duration) -> Timespec {
     let seconds = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
     Timespec {
         tv_sec: seconds,

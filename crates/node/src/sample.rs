@@ -35,6 +35,20 @@ impl Sample {
         Self(raw)
     }
 
+    /// A sample that did not come over an edge, in memory of this process: for tools.
+    ///
+    /// # Errors
+    /// If the metadata has too many entries or bytes.
+    pub fn local<V: nervure_message::Encode + ?Sized>(
+        value: &V,
+        metadata: &Metadata,
+        header: Header,
+        frame: Option<&str>,
+    ) -> Result<Self, nervure_message::MetadataError> {
+        let raw = nervure_shm::ReceivedSample::local_announcing(value, metadata, header, frame)?;
+        Ok(Self(raw))
+    }
+
     /// The header: sequence number, times, and identifiers.
     pub fn header(&self) -> &Header {
         self.0.header()

@@ -12,7 +12,10 @@
 //! and N-1, where N-1 exists.
 
 pub mod address;
+pub mod cli_to_daemon;
 pub mod cli_to_keeper;
+pub mod daemon_to_cli;
+pub mod daemon_to_daemon;
 pub mod graph;
 pub mod keeper_to_cli;
 pub mod keeper_to_node;

@@ -154,16 +154,30 @@ impl ReceivedSample {
         metadata: &Metadata,
         header: Header,
     ) -> Result<Self, MetadataError> {
+        Self::local_announcing(value, metadata, header, None)
+    }
+
+    /// As [`ReceivedSample::local`], with the name of the coordinate frame that the header has the id
+    /// of.
+    ///
+    /// # Errors
+    /// As [`ReceivedSample::local`].
+    pub fn local_announcing<V: Encode + ?Sized>(
+        value: &V,
+        metadata: &Metadata,
+        header: Header,
+        frame: Option<&str>,
+    ) -> Result<Self, MetadataError> {
         let head = encode_head(value, metadata)?;
         let payload_bytes = value.payload_bytes();
         let mut payload = vec![0_u128; payload_bytes.div_ceil(size_of::<u128>())];
         value.write(&mut nervure_message::cast_slice_mut(&mut payload)[..payload_bytes]);
-        let announcements: Vec<(u64, Arc<[u8]>)> = value
+        let schema = value
             .schema()
-            .map(|schema| (schema.id(), schema.bytes().into()))
-            .into_iter()
-            .collect();
-        let schema_id = announcements.first().map_or(0, |(id, _)| *id);
+            .map(|schema| (schema.id(), schema.bytes().into()));
+        let schema_id = schema.as_ref().map_or(0, |(id, _)| *id);
+        let frame = frame.map(|name| (header.frame_id, name.as_bytes().into()));
+        let announcements: Vec<(u64, Arc<[u8]>)> = schema.into_iter().chain(frame).collect();
         Ok(Self(Arc::new(SampleInner {
             header: Header {
                 schema_id,

@@ -1,0 +1,71 @@
+//! Answers of a daemon to the `nervure` command on its machine.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::daemon_to_daemon::{Answer, Listed};
+
+/// A message from a daemon to the command.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "message", rename_all = "snake_case")]
+pub enum Message {
+    /// The answer to `Hello`.
+    Welcome {
+        /// The control protocol version spoken from here on.
+        version: u32,
+        /// Name of this machine.
+        machine: String,
+    },
+    /// A machine of the fleet.
+    Machine(Machine),
+    /// The answer of another machine, or that of this daemon in its place. With a sample it has a
+    /// descriptor: a memfd with the sample as on the link.
+    Answer {
+        /// The answer.
+        answer: Answer,
+    },
+    /// A message of a later version.
+    #[serde(other)]
+    Unknown,
+}
+
+/// A machine of the fleet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Its name.
+    pub name: String,
+    /// True for the machine of the daemon that answers.
+    pub is_own: bool,
+    /// Why it does not answer, if it does not.
+    #[serde(default)]
+    pub unreachable: Option<Unreachable>,
+    /// Its dataflows, if it answers.
+    #[serde(default)]
+    pub dataflows: Vec<Listed>,
+}
+
+/// A machine does not answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unreachable {
+    /// The reason, for people.
+    pub reason: String,
+    /// Time since anything arrived from it, in nanoseconds; `None` if nothing has since this daemon
+    /// has started.
+    #[serde(default)]
+    pub silent_nanos: Option<u64>,
+    /// The parts of dataflows that it has reported to the coordinator last.
+    #[serde(default)]
+    pub reported: Vec<Reported>,
+}
+
+/// A part of a dataflow as its machine has reported it last.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reported {
+    /// The id of the run.
+    pub run: String,
+    /// Name of the dataflow.
+    pub dataflow: String,
+    /// The state of each node.
+    pub nodes: BTreeMap<String, String>,
+}
