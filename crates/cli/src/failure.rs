@@ -28,6 +28,15 @@ pub struct Failure {
     findings: Vec<Diagnostic>,
 }
 
+impl Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)?;
+        self.causes
+            .iter()
+            .try_for_each(|cause| write!(f, ": {cause}"))
+    }
+}
+
 impl Failure {
     /// Something in Nervure or in the system failed.
     pub fn internal(text: impl Into<String>) -> Self {

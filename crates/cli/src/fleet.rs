@@ -1,7 +1,7 @@
 //! Dataflows on several machines: `up`, `join`, `start`, `machine`, and `stop` of such a dataflow.
 
 pub mod arguments;
-mod connection;
+pub mod connection;
 mod daemon;
 mod members;
 mod part;

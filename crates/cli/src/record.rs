@@ -26,7 +26,10 @@ use crate::{
     arguments::RecordArguments,
     failure::Failure,
     format::{self, count},
-    inspect::topics::{self, select_topics},
+    inspect::{
+        observing::locate,
+        topics::{self, select_topics},
+    },
     option_values::Split,
     output,
 };
@@ -57,21 +60,35 @@ fn record_as_observer(arguments: &RecordArguments) -> Result<ExitCode, Failure> 
         return Err(Failure::invalid("the dataflow has no topics to record")
             .hint("its nodes have no outputs"));
     }
-    let names: Vec<&str> = selected
+    let of_name: HashMap<String, topics::Topic> = selected
         .topics
         .iter()
-        .map(|topic| topic.name.as_str())
+        .map(|topic| (topic.name.clone(), topic.clone()))
         .collect();
-    let mut observer =
-        Observer::open_through(selected.state.into_connection(), &names, QUEUE_DEPTH)
-            .map_err(|error| Failure::internal("cannot observe the dataflow").because(error))?;
-    let topic = |topic: topics::Topic| Topic {
-        id: topic.name.clone(),
-        name: topic.name,
-        type_name: topic.output.type_name,
-        history: topic.output.history,
+    let located = locate(selected);
+    // What is on another machine is recorded there: it would take the link what it has.
+    for ((machine, _), topics) in &located.there {
+        note!(
+            "not recorded: {}, on {machine}; run `nervure record` there",
+            topics.join(", ")
+        );
+    }
+    let Some(connection) = located.connection else {
+        let failure = Failure::invalid("none of the topics is on this machine");
+        return Err(failure.hint("run `nervure record` on the machine of their nodes"));
     };
-    let topics: Vec<Topic> = selected.topics.into_iter().map(topic).collect();
+    let mut observer = Observer::open_through(connection, &located.here, QUEUE_DEPTH)
+        .map_err(|error| Failure::internal("cannot observe the dataflow").because(error))?;
+    let topic = |name: String| {
+        let topic = of_name.get(&name)?;
+        Some(Topic {
+            id: name.clone(),
+            type_name: topic.output.type_name.clone(),
+            history: topic.output.history,
+            name,
+        })
+    };
+    let topics: Vec<Topic> = located.here.into_iter().filter_map(topic).collect();
     ActiveRecording::begin(arguments, Role::Observer, observer.dataflow(), &topics)?
         .run(observer.events())
 }

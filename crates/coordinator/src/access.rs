@@ -35,10 +35,10 @@ impl Role {
 
     /// What a machine in this role may ask of the daemon of another machine, about dataflows there.
     /// Samples of a common dataflow are no request.
-    pub fn may_ask(self, request: Request) -> bool {
-        match (self, request) {
-            (Self::Operator, _) | (Self::Observer, Request::Look) => true,
-            (Self::Observer, Request::Change) | (Self::Robot, _) => false,
+    pub fn may_ask(self, ask: Ask) -> bool {
+        match (self, ask) {
+            (Self::Operator, _) | (Self::Observer, Ask::Look) => true,
+            (Self::Observer, Ask::Change) | (Self::Robot, _) => false,
         }
     }
 }
@@ -65,7 +65,7 @@ impl FromStr for Role {
 
 /// A request of one machine to the daemon of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Request {
+pub enum Ask {
     /// State, samples, logs, parameters: nothing changes.
     Look,
     /// Everything else: parameters that are set, nodes that are stopped or replaced.
@@ -255,8 +255,8 @@ mod tests {
     fn a_robot_asks_nothing_of_others_and_an_observer_only_looks() {
         for role in Role::ALL {
             assert_eq!(role.name().parse(), Ok(role));
-            assert_eq!(role.may_ask(Request::Look), role != Role::Robot);
-            assert_eq!(role.may_ask(Request::Change), role == Role::Operator);
+            assert_eq!(role.may_ask(Ask::Look), role != Role::Robot);
+            assert_eq!(role.may_ask(Ask::Change), role == Role::Operator);
         }
         assert!("root".parse::<Role>().is_err());
     }

@@ -15,7 +15,7 @@ mod invitation;
 mod pairing;
 mod server;
 
-pub use access::Role;
+pub use access::{Ask, Role};
 pub use client::{CallError, Client, Joining};
 pub use invitation::{Invitation, ParseInvitationError, Terms};
 pub use server::{Config, Coordinator, StartError};

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender as RequestSender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,7 @@ use bytes::Bytes;
 use nervure_coordinator::Role;
 use nervure_dataflow::{Delivery, Incoming, Outgoing, Stream, TrafficClass};
 use nervure_identity::PublicKey;
+use nervure_link::policy::Refusal;
 use nervure_link::qos::{self, Qos};
 use nervure_link::sender::{SendCounters, SendError as LinkSendError};
 use nervure_link::shell::{IncomingStream, Link, LinkEvent, OutgoingStream, StreamError};
@@ -37,6 +39,58 @@ const REPORT_PERIOD: Duration = Duration::from_secs(1);
 /// How long the last samples of a run may take.
 const FLUSH: Duration = Duration::from_secs(2);
 
+/// Prefixes of the streams for commands, before the id of the request. Those of topics begin with
+/// the id of a run, which has hexadecimal digits only.
+const ASKS: &str = "asks/";
+const ANSWERS: &str = "answers/";
+
+/// The most messages of a command, and of the answers to it, that wait or are in flight.
+const ASKS_DEPTH: u32 = 64;
+pub(crate) const ANSWERS_DEPTH: u32 = 256;
+
+/// How long a message of a command is valid: it is not carried out when the link is back later.
+const ASK_LIFESPAN: Duration = Duration::from_secs(3);
+
+/// A request of a command on another machine.
+#[derive(Debug)]
+pub(crate) struct Request {
+    /// The key of the machine.
+    pub peer: PublicKey,
+    /// The id of the request.
+    pub id: String,
+    /// The messages of the command.
+    pub asks: IncomingStream,
+}
+
+/// The answers to a request, which are awaited.
+#[derive(Debug)]
+pub(crate) struct Awaited<'b> {
+    bridge: &'b Bridge,
+    name: String,
+}
+
+impl Awaited<'_> {
+    /// Waits until the machine has opened the stream of its answers.
+    pub fn wait(&self, peer: PublicKey, timeout: Duration) -> Option<IncomingStream> {
+        let place = (peer, self.name.clone());
+        let state = self.bridge.lock();
+        let waited = self
+            .bridge
+            .changed
+            .wait_timeout_while(state, timeout, |state| !state.arrived.contains_key(&place));
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        state.arrived.remove(&place)
+    }
+}
+
+impl Drop for Awaited<'_> {
+    fn drop(&mut self) {
+        let mut state = self.bridge.lock();
+        state.awaited.remove(&self.name);
+        state.arrived.retain(|(_, name), _| *name != self.name);
+    }
+}
+
 /// All links of a machine, and what arrives on them.
 #[derive(Debug)]
 pub(crate) struct Bridge {
@@ -45,10 +99,13 @@ pub(crate) struct Bridge {
     link: Link,
     state: Mutex<State>,
     changed: Condvar,
+    requests: RequestSender<Request>,
 }
 
 #[derive(Debug, Default)]
 struct State {
+    /// Names of streams with answers that commands of this machine await.
+    awaited: HashSet<String>,
     peers: HashMap<String, Peer>,
     /// Machines that were revoked, or wait for approval.
     excluded: HashSet<String>,
@@ -99,11 +156,16 @@ pub(crate) struct Crossing {
 }
 
 impl Bridge {
-    /// Takes over a link.
-    pub fn start(own: String, link: Link) -> std::io::Result<Arc<Self>> {
+    /// Takes over a link. Requests of commands on other machines are sent to `requests`.
+    pub fn start(
+        own: String,
+        link: Link,
+        requests: RequestSender<Request>,
+    ) -> std::io::Result<Arc<Self>> {
         let bridge = Arc::new(Self {
             own,
             link,
+            requests,
             state: Mutex::default(),
             changed: Condvar::new(),
         });
@@ -216,6 +278,16 @@ impl Bridge {
     fn take_events(&self) {
         while self.link.failure().is_none() {
             match self.link.next_event(CHECK) {
+                Some(LinkEvent::Opened { peer, name, stream }) if name.starts_with(ASKS) => {
+                    let (peer, id) = (peer, name[ASKS.len()..].to_owned());
+                    let asks = stream;
+                    let _ = self.requests.send(Request { peer, id, asks });
+                }
+                Some(LinkEvent::Opened { name, stream, .. })
+                    if name.starts_with(ANSWERS) && !self.lock().awaited.contains(&name) =>
+                {
+                    stream.close(Refusal::because("the command has ended"));
+                }
                 Some(LinkEvent::Opened { peer, name, stream }) => {
                     // A peer that has restarted opens its streams again.
                     self.lock().arrived.insert((peer, name), stream);
@@ -234,7 +306,51 @@ impl Bridge {
         self.lock().excluded.contains(machine)
     }
 
-    fn key_of(&self, machine: &str) -> Option<PublicKey> {
+    /// The other machines.
+    pub fn machines(&self) -> Vec<String> {
+        let mut machines: Vec<_> = self.lock().peers.keys().cloned().collect();
+        machines.sort();
+        machines
+    }
+
+    /// Time since anything has arrived from a machine; `None` if nothing has yet.
+    pub fn silence(&self, machine: &str) -> Option<Duration> {
+        let status = self.link.peer(self.key_of(machine)?).status()?;
+        (status.datagram_bytes_received > 0).then(|| status.last_arrival.elapsed())
+    }
+
+    /// Opens the stream for the messages of a command.
+    pub fn open_asks(&self, peer: PublicKey, id: &str) -> Option<OutgoingStream> {
+        let qos = Qos {
+            traffic_class: qos::TrafficClass::Control,
+            lifespan: Some(ASK_LIFESPAN),
+            ..Qos::new(qos::Delivery::keep_all(ASKS_DEPTH))
+        };
+        self.link.peer(peer).open(&format!("{ASKS}{id}"), qos).ok()
+    }
+
+    /// Awaits the stream of the answers to a request.
+    pub fn await_answers(&self, id: &str) -> Awaited<'_> {
+        let name = format!("{ANSWERS}{id}");
+        self.lock().awaited.insert(name.clone());
+        Awaited { bridge: self, name }
+    }
+
+    /// Opens the stream of the answers to a request. Samples and logs go after everything else.
+    pub fn open_answers(&self, peer: PublicKey, id: &str, is_bulk: bool) -> Option<OutgoingStream> {
+        let qos = Qos {
+            traffic_class: match is_bulk {
+                true => qos::TrafficClass::Bulk,
+                false => qos::TrafficClass::Default,
+            },
+            ..Qos::new(qos::Delivery::keep_all(ANSWERS_DEPTH))
+        };
+        let name = format!("{ANSWERS}{id}");
+        self.link.peer(peer).open(&name, qos).ok()
+    }
+
+    /// The key of a machine.
+    pub fn key_of(&self, machine: &str) -> Option<PublicKey> {
         self.lock().peers.get(machine).map(|peer| peer.key)
     }
 

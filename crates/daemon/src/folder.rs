@@ -48,18 +48,37 @@ impl Folder {
     /// # Errors
     /// If there is no home, or the folder cannot be made.
     pub fn of_user() -> io::Result<Self> {
+        Self::at(&Self::path_of_user()?)
+    }
+
+    /// As [`Folder::of_user`], and `None` if it does not exist.
+    ///
+    /// # Errors
+    /// If it cannot be found.
+    pub fn existing() -> io::Result<Option<Self>> {
+        match Self::path_of_user() {
+            Ok(path) => match path.canonicalize() {
+                Ok(path) => Ok(Some(Self(path))),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+                Err(error) => Err(error),
+            },
+            // Without a home there is no fleet either.
+            Err(_) => Ok(None),
+        }
+    }
+
+    fn path_of_user() -> io::Result<PathBuf> {
         let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-        let path = match (
+        match (
             variable(STATE_VARIABLE),
             variable("XDG_STATE_HOME"),
             variable("HOME"),
         ) {
-            (Some(path), _, _) => PathBuf::from(path),
-            (_, Some(state), _) => Path::new(&state).join("nervure"),
-            (_, _, Some(home)) => Path::new(&home).join(".local/state/nervure"),
-            _ => return Err(io::Error::other("neither NERVURE_STATE nor HOME is set")),
-        };
-        Self::at(&path)
+            (Some(path), _, _) => Ok(PathBuf::from(path)),
+            (_, Some(state), _) => Ok(Path::new(&state).join("nervure")),
+            (_, _, Some(home)) => Ok(Path::new(&home).join(".local/state/nervure")),
+            _ => Err(io::Error::other("neither NERVURE_STATE nor HOME is set")),
+        }
     }
 
     /// The folder with this path. It is made if it does not exist.

@@ -14,13 +14,17 @@ pub mod bundle;
 pub mod folder;
 pub mod lease;
 pub mod machine;
+pub mod meter;
 mod part;
 pub mod peers;
+mod reports;
 mod runs;
 mod shell;
 pub mod state;
 mod sync;
+mod tools;
 pub mod wire;
 
 pub use part::{PartSpec, StandIns};
 pub use shell::{Config, DaemonError, PAIRING, serve};
+pub use tools::{Host, socket_name};

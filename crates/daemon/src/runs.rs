@@ -112,19 +112,20 @@ fn find(spec: &PartSpec) -> Option<u32> {
     file.map(|address| address.keeper)
 }
 
+/// The run that a dataflow file is of.
+pub(crate) fn run_of(folder: &Folder, file: &str) -> Option<String> {
+    let inside = Path::new(file).strip_prefix(folder.runs()).ok()?;
+    let run = inside.components().next()?;
+    Some(run.as_os_str().to_str()?.to_owned())
+}
+
 /// The keepers of all runs of this machine: they outlive the daemon.
 pub(crate) fn find_all(folder: &Folder) -> Vec<(String, u32)> {
-    let runs = folder.runs();
     let keepers = running::dataflows().unwrap_or_default().into_iter();
     let run = |address: nervure_protocol::address::KeeperAddress| {
         let opened = Connection::open(&address, "daemon").ok()?;
-        let file = opened.welcome().file.clone()?;
-        let run = Path::new(&file)
-            .strip_prefix(&runs)
-            .ok()?
-            .components()
-            .next()?;
-        Some((run.as_os_str().to_str()?.to_owned(), address.keeper))
+        let run = run_of(folder, opened.welcome().file.as_deref()?)?;
+        Some((run, address.keeper))
     };
     keepers.filter_map(run).collect()
 }

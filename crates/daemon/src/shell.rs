@@ -18,9 +18,11 @@ use crate::folder::{Folder, Pairing};
 use crate::machine::{Action, Daemon, Event, Kept};
 use crate::part::{ENDED, PartSpec};
 use crate::peers::Peers;
+use crate::reports::Reports;
 use crate::runs;
 use crate::state::{ActualRun, RunId};
 use crate::sync::{self, Live, PEERS, spawn};
+use crate::tools::{self, Host, Served};
 
 /// File of the last desired state.
 const DESIRED: &str = "desired.json";
@@ -28,7 +30,6 @@ const DESIRED: &str = "desired.json";
 pub const PAIRING: &str = "machine.json";
 
 /// What a daemon needs.
-#[derive(Debug)]
 pub struct Config {
     /// The state of the machine on disk.
     pub folder: Folder,
@@ -37,6 +38,8 @@ pub struct Config {
     /// The address of this machine for others; `None` to take that on the network of the
     /// coordinator.
     pub address: Option<IpAddr>,
+    /// The command that the daemon is part of.
+    pub host: Arc<dyn Host>,
 }
 
 /// Why a daemon cannot run.
@@ -121,6 +124,7 @@ pub fn serve(config: Config, on_ready: impl FnOnce()) -> Result<(), DaemonError>
         folder,
         pairing,
         address,
+        host,
     } = config;
     let _lock = folder.lock().map_err(|error| match error.kind() {
         io::ErrorKind::WouldBlock => DaemonError::Runs(folder.path().display().to_string()),
@@ -142,7 +146,23 @@ pub fn serve(config: Config, on_ready: impl FnOnce()) -> Result<(), DaemonError>
         ..pairing
     };
     folder.write(PAIRING, &pairing)?;
-    let bridge = Bridge::start(pairing.name.clone(), link)?;
+    let (requests, arrived) = channel();
+    let bridge = Bridge::start(pairing.name.clone(), link, requests)?;
+    let reports = Arc::new(Reports::default());
+    let served = Served {
+        bridge: Arc::clone(&bridge),
+        folder: folder.clone(),
+        host,
+    };
+    served.serve_all(arrived)?;
+    tools::listen(
+        &tools::socket_name(own_key),
+        pairing.name.clone(),
+        Arc::clone(&bridge),
+        Arc::clone(&reports),
+        folder.clone(),
+    )?;
+    sync::follow_reports(&client, reports)?;
     let folder_for_peers = folder.clone();
     let (events, received) = channel();
     let shell = Shell {

@@ -7,13 +7,14 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use nervure_coordinator::{Client, LINKS, MACHINES, Machine};
+use nervure_coordinator::{ACTUAL, Client, LINKS, MACHINES, Machine};
 use nervure_store::{Entry, Expected, Revision, Store, StoreError};
 
 use crate::bridge::{Bridge, Crossing};
 use crate::folder::Folder;
 use crate::machine::{Event, Kept};
 use crate::peers::{PeerChange, Peers};
+use crate::reports::Reports;
 use crate::state::{Actual, ActualRun, RunId, actual_key, desired_key, link_key, parse};
 
 /// File of the other machines.
@@ -202,6 +203,24 @@ pub(crate) fn follow_peers(
                 let name = key.strip_prefix(MACHINES).unwrap_or_default();
                 let machine = entry.and_then(|entry| parse::<Machine>(key, &entry.value).ok());
                 followed.change(|peers| peers.machine(name, machine));
+                true
+            },
+        );
+    })
+}
+
+/// Keeps what the machines of the fleet report, if this one may read it.
+pub(crate) fn follow_reports(client: &Arc<Client>, reports: Arc<Reports>) -> io::Result<()> {
+    let client = Arc::clone(client);
+    spawn("nervure-reports", move || {
+        follow_prefix(
+            &*client,
+            ACTUAL,
+            BTreeSet::new(),
+            |_| {},
+            |key, entry| {
+                let name = key.strip_prefix(ACTUAL).unwrap_or_default();
+                reports.keep(name, entry.and_then(|entry| parse(key, &entry.value).ok()));
                 true
             },
         );

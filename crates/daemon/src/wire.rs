@@ -13,7 +13,8 @@
 //! sample has its schema, so that none depends on one that the link has dropped.
 
 use nervure_message::{
-    DecodeError, Encode, Layout, Metadata, Schema, View, ViewError, decode_head,
+    DecodeError, Encode, Header, Layout, Metadata, MetadataError, Schema, View, ViewError,
+    decode_head,
 };
 use nervure_node::{Envelope, Sample, SampleError};
 
@@ -145,6 +146,31 @@ pub fn decode(bytes: &[u8]) -> Result<Arrival<'_>, ArrivalError> {
 }
 
 impl RemoteSample<'_> {
+    /// The sample for a command on this machine, as it was when it was taken from its queue.
+    ///
+    /// # Errors
+    /// If its metadata has too many entries or bytes.
+    pub fn to_sample(
+        &self,
+        incarnation: u32,
+        sequence: u64,
+        latency_nanos: u64,
+    ) -> Result<Sample, MetadataError> {
+        // Any number but 0 names the frame: no other sample is looked up with it.
+        let frame = Some(self.frame).filter(|frame| !frame.is_empty());
+        let header = Header {
+            incarnation,
+            sequence,
+            stamp: self.stamp,
+            publish_mono: nervure_node::monotonic_nanos().saturating_sub(latency_nanos),
+            correlation_id: self.correlation_id,
+            trace_id: self.trace_id,
+            frame_id: u64::from(frame.is_some()),
+            ..Header::default()
+        };
+        Sample::local(self, &self.metadata, header, frame)
+    }
+
     /// What is published along with the value.
     pub fn envelope(&self) -> Envelope<'_> {
         let envelope = Envelope::new()

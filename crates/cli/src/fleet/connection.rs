@@ -6,6 +6,7 @@ use nervure_daemon::{
     folder::{Folder, Pairing},
 };
 use nervure_identity::KeyPair;
+use nervure_node::running::{ConnectionError, DaemonConnection};
 use nervure_store::StoreError;
 
 use crate::failure::Failure;
@@ -43,6 +44,24 @@ impl Fleet {
             .map_err(|error| Failure::internal("cannot start a client").because(error))?;
         Ok(Some(Self { client }))
     }
+}
+
+/// Connects to the daemon of this machine; `None` if this machine belongs to no fleet. The error is
+/// that of the connection, or another failure.
+pub fn daemon(program: &str) -> Result<Option<DaemonConnection>, Result<ConnectionError, Failure>> {
+    let unusable = |error: std::io::Error| Err(folder_failure(&error));
+    // Most hosts belong to no fleet, and nothing is made on their disks.
+    let Some(folder) = Folder::existing().map_err(unusable)? else {
+        return Ok(None);
+    };
+    let pairing: Option<Pairing> = folder.read(PAIRING).map_err(unusable)?;
+    if pairing.is_none() {
+        return Ok(None);
+    }
+    let key =
+        KeyPair::load(&folder.key()).map_err(|error| Err(Failure::internal(error.to_string())))?;
+    let name = nervure_daemon::socket_name(key.public());
+    DaemonConnection::open(&name, program).map(Some).map_err(Ok)
 }
 
 /// The state of this machine on disk.

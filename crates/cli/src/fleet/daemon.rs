@@ -14,10 +14,14 @@ use nervure_coordinator::{
     check_machine_name,
 };
 use nervure_daemon::{
-    Config, DaemonError, PAIRING,
+    Config, DaemonError, Host, PAIRING,
     folder::{Folder, Pairing},
 };
 use nervure_identity::KeyPair;
+use nervure_protocol::{
+    daemon_to_daemon::{LogFilter, Usage},
+    report::LogRecord,
+};
 use nervure_store::Store;
 #[cfg(feature = "etcd")]
 use nervure_store::StoreError;
@@ -30,7 +34,11 @@ use super::{
     arguments::{JoinArguments, UpArguments},
     connection::{call_failure, folder, folder_failure},
 };
-use crate::{failure::Failure, output};
+use crate::{
+    failure::Failure,
+    inspect::{logs, processes},
+    output,
+};
 
 /// Port of the coordinator, and of links where it is free.
 const PORT: u16 = 7700;
@@ -278,6 +286,7 @@ fn serve(folder: Folder, pairing: Pairing, address: Option<IpAddr>) -> Result<Ex
             folder,
             pairing,
             address,
+            host: Arc::new(Command),
         },
         on_ready,
     );
@@ -287,6 +296,19 @@ fn serve(folder: Folder, pairing: Pairing, address: Option<IpAddr>) -> Result<Ex
                 .hint("NERVURE_STATE names another folder, for a second daemon on this machine"),
             _ => Failure::internal(error.to_string()),
         })
+}
+
+/// What the daemon needs of this command.
+struct Command;
+
+impl Host for Command {
+    fn usage(&self, pid: u32) -> Option<Usage> {
+        processes::of_node(pid)
+    }
+
+    fn logs(&self, folder: &Path, filter: &LogFilter) -> Result<Vec<LogRecord>, String> {
+        logs::read_for_other(folder, filter)
+    }
 }
 
 /// The address of this machine towards the default route. Nothing is sent.

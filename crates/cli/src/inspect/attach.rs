@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nervure_node::running::ConnectionError;
+use nervure_node::running::{Connection, ConnectionError};
 use nervure_protocol::{
     CONTROL_FD_VARIABLE, DATAFLOW_VARIABLE, NODE_VARIABLE, TOKEN_VARIABLE, cli_to_keeper,
     graph::Program,
@@ -21,8 +21,9 @@ use signal_hook::{
 
 use super::{
     arguments::AttachArguments,
-    connect, connect_to,
     node::{find, incarnation},
+    place_of,
+    places::Place,
     split_name,
     state::State,
 };
@@ -34,11 +35,18 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// Stops the node, runs the command in its place, and lets the keeper start the node again.
 pub fn attach(arguments: &AttachArguments) -> Result<ExitCode, Failure> {
     let (dataflow, node) = split_name(&arguments.node, arguments.dataflow.as_deref())?;
-    let mut state = State::open(connect(dataflow, "attach")?, true)?;
-    let address = state.address().clone();
+    let mut state = State::find(dataflow, "attach", true)?;
+    let address = match place_of(&state, node)? {
+        Place::Here(address) => address.clone(),
+        Place::There { machine, .. } => {
+            let text = format!("node `{node}` runs on {machine}");
+            return Err(Failure::invalid(text)
+                .hint("the command would run in its place: run `nervure attach` on that machine"));
+        }
+    };
     // The keeper holds the node's place while this connection is open, even if this process is
     // killed.
-    let mut place = connect_to(&address, "attach")?;
+    let mut place = Connection::open(&address, "attach")?;
     let token = make_token()?;
     let request = cli_to_keeper::Attach {
         node: node.to_owned(),

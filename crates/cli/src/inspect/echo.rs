@@ -9,16 +9,17 @@ use std::{
 };
 
 use nervure_node::{
-    Event, Observer, Sample, Value as MetadataValue,
-    binding::SequenceGaps,
+    Sample, Value as MetadataValue,
     message::{DType, Layout},
 };
 use serde_json::{Value, json};
 
 use super::{
     arguments::EchoArguments,
-    lower_priority, tensor,
-    topics::select_to_observe,
+    lower_priority,
+    observing::{Observing, Seen},
+    tensor,
+    topics::select_topics,
     value::{self, Limits},
 };
 use crate::{
@@ -33,9 +34,12 @@ const QUEUE_DEPTH: u32 = 8;
 /// Interval between reports of missed samples.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Interval between reports of what samples of other machines cost on the link.
+const COST_INTERVAL: Duration = Duration::from_secs(10);
+
 /// Shows samples until Ctrl-C, the end of the dataflow, or `--count`.
 pub fn echo(arguments: &EchoArguments) -> Result<ExitCode, Failure> {
-    let (names, connection) = select_to_observe(
+    let selected = select_topics(
         &arguments.topics,
         arguments.target.dataflow.as_deref(),
         "echo",
@@ -44,39 +48,56 @@ pub fn echo(arguments: &EchoArguments) -> Result<ExitCode, Failure> {
         fs::create_dir_all(folder).map_err(|error| cannot_save(folder, &error))?;
     }
     lower_priority();
-    let mut observer = Observer::open_through(connection, &names, QUEUE_DEPTH)?;
+    let mut observing = Observing::open(selected, QUEUE_DEPTH, "echo")?;
     let limits = if arguments.full {
         Limits::NONE
     } else {
         Limits::SHORT
     };
     let mut missed = MissedSamples::default();
+    let mut cost_at = Instant::now() + COST_INTERVAL;
     let mut left = arguments.count.unwrap_or(u64::MAX);
-    while left > 0 {
-        match observer.next() {
-            Some(Event::Input { id, sample }) => {
-                missed.add(&id, &sample);
+    let end = loop {
+        if left == 0 {
+            break Ok(ExitCode::SUCCESS);
+        }
+        match observing.next() {
+            Some(Ok(Seen::Sample {
+                topic,
+                sample,
+                missed: more,
+                now,
+            })) => {
+                missed.add(more);
                 if let Some(folder) = &arguments.save {
-                    let path = save(folder, &id, &sample)?;
+                    let path = save(folder, &topic, &sample)?;
                     note!("wrote {}", path.display());
                 }
-                show(&id, &sample, limits, arguments.target.json, observer.now())?;
+                show(&topic, &sample, limits, arguments.target.json, now)?;
                 left -= 1;
             }
-            Some(Event::InputClosed { id }) => note!("{id}: the node has ended"),
-            Some(Event::NodeFailed { node, reason, .. }) => note!("node `{node}` failed: {reason}"),
-            Some(Event::NodeRestarted { node, .. }) => note!("node `{node}` runs again"),
-            Some(_) => {}
-            None => break,
+            Some(Ok(Seen::Note(text))) => note!("{text}"),
+            Some(Err(failure)) => break Err(failure),
+            None => break Ok(ExitCode::SUCCESS),
         }
-    }
+        if Instant::now() >= cost_at {
+            cost_at = Instant::now() + COST_INTERVAL;
+            observing
+                .cost()
+                .into_iter()
+                .for_each(|cost| note!("{cost}"));
+        }
+    };
     missed.report();
-    Ok(ExitCode::SUCCESS)
+    observing
+        .cost()
+        .into_iter()
+        .for_each(|cost| note!("{cost}"));
+    end
 }
 
 /// Counts missed samples, and reports them from time to time.
 struct MissedSamples {
-    gaps: SequenceGaps,
     count: u64,
     reported_at: Instant,
 }
@@ -84,7 +105,6 @@ struct MissedSamples {
 impl Default for MissedSamples {
     fn default() -> Self {
         Self {
-            gaps: SequenceGaps::default(),
             count: 0,
             reported_at: Instant::now(),
         }
@@ -92,8 +112,8 @@ impl Default for MissedSamples {
 }
 
 impl MissedSamples {
-    fn add(&mut self, topic: &str, sample: &Sample) {
-        self.count += self.gaps.record(topic, sample.header());
+    fn add(&mut self, missed: u64) {
+        self.count += missed;
         if self.count > 0 && self.reported_at.elapsed() >= REPORT_INTERVAL {
             self.report();
         }

@@ -9,7 +9,7 @@ use std::{path::Path, process::ExitCode, time::Instant};
 use nervure_dataflow::{Dataflow, load};
 use serde_json::{Value, json};
 
-use super::{arguments::LintArguments, connect, state::State};
+use super::{arguments::LintArguments, state::State};
 use crate::{
     failure::{Failure, IMPERFECT},
     format::{self, count},
@@ -49,13 +49,15 @@ fn lint_file(path: &Path, as_json: bool) -> Result<ExitCode, Failure> {
 }
 
 fn lint_running(arguments: &LintArguments) -> Result<ExitCode, Failure> {
-    let mut state = State::open(connect(arguments.target.dataflow.as_deref(), "lint")?, true)?;
+    let mut state = State::find(arguments.target.dataflow.as_deref(), "lint", true)?;
     state.sample();
     if !state.follow_until(Instant::now() + arguments.window)? {
         return Err(Failure::internal("the dataflow has ended"));
     }
     state.sample();
     let hints = running::hints(&state);
+    // Without some machines the hints are not complete.
+    let _ = state.exit_code();
     // The file as it is now: names find a line that has moved since the start.
     let file = state.welcome().file.clone();
     let report = file.as_ref().map(|file| load(Path::new(file)));

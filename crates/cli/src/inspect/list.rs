@@ -3,10 +3,16 @@
 use std::{collections::BTreeMap, process::ExitCode, time::Duration};
 
 use nervure_node::running::{self, Connection, ConnectionError};
-use nervure_protocol::{address::KeeperAddress, keeper_to_cli::DataflowState};
+use nervure_protocol::{
+    address::KeeperAddress,
+    keeper_to_cli::{DataflowState, Welcome},
+};
 use serde_json::{Value, json};
 
-use super::arguments::ListArguments;
+use super::{
+    arguments::ListArguments,
+    places::{self, Found, Part, PartKeeper, Place, Unreachable},
+};
 use crate::{
     failure::Failure,
     format::{self, count},
@@ -14,36 +20,54 @@ use crate::{
     table::{Align, Table},
 };
 
-/// Lists the running dataflows, including those whose keeper does not answer.
+/// Lists the running dataflows, including those whose keeper does not answer, and those of other
+/// machines of the fleet.
 pub fn list(arguments: &ListArguments) -> Result<ExitCode, Failure> {
-    let mut all = Vec::new();
-    for address in running::dataflows()? {
-        match Connection::open(&address, "list") {
-            // The dataflow ended meanwhile.
-            Err(ConnectionError::Gone(_)) => {}
-            opened => all.push((address, opened)),
+    let everything = places::everything()?;
+    let mut rows = Vec::new();
+    match &everything.own {
+        Some(_) => {
+            let rows_of = |found: &Found| {
+                let row = |part: &Part| Row::of_part(&found.dataflow, part);
+                found.parts.iter().map(row).collect::<Vec<_>>()
+            };
+            rows.extend(everything.dataflows.iter().flat_map(rows_of));
+        }
+        None => {
+            for address in running::dataflows()? {
+                match Connection::open(&address, "list") {
+                    // The dataflow ended meanwhile.
+                    Err(ConnectionError::Gone(_)) => {}
+                    opened => rows.push(Row::of_host(&address, opened)),
+                }
+            }
         }
     }
     let others = running::dataflows_of_others()?;
     if arguments.json {
-        let all: Vec<_> = all
-            .iter()
-            .map(|(address, opened)| as_json(address, opened))
-            .collect();
+        let rows: Vec<_> = rows.iter().map(Row::json).collect();
         let other = |one: &KeeperAddress| json!({"dataflow": one.dataflow, "keeper": one.keeper, "uid": one.uid});
         let others: Vec<_> = others.iter().map(other).collect();
+        let away = |one: &Unreachable| json!({"machine": one.machine, "reason": one.reason, "silent_seconds": one.silence.map(|it| it.as_secs_f64())});
+        let away: Vec<_> = everything.unreachable.iter().map(away).collect();
         output::write(&format!(
             "{}\n",
-            json!({ "dataflows": all, "of_other_users": others })
+            json!({ "dataflows": rows, "of_other_users": others, "unreachable": away })
         ))?;
-        return Ok(ExitCode::SUCCESS);
+    } else {
+        match rows.as_slice() {
+            [] => note!("no dataflow is running; start one with `nervure run FILE`"),
+            rows => output::write(&table(rows, everything.own.is_some()).render(None))?,
+        }
+        if !others.is_empty() {
+            note!("{}", of_others(&others));
+        }
     }
-    match all.as_slice() {
-        [] => note!("no dataflow is running; start one with `nervure run FILE`"),
-        all => output::write(&table(all).render(None))?,
+    for away in &everything.unreachable {
+        note!("warning: {}", away.reason);
     }
-    if !others.is_empty() {
-        note!("{}", of_others(&others));
+    if let Some(error) = &everything.no_fleet {
+        note!("warning: {error}; dataflows of other machines are not listed");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -68,48 +92,63 @@ fn of_others(others: &[KeeperAddress]) -> String {
     )
 }
 
-type Found = (KeeperAddress, Result<Connection, ConnectionError>);
-
-fn table(all: &[Found]) -> Table {
-    let mut table = Table::new(&[
-        ("dataflow", Align::Left),
-        ("keeper", Align::Right),
-        ("state", Align::Left),
-        ("for", Align::Right),
-        ("nodes", Align::Right),
-        ("observers", Align::Right),
-        ("folder", Align::Left),
-    ]);
-    for (address, opened) in all {
-        let mut row = vec![address.dataflow.clone(), address.keeper.to_string()];
-        match opened {
-            Ok(connection) => {
-                let welcome = connection.welcome();
-                row.extend([
-                    state_name(welcome.state).to_owned(),
-                    format::elapsed(age(welcome.started_utc_nanos)),
-                    format!("{}/{}", welcome.running, welcome.nodes),
-                    welcome.observers.to_string(),
-                    welcome.folder.clone(),
-                ]);
-            }
-            Err(error) => {
-                let dash = || "-".to_owned();
-                row.extend([error.to_string(), dash(), dash(), dash(), dash()]);
-            }
-        }
-        table.row(row);
-    }
-    table
+/// A dataflow, or a part of one.
+struct Row {
+    dataflow: String,
+    machine: Option<String>,
+    keeper: Option<u32>,
+    uid: Option<u32>,
+    welcome: Result<Welcome, String>,
+    /// Of a machine that cannot be reached: the nodes that ran, and all.
+    last_nodes: Option<(usize, usize)>,
 }
 
-fn as_json(address: &KeeperAddress, opened: &Result<Connection, ConnectionError>) -> Value {
-    let mut value =
-        json!({"dataflow": address.dataflow, "keeper": address.keeper, "uid": address.uid});
-    let more = match opened {
-        Ok(connection) => {
-            let welcome = connection.welcome();
-            json!({
+impl Row {
+    fn of_host(address: &KeeperAddress, opened: Result<Connection, ConnectionError>) -> Self {
+        Self {
+            dataflow: address.dataflow.clone(),
+            machine: None,
+            keeper: Some(address.keeper),
+            uid: Some(address.uid),
+            welcome: opened
+                .map(|connection| connection.welcome().clone())
+                .map_err(|error| error.to_string()),
+            last_nodes: None,
+        }
+    }
+
+    fn of_part(dataflow: &str, part: &Part) -> Self {
+        let (keeper, uid, welcome, last_nodes) = match &part.keeper {
+            PartKeeper::At(place, welcome) => {
+                let uid = match place {
+                    Place::Here(address) => Some(address.uid),
+                    Place::There { .. } => None,
+                };
+                (Some(place.keeper()), uid, welcome.clone(), None)
+            }
+            PartKeeper::Unreachable(away) => {
+                let ran = away.nodes.values().filter(|state| *state == "running");
+                let nodes = Some((ran.count(), away.nodes.len()));
+                (None, None, Err(away.text()), nodes)
+            }
+        };
+        Self {
+            dataflow: dataflow.to_owned(),
+            machine: part.machine.clone(),
+            keeper,
+            uid,
+            welcome,
+            last_nodes,
+        }
+    }
+
+    fn json(&self) -> Value {
+        let mut value = json!({"dataflow": self.dataflow, "keeper": self.keeper, "uid": self.uid});
+        if let Some(machine) = &self.machine {
+            value["machine"] = json!(machine);
+        }
+        let more = match &self.welcome {
+            Ok(welcome) => json!({
                 "state": welcome.state,
                 "started_utc_nanos": welcome.started_utc_nanos,
                 "nodes": welcome.nodes,
@@ -118,14 +157,51 @@ fn as_json(address: &KeeperAddress, opened: &Result<Connection, ConnectionError>
                 "detached": welcome.detached,
                 "folder": welcome.folder,
                 "log_folder": welcome.log_folder,
-            })
+            }),
+            Err(error) => json!({"error": error}),
+        };
+        if let (Some(value), Value::Object(more)) = (value.as_object_mut(), more) {
+            value.extend(more);
         }
-        Err(error) => json!({"error": error.to_string()}),
-    };
-    if let (Some(value), Value::Object(more)) = (value.as_object_mut(), more) {
-        value.extend(more);
+        value
     }
-    value
+}
+
+fn table(rows: &[Row], has_machines: bool) -> Table {
+    let mut columns = vec![("dataflow", Align::Left)];
+    columns.extend(has_machines.then_some(("machine", Align::Left)));
+    columns.extend([
+        ("keeper", Align::Right),
+        ("state", Align::Left),
+        ("for", Align::Right),
+        ("nodes", Align::Right),
+        ("observers", Align::Right),
+        ("folder", Align::Left),
+    ]);
+    let mut table = Table::new(&columns);
+    let dash = || "-".to_owned();
+    for row in rows {
+        let mut cells = vec![row.dataflow.clone()];
+        cells.extend(has_machines.then(|| row.machine.clone().unwrap_or_else(dash)));
+        cells.push(row.keeper.map_or_else(dash, |keeper| keeper.to_string()));
+        match &row.welcome {
+            Ok(welcome) => cells.extend([
+                state_name(welcome.state).to_owned(),
+                format::elapsed(age(welcome.started_utc_nanos)),
+                format!("{}/{}", welcome.running, welcome.nodes),
+                welcome.observers.to_string(),
+                welcome.folder.clone(),
+            ]),
+            Err(error) => {
+                let nodes = row
+                    .last_nodes
+                    .map_or_else(dash, |(ran, all)| format!("{ran}/{all}"));
+                cells.extend([error.clone(), dash(), nodes, dash(), dash()]);
+            }
+        }
+        table.row(cells);
+    }
+    table
 }
 
 /// The state as text.

@@ -6,6 +6,8 @@ use std::{
     io::{self, BufRead, BufReader},
     path::{Path, PathBuf},
     process::ExitCode,
+    sync::mpsc::{Sender, channel},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -13,14 +15,21 @@ use regex_lite::Regex;
 
 use nervure_node::running::{self, Connection, ConnectionError};
 use nervure_protocol::{
+    cli_to_daemon,
     cli_to_keeper::{self, Watch},
+    daemon_to_daemon::{Answer, LogFilter, Request},
     did_you_mean, keeper_to_cli,
     report::{Level, LogRecord, Report},
 };
 
-use super::{arguments::LogsArguments, connect_to, state::State};
+use super::{
+    arguments::LogsArguments,
+    observing::next_answer,
+    places::{self, Found, PartKeeper, Place, daemon},
+    state::{State, not_reached},
+};
 use crate::{
-    failure::Failure,
+    failure::{Failure, INTERNAL},
     format, output,
     run::{display::record_line, log_folder},
 };
@@ -28,48 +37,129 @@ use crate::{
 /// The node id of the keeper's own records.
 const KEEPER: &str = "nervure";
 
-/// Shows the records of a run, ordered by time.
+/// Shows the records of a run on all its machines, ordered by time.
 pub fn logs(arguments: &LogsArguments) -> Result<ExitCode, Failure> {
     let name = running::named(arguments.target.dataflow.as_deref());
     let name = name.as_deref();
-    let (folder, connection) = match running::find(name) {
-        Ok(address) => {
-            let mut connection = connect_to(&address, "logs")?;
-            if arguments.follow {
-                // Subscribes before the files are read, so that no record is missed in between.
-                subscribe(&mut connection)?;
-            }
-            (
-                PathBuf::from(&connection.welcome().log_folder),
-                Some(connection),
-            )
-        }
+    let filter = Filter::new(arguments);
+    let found = match places::try_find(name)? {
+        Ok(found) => found,
         Err(error @ (ConnectionError::NoneRuns | ConnectionError::NotRunning { .. })) => {
             if arguments.follow {
                 return Err(error.into());
             }
-            (last_folder(name)?, None)
+            let found = read(&last_folder(name)?, &filter)?;
+            check_nodes(&arguments.node, found.nodes, None)?;
+            show_all(found.records, arguments.target.json)?;
+            return Ok(ExitCode::SUCCESS);
         }
         Err(error) => return Err(error.into()),
     };
-    if folder.as_os_str().is_empty() {
-        return Err(Failure::invalid(
-            "this dataflow writes no logs: it was started with `--no-logs`",
-        ));
+    let mut records = Vec::new();
+    let mut nodes = BTreeSet::new();
+    let mut followed = Vec::new();
+    let mut unreachable = Vec::new();
+    for part in &found.parts {
+        let place = match &part.keeper {
+            PartKeeper::At(place, _) => place,
+            PartKeeper::Unreachable(away) => {
+                unreachable.push(away.clone());
+                continue;
+            }
+        };
+        let mut connection = place.connect("logs")?;
+        if arguments.follow {
+            // Subscribes before the files are read, so that no record is missed in between.
+            subscribe(&mut connection)?;
+        }
+        let of_part = match place {
+            Place::Here(_) => {
+                let folder = &connection.welcome().log_folder;
+                if folder.is_empty() {
+                    return Err(Failure::invalid(
+                        "this dataflow writes no logs: it was started with `--no-logs`",
+                    ));
+                }
+                let found = read(Path::new(folder), &filter)?;
+                nodes.extend(found.nodes);
+                found.records
+            }
+            Place::There { machine, keeper } => fetch(machine, *keeper, arguments, &filter)?,
+        };
+        let last = of_part.iter().map(|record| record.utc_nanos).max();
+        records.extend(of_part);
+        followed.push((connection, last.unwrap_or(0)));
     }
-    let filter = Filter::new(arguments);
-    let Found { mut records, nodes } = read(&folder, &filter)?;
-    check_nodes(&arguments.node, nodes, connection.as_ref())?;
+    if followed.is_empty() {
+        return Err(not_reached(&found.dataflow, &unreachable));
+    }
+    nodes.extend(records.iter().map(|record| record.node.clone()));
+    check_nodes(&arguments.node, nodes, Some(&found))?;
+    show_all(records, arguments.target.json)?;
+    for away in &unreachable {
+        note!("warning: {}; its logs are not shown", away.reason);
+    }
+    if arguments.follow {
+        follow_records(followed, &filter, arguments.target.json)?;
+    }
+    Ok(match unreachable.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(INTERNAL),
+    })
+}
+
+fn show_all(mut records: Vec<LogRecord>, as_json: bool) -> Result<(), Failure> {
     records.sort_by_key(|record| record.utc_nanos);
-    let mut last = 0;
-    for record in &records {
-        last = record.utc_nanos;
-        show(record, arguments.target.json)?;
+    records.iter().try_for_each(|record| show(record, as_json))
+}
+
+/// The records of a part on another machine, which filters them.
+fn fetch(
+    machine: &str,
+    keeper: u32,
+    arguments: &LogsArguments,
+    filter: &Filter<'_>,
+) -> Result<Vec<LogRecord>, Failure> {
+    let mut daemon = daemon("logs")?;
+    daemon.send(&cli_to_daemon::Message::Ask {
+        machine: machine.to_owned(),
+        request: Request::Logs {
+            keeper,
+            filter: LogFilter {
+                nodes: arguments.node.clone(),
+                level: filter.level,
+                pattern: arguments.grep.as_ref().map(|it| it.as_str().to_owned()),
+                since_utc_nanos: filter.since_utc_nanos,
+            },
+        },
+    })?;
+    let mut records = Vec::new();
+    loop {
+        match next_answer(&mut daemon)?.0 {
+            Answer::Records { records: more } => records.extend(more),
+            Answer::Omitted { records } => {
+                note!("{records} older lines of {machine} are left out; `--since` limits the time");
+            }
+            Answer::Done => return Ok(records),
+            _ => {}
+        }
     }
-    if let Some(connection) = connection.filter(|_| arguments.follow) {
-        follow_records(connection, &filter, last, arguments.target.json)?;
-    }
-    Ok(ExitCode::SUCCESS)
+}
+
+/// The log records in a folder that pass a filter of another machine, by time.
+pub fn read_for_other(folder: &Path, filter: &LogFilter) -> Result<Vec<LogRecord>, String> {
+    let pattern = filter.pattern.as_deref().map(Regex::new).transpose();
+    let pattern = pattern.map_err(|error| error.to_string())?;
+    let filter = Filter {
+        nodes: &filter.nodes,
+        level: filter.level,
+        pattern: pattern.as_ref(),
+        since_utc_nanos: filter.since_utc_nanos,
+    };
+    let found = read(folder, &filter).map_err(|failure| failure.to_string())?;
+    let mut records = found.records;
+    records.sort_by_key(|record| record.utc_nanos);
+    Ok(records)
 }
 
 /// Selects records.
@@ -126,29 +216,50 @@ fn subscribe(connection: &mut Connection) -> Result<(), Failure> {
     }
 }
 
-/// Shows records that are newer than those of the files.
+/// Shows records that are newer than those of the files, of each part. Ends when all have ended.
 fn follow_records(
-    mut connection: Connection,
+    followed: Vec<(Connection, i64)>,
     filter: &Filter<'_>,
-    last_utc_nanos: i64,
     as_json: bool,
 ) -> Result<(), Failure> {
+    let (sender, records) = channel();
+    for (connection, last_utc_nanos) in followed {
+        let sender = sender.clone();
+        thread::spawn(move || pass_on(connection, last_utc_nanos, &sender));
+    }
+    drop(sender);
+    for record in records {
+        let record = record?;
+        if filter.wants(&record) {
+            show(&record, as_json)?;
+        }
+    }
+    Ok(())
+}
+
+fn pass_on(
+    mut connection: Connection,
+    last_utc_nanos: i64,
+    sender: &Sender<Result<LogRecord, ConnectionError>>,
+) {
     const A_WHILE: Duration = Duration::from_secs(3600);
     loop {
-        match connection.receive_until(Instant::now() + A_WHILE) {
+        let sent = match connection.receive_until(Instant::now() + A_WHILE) {
             Ok(Some((
                 keeper_to_cli::Message::Report {
                     report: Report::Log(record),
                 },
                 _,
-            ))) => {
-                if record.utc_nanos > last_utc_nanos && filter.wants(&record) {
-                    show(&record, as_json)?;
-                }
+            ))) if record.utc_nanos > last_utc_nanos => sender.send(Ok(record)),
+            Ok(_) => Ok(()),
+            Err(ConnectionError::Gone(_)) => return,
+            Err(error) => {
+                drop(sender.send(Err(error)));
+                return;
             }
-            Ok(_) => {}
-            Err(ConnectionError::Gone(_)) => return Ok(()),
-            Err(error) => return Err(error.into()),
+        };
+        if sent.is_err() {
+            return;
         }
     }
 }
@@ -181,7 +292,7 @@ fn has_word(text: &str, words: &[&str]) -> bool {
 }
 
 /// The contents of the log files of a run.
-struct Found {
+struct LogFiles {
     /// The selected records.
     records: Vec<LogRecord>,
     /// All nodes with a record, selected or not.
@@ -193,13 +304,16 @@ struct Found {
 fn check_nodes(
     wanted: &[String],
     mut known: BTreeSet<String>,
-    connection: Option<&Connection>,
+    running: Option<&Found>,
 ) -> Result<(), Failure> {
     if wanted.iter().all(|name| known.contains(name)) {
         return Ok(());
     }
-    if let Some(connection) = connection {
-        let state = State::open(connect_to(connection.address(), "logs")?, false)?;
+    if let Some(found) = running {
+        let state = State::open(found, "logs", false)?;
+        for away in &state.unreachable {
+            known.extend(away.nodes.keys().cloned());
+        }
         known.extend(state.nodes.into_values().map(|node| node.declared.id));
     }
     let Some(unknown) = wanted
@@ -217,11 +331,11 @@ fn check_nodes(
 }
 
 /// Reads every file of a run.
-fn read(folder: &Path, filter: &Filter<'_>) -> Result<Found, Failure> {
+fn read(folder: &Path, filter: &Filter<'_>) -> Result<LogFiles, Failure> {
     let unreadable = |path: &Path, error: io::Error| {
         Failure::internal(format!("cannot read `{}`", path.display())).because(error)
     };
-    let mut found = Found {
+    let mut found = LogFiles {
         records: Vec::new(),
         nodes: BTreeSet::new(),
     };

@@ -1,12 +1,25 @@
 //! `nervure topic hz`, `bw` and `delay`: measures the samples of topics.
 
-use std::{collections::BTreeMap, process::ExitCode, time::Instant};
+use std::{
+    collections::BTreeMap,
+    process::ExitCode,
+    sync::mpsc::{Sender, channel},
+    thread,
+    time::{Duration, Instant},
+};
 
-use nervure_node::binding::SequenceGaps;
-use nervure_node::{Event, Observer, Sample};
+use nervure_daemon::meter::Meter;
+use nervure_node::{Event, Observer, binding::SequenceGaps, running::DaemonConnection};
+use nervure_protocol::daemon_to_daemon::{Answer, Figures, Request, Statistics};
 use serde_json::{Value, json};
 
-use super::{arguments::MeasureArguments, lower_priority, topics::select_to_observe};
+use super::{
+    arguments::MeasureArguments,
+    lower_priority,
+    observing::{begin, locate, next_answer},
+    places::daemon,
+    topics::select_topics,
+};
 use crate::{
     failure::Failure,
     format, output,
@@ -31,29 +44,101 @@ pub fn measure(arguments: &MeasureArguments, what: Quantity) -> Result<ExitCode,
         Quantity::Bandwidth => "bw",
         Quantity::Delay => "delay",
     };
-    let (names, connection) = select_to_observe(
+    let selected = select_topics(
         &arguments.topics,
         arguments.target.dataflow.as_deref(),
         program,
     )?;
+    let dataflow = selected.state.welcome().dataflow.clone();
+    let located = locate(selected);
     lower_priority();
-    let mut observer = Observer::open_through(connection, &names, QUEUE_DEPTH)?;
-    if what == Quantity::Delay {
-        // The latency itself is measured: wake up for each sample.
-        observer.set_patience(None);
+    let (sender, reports) = channel();
+    // One report of each place belongs to an interval.
+    let places = usize::from(located.connection.is_some()) + located.there.len();
+    if let Some(connection) = located.connection {
+        let mut observer = Observer::open_through(connection, &located.here, QUEUE_DEPTH)?;
+        if what == Quantity::Delay {
+            // The latency itself is measured: wake up for each sample.
+            observer.set_patience(None);
+        }
+        let (sender, interval) = (sender.clone(), arguments.interval);
+        thread::spawn(move || measure_here(observer, &located.here, interval, &sender));
     }
-    let mut windows: BTreeMap<String, Window> = names
-        .into_iter()
-        .map(|name| (name, Window::default()))
+    for ((machine, keeper), topics) in located.there {
+        let mut daemon = daemon(program)?;
+        let request = Request::Measure {
+            keeper,
+            program: program.to_owned(),
+            topics: topics.clone(),
+            interval_nanos: u64::try_from(arguments.interval.as_nanos()).unwrap_or(u64::MAX),
+        };
+        begin(&mut daemon, &machine, request)?;
+        let sender = sender.clone();
+        thread::spawn(move || measure_there(daemon, &topics, &sender));
+    }
+    drop(sender);
+    let mut left = arguments.count.unwrap_or(u64::MAX);
+    while left > 0 {
+        let mut rows = Vec::new();
+        let mut has_ended = false;
+        for _ in 0..places {
+            match reports.recv() {
+                Ok(report) => {
+                    let report = report?;
+                    has_ended |= report.is_last;
+                    let (topics, seconds) = (report.topics.into_iter(), report.seconds);
+                    rows.extend(topics.map(|(topic, figures)| (topic, figures, seconds)));
+                }
+                Err(_) => has_ended = true,
+            }
+        }
+        rows.sort_by(|one, other| one.0.cmp(&other.0));
+        let text = match arguments.target.json {
+            true => rows
+                .iter()
+                .map(|(topic, figures, seconds)| {
+                    format!("{}\n", json(topic, figures, what, *seconds))
+                })
+                .collect(),
+            false => table(&rows, what).render(None),
+        };
+        if !rows.is_empty() {
+            output::write_or_end(&text)?;
+        }
+        left -= 1;
+        if has_ended {
+            note!("{dataflow} has ended");
+            break;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The figures of an interval, from one place.
+struct Report {
+    topics: Vec<(String, Figures)>,
+    seconds: f64,
+    is_last: bool,
+}
+
+/// Measures topics on this machine until the dataflow ends.
+fn measure_here(
+    mut observer: Observer,
+    topics: &[String],
+    interval: Duration,
+    sender: &Sender<Result<Report, Failure>>,
+) {
+    let mut meters: BTreeMap<&str, Meter> = topics
+        .iter()
+        .map(|topic| (topic.as_str(), Meter::default()))
         .collect();
     let mut gaps = SequenceGaps::default();
-    let mut left = arguments.count.unwrap_or(u64::MAX);
     let mut begin = Instant::now();
     // Samples of the output's history arrive at once and do not count for its rate.
     let attached_mono = nervure_node::monotonic_nanos();
-    while left > 0 {
-        let until = begin + arguments.interval;
-        let is_over = loop {
+    loop {
+        let until = begin + interval;
+        let is_last = loop {
             let wait = until.saturating_duration_since(Instant::now());
             if wait.is_zero() {
                 break false;
@@ -62,9 +147,9 @@ pub fn measure(arguments: &MeasureArguments, what: Quantity) -> Result<ExitCode,
                 Some(Event::Input { id, sample }) => {
                     let missed = gaps.record(&id, sample.header());
                     if sample.header().publish_mono >= attached_mono
-                        && let Some(window) = windows.get_mut(&*id)
+                        && let Some(meter) = meters.get_mut(&*id)
                     {
-                        window.add(&sample, missed, observer.now());
+                        meter.add(&sample, missed, observer.now());
                     }
                 }
                 Some(Event::Stop { .. }) => break true,
@@ -73,88 +158,93 @@ pub fn measure(arguments: &MeasureArguments, what: Quantity) -> Result<ExitCode,
         };
         let seconds = begin.elapsed().as_secs_f64();
         begin = Instant::now();
-        let text = match arguments.target.json {
-            true => windows
-                .iter()
-                .map(|(topic, window)| format!("{}\n", window.json(topic, what, seconds)))
+        let topics = meters.iter_mut();
+        let report = Report {
+            topics: topics
+                .map(|(topic, meter)| ((*topic).to_owned(), meter.take()))
                 .collect(),
-            false => table(&windows, what, seconds).render(None),
+            seconds,
+            is_last,
         };
-        output::write_or_end(&text)?;
-        windows.values_mut().for_each(Window::restart);
-        left -= 1;
-        if is_over {
-            note!("{} has ended", observer.dataflow());
-            break;
+        if sender.send(Ok(report)).is_err() || is_last {
+            return;
         }
     }
-    Ok(ExitCode::SUCCESS)
 }
 
-/// The samples of a topic since the last report.
-#[derive(Debug, Default)]
-struct Window {
-    last_published: Option<u64>,
-    count: u64,
-    missed: u64,
-    intervals: RunningStatistics,
-    bytes: RunningStatistics,
-    ages: RunningStatistics,
-    latencies: RunningStatistics,
-}
-
-impl Window {
-    fn add(&mut self, sample: &Sample, missed: u64, now: i64) {
-        let published = sample.header().publish_mono;
-        // Only between consecutive samples: the times of missed ones are unknown.
-        if let (Some(last), 0) = (self.last_published, missed) {
-            self.intervals.add(published.saturating_sub(last) as f64);
-        }
-        self.last_published = Some(published);
-        self.count += 1;
-        self.missed += missed;
-        self.bytes.add(sample.bytes().len() as f64);
-        self.ages.add(sample.age(now).as_nanos() as f64);
-        self.latencies.add(sample.latency().as_nanos() as f64);
-    }
-
-    fn restart(&mut self) {
-        *self = Self {
-            last_published: self.last_published,
-            ..Self::default()
+/// Takes the figures of topics that another machine measures.
+fn measure_there(
+    mut daemon: DaemonConnection,
+    topics: &[String],
+    sender: &Sender<Result<Report, Failure>>,
+) {
+    loop {
+        let report = match next_answer(&mut daemon) {
+            Ok((
+                Answer::Measured {
+                    seconds,
+                    topics: figures,
+                },
+                _,
+            )) => Ok(Report {
+                topics: topics.iter().cloned().zip(figures).collect(),
+                seconds,
+                is_last: false,
+            }),
+            Ok((Answer::Ended { topic: None }, _)) => return,
+            Ok(_) => continue,
+            Err(failure) => Err(failure),
         };
-    }
-
-    /// Samples sent per second, missed ones included.
-    fn rate(&self, seconds: f64) -> f64 {
-        (self.count + self.missed) as f64 / seconds
-    }
-
-    fn bytes_per_second(&self, seconds: f64) -> f64 {
-        self.bytes.mean().unwrap_or(0.0) * self.rate(seconds)
-    }
-
-    fn json(&self, topic: &str, what: Quantity, seconds: f64) -> Value {
-        let mut value = json!({"topic": topic, "seconds": seconds, "samples": self.count, "missed": self.missed});
-        match what {
-            Quantity::Rate => {
-                value["rate_hz"] = self.rate(seconds).into();
-                value["interval_nanos"] = self.intervals.json();
-            }
-            Quantity::Bandwidth => {
-                value["bytes_per_second"] = self.bytes_per_second(seconds).into();
-                value["bytes"] = self.bytes.json();
-            }
-            Quantity::Delay => {
-                value["age_nanos"] = self.ages.json();
-                value["latency_nanos"] = self.latencies.json();
-            }
+        let is_last = report.is_err();
+        if sender.send(report).is_err() || is_last {
+            return;
         }
-        value
     }
 }
 
-fn table(windows: &BTreeMap<String, Window>, what: Quantity, seconds: f64) -> Table {
+/// Samples sent per second, missed ones included.
+fn rate(figures: &Figures, seconds: f64) -> f64 {
+    (figures.samples + figures.missed) as f64 / seconds
+}
+
+fn bytes_per_second(figures: &Figures, seconds: f64) -> f64 {
+    figures.bytes.mean * rate(figures, seconds)
+}
+
+fn json(topic: &str, figures: &Figures, what: Quantity, seconds: f64) -> Value {
+    let mut value = json!({"topic": topic, "seconds": seconds, "samples": figures.samples, "missed": figures.missed});
+    match what {
+        Quantity::Rate => {
+            value["rate_hz"] = rate(figures, seconds).into();
+            value["interval_nanos"] = statistics_json(figures.intervals);
+        }
+        Quantity::Bandwidth => {
+            value["bytes_per_second"] = bytes_per_second(figures, seconds).into();
+            value["bytes"] = statistics_json(figures.bytes);
+        }
+        Quantity::Delay => {
+            value["age_nanos"] = statistics_json(figures.ages);
+            value["latency_nanos"] = statistics_json(figures.latencies);
+        }
+    }
+    value
+}
+
+fn statistics_json(statistics: Statistics) -> Value {
+    let known = |value: f64| known(statistics, value);
+    json!({
+        "mean": known(statistics.mean),
+        "min": known(statistics.min),
+        "max": known(statistics.max),
+        "deviation": statistics.deviation(),
+    })
+}
+
+fn known(statistics: Statistics, value: f64) -> Option<f64> {
+    (statistics.count > 0).then_some(value)
+}
+
+fn table(rows: &[(String, Figures, f64)], what: Quantity) -> Table {
     let heading: &[&str] = match what {
         Quantity::Rate => &["hz", "interval", "min", "max", "deviation"],
         Quantity::Bandwidth => &["bandwidth", "hz", "bytes", "min", "max"],
@@ -164,88 +254,48 @@ fn table(windows: &BTreeMap<String, Window>, what: Quantity, seconds: f64) -> Ta
     columns.extend(heading.iter().map(|name| (*name, Align::Right)));
     columns.push(("missed", Align::Right));
     let mut table = Table::new(&columns);
-    let time = |nanos: Option<f64>| format::latency(nanos.map(|nanos| nanos as u64));
-    let bytes =
-        |bytes: Option<f64>| bytes.map_or_else(|| "-".to_owned(), |bytes| format!("{bytes:.0}"));
-    for (topic, window) in windows {
-        let (intervals, sizes) = (&window.intervals, &window.bytes);
-        let figures = match what {
+    let time =
+        |of: Statistics, value: f64| format::latency(known(of, value).map(|nanos| nanos as u64));
+    let bytes = |of: Statistics, value: f64| {
+        known(of, value).map_or_else(|| "-".to_owned(), |bytes| format!("{bytes:.0}"))
+    };
+    for (topic, figures, seconds) in rows {
+        let Figures {
+            intervals,
+            bytes: sizes,
+            ages,
+            latencies,
+            ..
+        } = *figures;
+        let cells = match what {
             Quantity::Rate => [
-                format::rate(window.rate(seconds)),
-                time(intervals.mean()),
-                time(intervals.min()),
-                time(intervals.max()),
-                time(intervals.deviation()),
+                format::rate(rate(figures, *seconds)),
+                time(intervals, intervals.mean),
+                time(intervals, intervals.min),
+                time(intervals, intervals.max),
+                time(intervals, intervals.deviation().unwrap_or_default()),
             ],
             Quantity::Bandwidth => [
-                format::bandwidth(window.bytes_per_second(seconds)),
-                format::rate(window.rate(seconds)),
-                bytes(sizes.mean()),
-                bytes(sizes.min()),
-                bytes(sizes.max()),
+                format::bandwidth(bytes_per_second(figures, *seconds)),
+                format::rate(rate(figures, *seconds)),
+                bytes(sizes, sizes.mean),
+                bytes(sizes, sizes.min),
+                bytes(sizes, sizes.max),
             ],
             Quantity::Delay => [
-                time(window.ages.mean()),
-                time(window.ages.min()),
-                time(window.ages.max()),
-                time(window.latencies.mean()),
-                time(window.latencies.max()),
+                time(ages, ages.mean),
+                time(ages, ages.min),
+                time(ages, ages.max),
+                time(latencies, latencies.mean),
+                time(latencies, latencies.max),
             ],
         };
         let mut row = vec![topic.clone()];
-        row.extend(figures);
-        row.push(window.missed.to_string());
+        row.extend(cells);
+        row.push(figures.missed.to_string());
         table.row(row);
     }
     table
-}
-
-/// Mean, extremes and standard deviation of a stream of numbers (Welford's method: B. P. Welford,
-/// Technometrics 4, 1962).
-#[derive(Clone, Copy, Debug, Default)]
-struct RunningStatistics {
-    count: u64,
-    mean: f64,
-    squares: f64,
-    min: f64,
-    max: f64,
-}
-
-impl RunningStatistics {
-    fn add(&mut self, value: f64) {
-        self.count += 1;
-        let delta = value - self.mean;
-        self.mean += delta / self.count as f64;
-        self.squares += delta * (value - self.mean);
-        let is_first = self.count == 1;
-        self.min = if is_first { value } else { self.min.min(value) };
-        self.max = if is_first { value } else { self.max.max(value) };
-    }
-
-    fn of(self, value: f64) -> Option<f64> {
-        (self.count > 0).then_some(value)
-    }
-
-    fn mean(self) -> Option<f64> {
-        self.of(self.mean)
-    }
-
-    fn min(self) -> Option<f64> {
-        self.of(self.min)
-    }
-
-    fn max(self) -> Option<f64> {
-        self.of(self.max)
-    }
-
-    /// Population standard deviation, not that of a sample.
-    fn deviation(self) -> Option<f64> {
-        self.of((self.squares / self.count.max(1) as f64).sqrt())
-    }
-
-    fn json(self) -> Value {
-        json!({"mean": self.mean(), "min": self.min(), "max": self.max(), "deviation": self.deviation()})
-    }
 }
 
 #[cfg(test)]
@@ -253,31 +303,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statistics_match_a_textbook_example() {
-        let mut spread = RunningStatistics::default();
-        assert_eq!((spread.mean(), spread.deviation()), (None, None));
-        for value in [2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0] {
-            spread.add(value);
-        }
-        let figures = (
-            spread.mean(),
-            spread.deviation(),
-            spread.min(),
-            spread.max(),
-        );
-        assert_eq!(figures, (Some(5.0), Some(2.0), Some(2.0), Some(9.0)));
-    }
-
-    #[test]
     fn missed_samples_count_for_rates() {
-        let mut window = Window {
-            count: 8,
+        let mut figures = Figures {
+            samples: 8,
             missed: 2,
-            ..Window::default()
+            ..Figures::default()
         };
-        window.bytes.add(1000.0);
+        figures.bytes.add(1000.0);
         assert_eq!(
-            (window.rate(2.0), window.bytes_per_second(2.0)),
+            (rate(&figures, 2.0), bytes_per_second(&figures, 2.0)),
             (5.0, 5000.0)
         );
     }

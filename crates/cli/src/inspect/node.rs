@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::{
     arguments::{self, NodeArguments},
-    connect, connect_to, replace, send_order, split_name,
+    place_of, replace, send_order, split_name,
     state::{NodeState, State},
 };
 use crate::{failure::Failure, output};
@@ -34,10 +34,10 @@ pub fn node(arguments: &NodeArguments) -> Result<ExitCode, Failure> {
         }
     };
     let (dataflow, name) = split_name(&one.node, one.target.dataflow.as_deref())?;
-    let mut state = State::open(connect(dataflow, "node")?, true)?;
+    let mut state = State::find(dataflow, "node", true)?;
     let before = find(&state, name).and_then(incarnation);
     // A second connection: the first one receives reports.
-    let mut orders = connect_to(state.address(), "node")?;
+    let mut orders = place_of(&state, name)?.connect("node")?;
     send_order(
         &mut orders,
         &Message::Node {
@@ -84,7 +84,7 @@ pub fn find<'a>(state: &'a State, name: &str) -> Option<&'a NodeState> {
     state
         .nodes
         .values()
-        .find(|node| node.declared.id == name && !node.declared.observer)
+        .find(|node| node.declared.id == name && !node.declared.observer && state.is_shown(node))
 }
 
 /// The incarnation of the current or last process.

@@ -12,9 +12,11 @@ use nervure_protocol::{
 use serde_json::{Value, json};
 
 use super::{
-    connect,
+    connect_to_node,
     params::{OfNode, ask},
+    places::{self, PartKeeper},
     send_order, split_name,
+    state::not_reached,
 };
 use crate::{
     failure::Failure,
@@ -46,8 +48,14 @@ fn list(node: Option<&str>, target: &Target) -> Result<String, Failure> {
         }
         None => (target.dataflow.as_deref(), None),
     };
-    let mut connection = connect(dataflow, "param")?;
-    let nodes = ask(&mut connection, node)?;
+    let (dataflow, nodes) = match node {
+        Some(name) => {
+            let mut connection = connect_to_node(dataflow, name, "param")?;
+            let nodes = ask(&mut connection, node)?;
+            (connection.welcome().dataflow.clone(), nodes)
+        }
+        None => list_all(dataflow)?,
+    };
     if target.json {
         let params = nodes
             .iter()
@@ -55,7 +63,7 @@ fn list(node: Option<&str>, target: &Target) -> Result<String, Failure> {
         let params: Vec<_> = params.collect();
         return Ok(format!(
             "{}\n",
-            json!({"dataflow": connection.welcome().dataflow, "params": params})
+            json!({"dataflow": dataflow, "params": params})
         ));
     }
     if nodes.iter().all(|(_, params)| params.is_empty()) {
@@ -65,9 +73,24 @@ fn list(node: Option<&str>, target: &Target) -> Result<String, Failure> {
     Ok(table(&nodes).render(None))
 }
 
+/// The parameters of all nodes on all machines, and the name of the dataflow.
+fn list_all(dataflow: Option<&str>) -> Result<(String, Vec<OfNode>), Failure> {
+    let found = places::find(dataflow)?;
+    let mut nodes = Vec::new();
+    for part in &found.parts {
+        match &part.keeper {
+            PartKeeper::At(place, _) => nodes.extend(ask(&mut place.connect("param")?, None)?),
+            PartKeeper::Unreachable(away) => {
+                return Err(not_reached(&found.dataflow, std::slice::from_ref(away)));
+            }
+        }
+    }
+    Ok((found.dataflow, nodes))
+}
+
 fn get(node: &str, name: &str, target: &Target) -> Result<String, Failure> {
     let (dataflow, node) = split_name(node, target.dataflow.as_deref())?;
-    let mut connection = connect(dataflow, "param")?;
+    let mut connection = connect_to_node(dataflow, node, "param")?;
     let param = find(&mut connection, node, name)?;
     Ok(match (target.json, &param.value) {
         (true, _) => format!("{}\n", as_json(node, &param)),
@@ -78,7 +101,7 @@ fn get(node: &str, name: &str, target: &Target) -> Result<String, Failure> {
 
 fn set(node: &str, name: &str, text: &str, target: &Target) -> Result<String, Failure> {
     let (dataflow, node) = split_name(node, target.dataflow.as_deref())?;
-    let mut connection = connect(dataflow, "param")?;
+    let mut connection = connect_to_node(dataflow, node, "param")?;
     let before = find(&mut connection, node, name)?;
     // The keeper refuses a value of another type, with the expected one in its error.
     let value = param_value(text, before.spec.kind);

@@ -1,8 +1,15 @@
 //! The CPU time, memory and threads of nodes, from /proc and control groups.
 
-use std::{collections::HashMap, fs, path::PathBuf, time::Instant};
+use std::{
+    collections::HashMap,
+    fs,
+    path::{Path, PathBuf},
+    time::Instant,
+};
 
 use nervure_keeper::cgroups;
+use nervure_node::running::Remote;
+use nervure_protocol::daemon_to_daemon;
 
 /// CPU and memory use of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -19,6 +26,9 @@ pub struct Usage {
 #[derive(Debug, Default)]
 pub struct Processes {
     readings: HashMap<u32, Reading>,
+    /// Readings of other machines, by part and process: their time in nanoseconds, the CPU time in
+    /// microseconds, and what followed from the reading before.
+    of_others: HashMap<(usize, u32), (u64, u64, Option<f64>)>,
 }
 
 /// The last reading of a node.
@@ -31,51 +41,88 @@ struct Reading {
 }
 
 impl Processes {
+    /// The use of a node on another machine, as its daemon has reported it last.
+    pub fn usage_of_other(&mut self, part: usize, remote: &Remote, pid: u32) -> Option<Usage> {
+        let usage = remote.usages.iter().find(|usage| usage.pid == pid)?;
+        let at = remote.usages_at_nanos;
+        let earlier = self.of_others.get(&(part, pid)).copied();
+        let cpu_percent = match earlier {
+            Some((then, micros, _)) if at > then => {
+                let seconds = (at - then) as f64 / 1e9;
+                Some(100.0 * usage.cpu_micros.saturating_sub(micros) as f64 / 1e6 / seconds)
+            }
+            Some((_, _, percent)) => percent,
+            None => None,
+        };
+        self.of_others
+            .insert((part, pid), (at, usage.cpu_micros, cpu_percent));
+        Some(Usage {
+            cpu_percent,
+            resident_bytes: usage.resident_bytes,
+            threads: usage.threads,
+        })
+    }
+
     /// The use of the node with this process; `None` if the process has ended. Counts all processes
     /// of the node's control group, or without one this process alone.
     pub fn usage(&mut self, pid: u32) -> Option<Usage> {
-        let Some(stat) = Stat::read(pid) else {
+        let group = match self.readings.get(&pid) {
+            Some(reading) => reading.group.clone(),
+            None => cgroups::of_node(pid),
+        };
+        let Some(read) = read(pid, group.as_deref()) else {
             self.readings.remove(&pid);
             return None;
         };
         let earlier = self.readings.remove(&pid);
-        let group = match &earlier {
-            Some(reading) => reading.group.clone(),
-            None => cgroups::of_node(pid),
-        };
-        let members = group.as_deref().map(cgroups::members).unwrap_or_default();
-        let of_others = members
-            .into_iter()
-            .filter_map(|other| u32::try_from(other.as_raw_pid()).ok());
-        let of_others = of_others
-            .filter(|&other| other != pid)
-            .filter_map(Stat::read);
-        let total = of_others
-            .fold(Usage::default(), |sum, other| sum.with(&other))
-            .with(&stat);
-        // The CPU time of a group includes its ended processes.
-        let cpu_micros = group
-            .as_deref()
-            .and_then(cgroups::cpu_micros)
-            .unwrap_or_else(|| stat.cpu_micros());
         let now = Instant::now();
         let cpu_percent = earlier.map(|then| {
             let seconds = now.duration_since(then.at).as_secs_f64().max(1e-9);
-            100.0 * cpu_micros.saturating_sub(then.cpu_micros) as f64 / 1e6 / seconds
+            100.0 * read.cpu_micros.saturating_sub(then.cpu_micros) as f64 / 1e6 / seconds
         });
         self.readings.insert(
             pid,
             Reading {
                 at: now,
-                cpu_micros,
+                cpu_micros: read.cpu_micros,
                 group,
             },
         );
         Some(Usage {
             cpu_percent,
-            ..total
+            resident_bytes: read.resident_bytes,
+            threads: read.threads,
         })
     }
+}
+
+/// The CPU time and memory of the node with this process, for a command on another machine.
+pub fn of_node(pid: u32) -> Option<daemon_to_daemon::Usage> {
+    read(pid, cgroups::of_node(pid).as_deref())
+}
+
+fn read(pid: u32, group: Option<&Path>) -> Option<daemon_to_daemon::Usage> {
+    let stat = Stat::read(pid)?;
+    let members = group.map(cgroups::members).unwrap_or_default();
+    let of_others = members
+        .into_iter()
+        .filter_map(|other| u32::try_from(other.as_raw_pid()).ok());
+    let of_others = of_others
+        .filter(|&other| other != pid)
+        .filter_map(Stat::read);
+    let total = of_others
+        .fold(Usage::default(), |sum, other| sum.with(&other))
+        .with(&stat);
+    // The CPU time of a group includes its ended processes.
+    let cpu_micros = group
+        .and_then(cgroups::cpu_micros)
+        .unwrap_or_else(|| stat.cpu_micros());
+    Some(daemon_to_daemon::Usage {
+        pid,
+        cpu_micros,
+        resident_bytes: total.resident_bytes,
+        threads: total.threads,
+    })
 }
 
 impl Usage {

@@ -11,7 +11,7 @@ use nervure_node::running::ConnectionError;
 use nervure_protocol::{cli_to_keeper, graph::Program, keeper_to_cli::Message};
 use serde_json::json;
 
-use super::{arguments::Target, connect, split_name};
+use super::{arguments::Target, connect_to_node, split_name};
 use crate::{failure::Failure, output};
 
 /// Interval between messages about waiting.
@@ -26,7 +26,7 @@ pub fn replace(
 ) -> Result<ExitCode, Failure> {
     let (dataflow, node) = split_name(node, target.dataflow.as_deref())?;
     let program = locate(program)?;
-    let mut connection = connect(dataflow, "node")?;
+    let mut connection = connect_to_node(dataflow, node, "node")?;
     connection.send(&cli_to_keeper::Message::Replace(cli_to_keeper::Replace {
         node: node.to_owned(),
         program: program.clone(),

@@ -1,10 +1,9 @@
 //! The state of a running dataflow, from its keeper's reports and its counters.
 
-use std::{collections::BTreeMap, time::Instant};
+use std::{collections::BTreeMap, process::ExitCode, time::Instant};
 
-use nervure_node::running::{Connection, ConnectionError, PATIENCE};
+use nervure_node::running::{Connection, ConnectionError, PATIENCE, Remote};
 use nervure_protocol::{
-    address::KeeperAddress,
     cli_to_keeper::{self, Watch},
     keeper_to_cli::{Message, NodeDeclared, Welcome},
     report::{NodeEnded, NodeStarted, Report},
@@ -14,14 +13,20 @@ use rustix::{
     fd::{BorrowedFd, OwnedFd},
 };
 
-use crate::{failure::Failure, run::edges::Edges};
+use super::places::{self, Found, PartKeeper, Place, Unreachable};
+use crate::{
+    failure::{Failure, INTERNAL},
+    run::edges::Edges,
+};
 
 /// The state of a running dataflow.
 #[derive(Debug)]
 pub struct State {
-    connection: Connection,
+    parts: Vec<OpenPart>,
+    /// Parts whose machines cannot be reached.
+    pub unreachable: Vec<Unreachable>,
     begin: Instant,
-    /// Nodes by index: those of the dataflow in the order of its file, then observers.
+    /// Nodes by index, part after part: those of the dataflow in the order of its file, then observers.
     pub nodes: BTreeMap<u32, NodeState>,
     pub edges: Edges,
     /// Every node has ended.
@@ -84,25 +89,90 @@ impl NodeState {
     }
 }
 
+/// A connection to the keeper of a part.
+#[derive(Debug)]
+struct OpenPart {
+    connection: Connection,
+    place: Place,
+    machine: Option<String>,
+    is_gone: bool,
+    is_finished: bool,
+}
+
+/// Indices of nodes of different parts differ in their upper bits.
+const PART_BITS: u32 = 24;
+
 impl State {
+    /// Finds a dataflow, and requests the state of all its parts.
+    pub fn find(name: Option<&str>, program: &str, follow: bool) -> Result<Self, Failure> {
+        Self::open(&places::find(name)?, program, follow)
+    }
+
     /// Requests the state of a dataflow, and with `follow` also later reports.
-    pub fn open(connection: Connection, follow: bool) -> Result<Self, Failure> {
-        connection.send(&cli_to_keeper::Message::Watch(Watch {
-            logs: false,
-            follow,
-            without_observers: false,
-        }))?;
+    pub fn open(found: &Found, program: &str, follow: bool) -> Result<Self, Failure> {
         let mut state = Self {
-            connection,
+            parts: Vec::new(),
+            unreachable: Vec::new(),
             begin: Instant::now(),
             nodes: BTreeMap::new(),
             edges: Edges::default(),
             is_finished: false,
         };
+        for part in &found.parts {
+            match &part.keeper {
+                PartKeeper::At(place, _) => {
+                    let opened = place.connect(program)?;
+                    state.add(opened, place, part.machine.clone(), follow)?;
+                }
+                PartKeeper::Unreachable(unreachable) => state.unreachable.push(unreachable.clone()),
+            }
+        }
+        if state.parts.is_empty() {
+            return Err(not_reached(&found.dataflow, &state.unreachable));
+        }
+        Ok(state)
+    }
+
+    /// As [`Self::open`], for one keeper of this host.
+    pub fn open_one(connection: Connection) -> Result<Self, Failure> {
+        let place = Place::Here(connection.address().clone());
+        let mut state = Self {
+            parts: Vec::new(),
+            unreachable: Vec::new(),
+            begin: Instant::now(),
+            nodes: BTreeMap::new(),
+            edges: Edges::default(),
+            is_finished: false,
+        };
+        state.add(connection, &place, None, false)?;
+        Ok(state)
+    }
+
+    fn add(
+        &mut self,
+        connection: Connection,
+        place: &Place,
+        machine: Option<String>,
+        follow: bool,
+    ) -> Result<(), Failure> {
+        connection.send(&cli_to_keeper::Message::Watch(Watch {
+            logs: false,
+            follow,
+            without_observers: false,
+        }))?;
+        let at = self.parts.len();
+        self.parts.push(OpenPart {
+            connection,
+            place: place.clone(),
+            machine,
+            is_gone: false,
+            is_finished: false,
+        });
         loop {
-            match state.connection.receive_until(Instant::now() + PATIENCE)? {
-                Some((Message::SnapshotComplete, _)) => return Ok(state),
-                Some((message, descriptor)) => state.take(message, descriptor)?,
+            let deadline = Instant::now() + PATIENCE;
+            match self.parts[at].connection.receive_until(deadline)? {
+                Some((Message::SnapshotComplete, _)) => return Ok(()),
+                Some((message, descriptor)) => self.take(at, message, descriptor)?,
                 None => {
                     return Err(Failure::internal(
                         "the keeper does not answer a request for the state of its dataflow",
@@ -112,34 +182,87 @@ impl State {
         }
     }
 
-    /// The keeper's description of the dataflow.
+    /// The keeper's description of the dataflow; of the first part, if it has several.
     pub fn welcome(&self) -> &Welcome {
-        self.connection.welcome()
+        self.parts[0].connection.welcome()
     }
 
-    /// The connection of a state that is not followed, for further requests.
-    pub fn into_connection(self) -> Connection {
-        self.connection
+    /// What the keeper of each part has said of it, with its machine and place.
+    pub fn parts(&self) -> impl Iterator<Item = (Option<&str>, &Place, &Welcome)> {
+        self.parts.iter().map(|part| {
+            (
+                part.machine.as_deref(),
+                &part.place,
+                part.connection.welcome(),
+            )
+        })
     }
 
-    /// The address of the keeper.
-    pub fn address(&self) -> &KeeperAddress {
-        self.connection.address()
+    /// What the daemons have added to what the keepers of other machines say.
+    pub fn remotes(&self) -> impl Iterator<Item = (u32, &Remote)> {
+        let parts = (0_u32..).zip(&self.parts);
+        parts
+            .filter(|(_, part)| part.connection.machine().is_some())
+            .map(|(at, part)| (at << PART_BITS, part.connection.remote()))
     }
 
-    /// The process id of the keeper.
+    /// Bytes that this command has cost on the link so far, if there are parts on other machines.
+    pub fn link_bytes(&self) -> Option<u64> {
+        let cost =
+            |(_, remote): (u32, &Remote)| remote.cost.received_bytes + remote.cost.sent_bytes;
+        let mut costs = self.remotes().map(cost).peekable();
+        costs.peek().is_some().then(|| costs.sum())
+    }
+
+    /// As [`Self::link_bytes`], per second.
+    pub fn link_bytes_per_second(&self) -> Option<f64> {
+        let seconds = self.begin.elapsed().as_secs_f64().max(1e-3);
+        Some(self.link_bytes()? as f64 / seconds)
+    }
+
+    /// Whether it has parts on several machines, so that stand-ins are in it as themselves.
+    pub fn is_merged(&self) -> bool {
+        self.parts.len() + self.unreachable.len() > 1
+    }
+
+    /// Whether a node is shown: a stand-in is not where the node itself is, or its machine.
+    pub fn is_shown(&self, node: &NodeState) -> bool {
+        node.declared.remote.is_none() || !self.is_merged()
+    }
+
+    /// The name of the machine of a node.
+    pub fn machine_of(&self, node: u32) -> Option<&str> {
+        let part = self.parts.get((node >> PART_BITS) as usize)?;
+        part.machine.as_deref()
+    }
+
+    /// Where the keeper of a node is.
+    pub fn place_of(&self, node: u32) -> &Place {
+        &self.parts[(node >> PART_BITS) as usize].place
+    }
+
+    /// The part of a node, as an index for [`Self::into_connection_of`].
+    pub fn part_of(node: u32) -> usize {
+        (node >> PART_BITS) as usize
+    }
+
+    /// The connection of a part of a state that is not followed, for further requests.
+    pub fn into_connection_of(mut self, part: usize) -> Connection {
+        self.parts.swap_remove(part).connection
+    }
+
+    /// The process id of the keeper; of the first part, if it has several.
     pub fn keeper(&self) -> u32 {
-        self.connection.address().keeper
+        self.parts[0].connection.address().keeper
     }
 
-    /// Processes reports until `deadline`. False if the keeper has ended.
+    /// Processes reports until `deadline`. False if the keepers have ended.
     pub fn follow_until(&mut self, deadline: Instant) -> Result<bool, Failure> {
         loop {
-            match self.connection.receive_until(deadline) {
-                Ok(Some((message, descriptor))) => self.take(message, descriptor)?,
-                Ok(None) => return Ok(true),
-                Err(ConnectionError::Gone(_)) => return Ok(false),
-                Err(error) => return Err(error.into()),
+            match self.follow_until_readable(None, deadline)? {
+                Wakeup::Deadline => return Ok(true),
+                Wakeup::KeeperEnded => return Ok(false),
+                Wakeup::OtherReadable | Wakeup::OtherClosed => {}
             }
         }
     }
@@ -147,59 +270,121 @@ impl State {
     /// Processes reports until `deadline`, or until `other` is readable.
     pub fn follow_until_readable(
         &mut self,
-        other: BorrowedFd<'_>,
+        other: Option<BorrowedFd<'_>>,
         deadline: Instant,
     ) -> Result<Wakeup, Failure> {
         loop {
-            match self.connection.try_receive() {
-                Ok(Some((message, descriptor))) => {
-                    self.take(message, descriptor)?;
-                    continue;
-                }
-                Ok(None) => {}
-                Err(ConnectionError::Gone(_)) => return Ok(Wakeup::KeeperEnded),
-                Err(error) => return Err(error.into()),
+            while self.take_one()? {}
+            if self.parts.iter().all(|part| part.is_gone) {
+                return Ok(Wakeup::KeeperEnded);
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            if Instant::now() >= deadline {
                 return Ok(Wakeup::Deadline);
             }
-            let mut polled = [
-                PollFd::new(&self.connection, PollFlags::IN),
-                PollFd::from_borrowed_fd(other, PollFlags::IN),
-            ];
-            let left = Timespec::try_from(left).expect("deadlines are at most some days ahead");
-            match rustix::event::poll(&mut polled, Some(&left)) {
-                Ok(_)
-                    if polled[1]
-                        .revents()
-                        .intersects(PollFlags::HUP | PollFlags::ERR) =>
-                {
-                    return Ok(Wakeup::OtherClosed);
-                }
-                Ok(_) if !polled[1].revents().is_empty() => return Ok(Wakeup::OtherReadable),
-                Ok(_) => {}
-                // The signal may be SIGWINCH.
-                Err(rustix::io::Errno::INTR) => return Ok(Wakeup::OtherReadable),
-                Err(error) => {
-                    return Err(Failure::internal("cannot wait for the keeper").because(error));
-                }
+            if let Some(wakeup) = self.wait(other, deadline)? {
+                return Ok(wakeup);
             }
         }
     }
 
     /// Processes one report if it arrives before `deadline`; returns whether it did, and `None` if
-    /// the keeper has ended.
+    /// the keepers have ended.
     pub fn follow_one(&mut self, deadline: Instant) -> Result<Option<bool>, Failure> {
-        match self.connection.receive_until(deadline) {
-            Ok(Some((message, descriptor))) => {
-                self.take(message, descriptor)?;
-                Ok(Some(true))
+        loop {
+            if self.take_one()? {
+                return Ok(Some(true));
             }
-            Ok(None) => Ok(Some(false)),
-            Err(ConnectionError::Gone(_)) => Ok(None),
-            Err(error) => Err(error.into()),
+            if self.parts.iter().all(|part| part.is_gone) {
+                return Ok(None);
+            }
+            if Instant::now() >= deadline {
+                return Ok(Some(false));
+            }
+            self.wait(None, deadline)?;
         }
+    }
+
+    /// Waits for a report, or for `other`, which is returned.
+    fn wait(
+        &self,
+        other: Option<BorrowedFd<'_>>,
+        deadline: Instant,
+    ) -> Result<Option<Wakeup>, Failure> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = Timespec::try_from(left).expect("deadlines are at most some days ahead");
+        let other_first = other.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        let open = self.parts.iter().filter(|part| !part.is_gone);
+        let mut polled: Vec<PollFd<'_>> = other_first
+            .into_iter()
+            .chain(open.map(|part| PollFd::new(&part.connection, PollFlags::IN)))
+            .collect();
+        let revents = match rustix::event::poll(&mut polled, Some(&left)) {
+            Ok(_) => polled[0].revents(),
+            // The signal may be SIGWINCH.
+            Err(rustix::io::Errno::INTR) => return Ok(Some(Wakeup::OtherReadable)),
+            Err(error) => {
+                return Err(Failure::internal("cannot wait for the keeper").because(error));
+            }
+        };
+        Ok(match other {
+            Some(_) if revents.intersects(PollFlags::HUP | PollFlags::ERR) => {
+                Some(Wakeup::OtherClosed)
+            }
+            Some(_) if !revents.is_empty() => Some(Wakeup::OtherReadable),
+            _ => None,
+        })
+    }
+
+    /// Processes one report, if there is one.
+    fn take_one(&mut self) -> Result<bool, Failure> {
+        for at in 0..self.parts.len() {
+            if self.parts[at].is_gone {
+                continue;
+            }
+            match self.parts[at].connection.try_receive() {
+                Ok(Some((message, descriptor))) => {
+                    self.take(at, message, descriptor)?;
+                    return Ok(true);
+                }
+                Ok(None) => {}
+                Err(ConnectionError::Gone(_)) => self.parts[at].is_gone = true,
+                Err(error) if self.parts[at].connection.machine().is_none() => {
+                    return Err(error.into());
+                }
+                Err(error) => self.lose(at, &error)?,
+            }
+        }
+        Ok(false)
+    }
+
+    /// The machine of a part cannot be reached any more.
+    fn lose(&mut self, at: usize, error: &ConnectionError) -> Result<(), Failure> {
+        let part = &mut self.parts[at];
+        part.is_gone = true;
+        let machine = part.machine.clone().unwrap_or_default();
+        let of_part = |node: &u32| Self::part_of(*node) == at;
+        let lost: Vec<u32> = self.nodes.keys().copied().filter(of_part).collect();
+        let mut nodes = BTreeMap::new();
+        for index in lost {
+            if let Some(node) = self.nodes.remove(&index)
+                && node.declared.remote.is_none()
+                && !node.declared.observer
+            {
+                nodes.insert(node.declared.id.clone(), node.state().to_owned());
+            }
+            self.edges.remove_all_of(index);
+        }
+        self.unreachable.push(Unreachable {
+            machine,
+            reason: error.to_string(),
+            silence: None,
+            nodes,
+        });
+        if self.parts.iter().all(|part| part.is_gone) {
+            let dataflow = self.welcome().dataflow.clone();
+            return Err(not_reached(&dataflow, &self.unreachable));
+        }
+        Ok(())
     }
 
     /// Reads the counters of every edge.
@@ -207,14 +392,54 @@ impl State {
         self.edges.sample(self.begin.elapsed());
     }
 
-    fn take(&mut self, message: Message, descriptor: Option<OwnedFd>) -> Result<(), Failure> {
+    /// Warns of machines that cannot be reached. The result is not complete then.
+    pub fn exit_code(&self) -> ExitCode {
+        for unreachable in &self.unreachable {
+            note!("warning: {}", unreachable.reason);
+        }
+        match self.unreachable.is_empty() {
+            true => ExitCode::SUCCESS,
+            false => ExitCode::from(INTERNAL),
+        }
+    }
+
+    fn take(
+        &mut self,
+        at: usize,
+        message: Message,
+        descriptor: Option<OwnedFd>,
+    ) -> Result<(), Failure> {
         match message {
-            Message::NodeDeclared(declared) => self.declare(declared),
-            Message::Report { report } => self.report(report, descriptor)?,
+            Message::NodeDeclared(mut declared) => {
+                declared.node = index(at, declared.node)?;
+                self.declare(declared);
+            }
+            Message::Report { report } => {
+                let report = self.in_part(at, report)?;
+                self.report(at, report, descriptor)?;
+            }
             Message::Refused(refused) => return Err(ConnectionError::Refused(refused).into()),
             _ => {}
         }
         Ok(())
+    }
+
+    /// The report with the indices of all parts. Observers of another machine have its name, since
+    /// they may have the same id as one here.
+    fn in_part(&self, at: usize, mut report: Report) -> Result<Report, Failure> {
+        match &mut report {
+            Report::NodeStarted(started) => started.node = index(at, started.node)?,
+            Report::NodeEnded(ended) => ended.node = index(at, ended.node)?,
+            Report::EdgeWired(wired) => {
+                wired.producer.0 = index(at, wired.producer.0)?;
+                wired.consumer.0 = index(at, wired.consumer.0)?;
+                if let (true, Some(machine)) = (wired.observer, self.parts[at].place.machine()) {
+                    wired.input = format!("{machine}:{}", wired.input);
+                }
+            }
+            _ => {}
+        }
+        Ok(report)
     }
 
     fn declare(&mut self, declared: NodeDeclared) {
@@ -228,7 +453,12 @@ impl State {
         );
     }
 
-    fn report(&mut self, report: Report, descriptor: Option<OwnedFd>) -> Result<(), Failure> {
+    fn report(
+        &mut self,
+        at: usize,
+        report: Report,
+        descriptor: Option<OwnedFd>,
+    ) -> Result<(), Failure> {
         match report {
             Report::NodeStarted(started) => {
                 if let Some(page) = descriptor {
@@ -269,9 +499,13 @@ impl State {
                     node.ended = Some(ended);
                 }
             }
-            Report::Finished => self.is_finished = true,
+            Report::Finished => {
+                self.parts[at].is_finished = true;
+                self.is_finished = self.parts.iter().all(|part| part.is_finished);
+            }
             Report::Ready => {
-                for node in self.nodes.values_mut() {
+                let nodes = self.nodes.iter_mut();
+                for (_, node) in nodes.filter(|(node, _)| Self::part_of(**node) == at) {
                     node.declared.not_done = None;
                 }
             }
@@ -279,4 +513,25 @@ impl State {
         }
         Ok(())
     }
+}
+
+/// The index of a node of a part among those of all parts.
+fn index(part: usize, node: u32) -> Result<u32, Failure> {
+    match u32::try_from(part) {
+        Ok(part) if node >> PART_BITS == 0 && part < 1 << (32 - PART_BITS) => {
+            Ok(part << PART_BITS | node)
+        }
+        _ => Err(Failure::internal(format!(
+            "a keeper names node {node}, expected less than {}",
+            1 << PART_BITS
+        ))),
+    }
+}
+
+/// No part can be reached.
+pub fn not_reached(dataflow: &str, unreachable: &[Unreachable]) -> Failure {
+    let failure = Failure::internal(format!("no part of `{dataflow}` can be reached"));
+    unreachable
+        .iter()
+        .fold(failure, |failure, one| failure.because(&one.reason))
 }

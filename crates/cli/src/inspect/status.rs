@@ -2,13 +2,13 @@
 
 use std::process::ExitCode;
 
-use nervure_protocol::keeper_to_cli::NodeDeclared;
+use nervure_protocol::keeper_to_cli::{DataflowState, NodeDeclared, Welcome};
 use serde_json::json;
 
 use super::{
     arguments::Target,
-    connect,
     list::{age, state_name},
+    places::{Place, Unreachable},
     state::{NodeState, State},
 };
 use crate::{
@@ -24,49 +24,48 @@ use crate::{
 
 /// Prints the state once.
 pub fn status(target: &Target) -> Result<ExitCode, Failure> {
-    let mut state = State::open(connect(target.dataflow.as_deref(), "status")?, false)?;
+    let mut state = State::find(target.dataflow.as_deref(), "status", false)?;
     state.sample();
     output::write(&match target.json {
         true => format!("{}\n", as_json(&state)),
         false => text(&state),
     })?;
-    Ok(ExitCode::SUCCESS)
+    Ok(state.exit_code())
 }
 
 fn text(state: &State) -> String {
     let welcome = state.welcome();
     let how = if welcome.detached { ", detached" } else { "" };
     let mut text = format!(
-        "{}: {} for {}{how}\n  keeper  {}\n  folder  {}\n  logs    {}\n\n",
+        "{}: {} for {}{how}\n",
         welcome.dataflow,
-        state_name(welcome.state),
+        state_name(state_of_all(state)),
         format::elapsed(age(welcome.started_utc_nanos)),
-        state.keeper(),
-        welcome.folder,
-        if welcome.log_folder.is_empty() {
-            "none"
-        } else {
-            &welcome.log_folder
-        },
     );
-    let mut table = Table::new(&[
-        ("node", Align::Left),
-        ("state", Align::Left),
-        ("pid", Align::Right),
-        ("restarts", Align::Right),
-        ("program", Align::Left),
-    ]);
-    for node in own_nodes(state) {
-        table.row(vec![
-            node.declared.id.clone(),
-            node.state().to_owned(),
-            node.pid()
-                .map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
-            restarts(node).to_string(),
-            program(&node.declared),
-        ]);
+    for (machine, place, welcome) in state.parts() {
+        let indent = match machine {
+            Some(machine) => {
+                text.push_str(&format!("  {machine}\n"));
+                "    "
+            }
+            None => "  ",
+        };
+        text.push_str(&format!(
+            "{indent}keeper  {}\n{indent}folder  {}\n{indent}logs    {}\n",
+            place.keeper(),
+            welcome.folder,
+            if welcome.log_folder.is_empty() {
+                "none"
+            } else {
+                &welcome.log_folder
+            },
+        ));
     }
-    text.push_str(&table.render(None));
+    for away in &state.unreachable {
+        text.push_str(&format!("  {}\n    {}\n", away.machine, away.text()));
+    }
+    text.push('\n');
+    text.push_str(&nodes_table(state).render(None));
     for node in own_nodes(state) {
         if let Some(not_done) = node.awaited() {
             text.push_str(&format!(
@@ -106,6 +105,62 @@ fn text(state: &State) -> String {
     text
 }
 
+fn nodes_table(state: &State) -> Table {
+    let has_machines = has_machines(state);
+    let mut columns = vec![("node", Align::Left)];
+    columns.extend(has_machines.then_some(("machine", Align::Left)));
+    columns.extend([
+        ("state", Align::Left),
+        ("pid", Align::Right),
+        ("restarts", Align::Right),
+        ("program", Align::Left),
+    ]);
+    let mut table = Table::new(&columns);
+    let dash = || "-".to_owned();
+    for node in own_nodes(state) {
+        let machine = state.machine_of(node.declared.node).map(str::to_owned);
+        let mut row = vec![node.declared.id.clone()];
+        row.extend(has_machines.then(|| machine.unwrap_or_else(dash)));
+        row.extend([
+            node.state().to_owned(),
+            node.pid().map_or_else(dash, |pid| pid.to_string()),
+            restarts(node).to_string(),
+            program(&node.declared),
+        ]);
+        table.row(row);
+    }
+    for away in &state.unreachable {
+        for (node, last) in &away.nodes {
+            let last = format!("{}, was: {last}", away.text());
+            table.row(vec![
+                node.clone(),
+                away.machine.clone(),
+                last,
+                dash(),
+                dash(),
+                dash(),
+            ]);
+        }
+    }
+    table
+}
+
+/// Whether it is a dataflow of a fleet.
+pub fn has_machines(state: &State) -> bool {
+    state.is_merged() || state.parts().any(|(machine, _, _)| machine.is_some())
+}
+
+/// The state of a dataflow: it starts until all its parts run, and stops as soon as one does.
+pub fn state_of_all(state: &State) -> DataflowState {
+    let mut states = state.parts().map(|(_, _, welcome)| welcome.state);
+    let first = states.next().unwrap_or(DataflowState::Unknown);
+    states.fold(first, |all, one| match (all, one) {
+        (DataflowState::Stopping, _) | (_, DataflowState::Stopping) => DataflowState::Stopping,
+        (DataflowState::Starting, _) | (_, DataflowState::Starting) => DataflowState::Starting,
+        (all, _) => all,
+    })
+}
+
 /// The program of a node, with notes on a replaced program and an attached process.
 fn program(declared: &NodeDeclared) -> String {
     let NodeDeclared {
@@ -126,7 +181,8 @@ fn program(declared: &NodeDeclared) -> String {
 }
 
 fn own_nodes(state: &State) -> impl Iterator<Item = &NodeState> {
-    state.nodes.values().filter(|node| !node.declared.observer)
+    let nodes = state.nodes.values();
+    nodes.filter(|node| !node.declared.observer && state.is_shown(node))
 }
 
 fn observers(state: &State) -> impl Iterator<Item = &str> {
@@ -147,6 +203,7 @@ fn as_json(state: &State) -> serde_json::Value {
         let is_its = |unreadable: &&Unreadable| unreadable.node == node.declared.id;
         json!({
             "id": node.declared.id,
+            "machine": state.machine_of(node.declared.node),
             "state": node.state(),
             "pid": node.pid(),
             "restarts": restarts(node),
@@ -162,10 +219,29 @@ fn as_json(state: &State) -> serde_json::Value {
         let lost = edge.has_output().then(|| edge.lost());
         json!({"topic": edge.topic, "input": edge.input, "lost": lost, "unreadable": edge.unreadable()})
     };
+    let part = |(machine, place, welcome): (Option<&str>, &Place, &Welcome)| {
+        json!({
+            "machine": machine,
+            "keeper": place.keeper(),
+            "state": welcome.state,
+            "folder": welcome.folder,
+            "log_folder": welcome.log_folder,
+        })
+    };
+    let away = |one: &Unreachable| {
+        json!({
+            "machine": one.machine,
+            "reason": one.reason,
+            "silent_seconds": one.silence.map(|it| it.as_secs_f64()),
+            "nodes": one.nodes,
+        })
+    };
     let is_lossy = |edge: &&Edge| edge.lost() > 0 || !edge.has_output();
     json!({
         "dataflow": welcome.dataflow,
-        "state": welcome.state,
+        "state": state_of_all(state),
+        "parts": state.parts().map(part).collect::<Vec<_>>(),
+        "unreachable": state.unreachable.iter().map(away).collect::<Vec<_>>(),
         "started_utc_nanos": welcome.started_utc_nanos,
         "keeper": state.keeper(),
         "detached": welcome.detached,

@@ -5,11 +5,13 @@ mod tables;
 mod view;
 
 use std::{
+    collections::BTreeMap,
     io::{self, IsTerminal},
     process::ExitCode,
     time::Instant,
 };
 
+use nervure_node::running::Remote;
 use serde_json::{Value, json};
 
 use self::{
@@ -19,7 +21,6 @@ use self::{
 };
 use super::{
     arguments::TopArguments,
-    connect,
     list::age,
     lower_priority,
     processes::{Processes, Usage},
@@ -35,8 +36,7 @@ use crate::{
 
 /// Shows tables until Ctrl-C, the end of the dataflow, or `--count`.
 pub fn top(arguments: &TopArguments) -> Result<ExitCode, Failure> {
-    let connection = connect(arguments.target.dataflow.as_deref(), "top")?;
-    let mut state = State::open(connection, true)?;
+    let mut state = State::find(arguments.target.dataflow.as_deref(), "top", true)?;
     lower_priority();
     let mut processes = Processes::default();
     read_usages(&mut state, &mut processes);
@@ -48,7 +48,7 @@ pub fn top(arguments: &TopArguments) -> Result<ExitCode, Failure> {
     if has_ended {
         note!("{} has ended", state.welcome().dataflow);
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(state.exit_code())
 }
 
 /// Prints tables or JSON. True if the dataflow has ended.
@@ -109,10 +109,19 @@ type Usages = Vec<(u32, Option<Usage>)>;
 
 fn read_usages(state: &mut State, processes: &mut Processes) -> Usages {
     state.sample();
+    let remotes: BTreeMap<usize, &Remote> = state
+        .remotes()
+        .map(|(first, remote)| (State::part_of(first), remote))
+        .collect();
     let usage = |(index, node): (&u32, &NodeState)| {
-        (*index, node.pid().and_then(|pid| processes.usage(pid)))
+        let of_pid = |pid| match remotes.get(&State::part_of(*index)) {
+            Some(remote) => processes.usage_of_other(State::part_of(*index), remote, pid),
+            None => processes.usage(pid),
+        };
+        (*index, node.pid().and_then(of_pid))
     };
-    state.nodes.iter().map(usage).collect()
+    let shown = state.nodes.iter().filter(|(_, node)| state.is_shown(node));
+    shown.map(usage).collect()
 }
 
 /// The rows of the nodes that still exist.
@@ -139,7 +148,7 @@ fn text(state: &State, usages: &Usages, coloured: bool) -> String {
     let mut text = format!(
         "{}\n\n{}",
         title(state, rows.len()),
-        render(node_table(&rows))
+        render(node_table(state, &rows))
     );
     let edges: Vec<&Edge> = state.edges.iter().collect();
     if !edges.is_empty() {
@@ -157,6 +166,7 @@ fn as_json(state: &State, usages: &Usages) -> Value {
         let node = &state.nodes[index];
         json!({
             "id": node.declared.id,
+            "machine": state.machine_of(*index),
             "observer": node.declared.observer,
             "state": node.state(),
             "pid": node.pid(),
@@ -171,6 +181,8 @@ fn as_json(state: &State, usages: &Usages) -> Value {
         "keeper": state.keeper(),
         "elapsed_seconds": age(welcome.started_utc_nanos).as_secs_f64(),
         "nodes": usages.iter().map(node).collect::<Vec<_>>(),
+        "link_bytes": state.link_bytes(),
+        "unreachable": state.unreachable.iter().map(|one| &one.machine).collect::<Vec<_>>(),
         "edges": state.edges.iter().map(edge_json).collect::<Vec<_>>(),
     })
 }

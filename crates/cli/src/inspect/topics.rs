@@ -1,12 +1,11 @@
 //! Finds the topics that a command line names.
 
-use nervure_node::running::Connection;
 use nervure_protocol::{
     did_you_mean,
     wiring::{self, OutputSpec},
 };
 
-use super::{connect, split_name, state::State};
+use super::{split_name, state::State};
 use crate::failure::Failure;
 
 /// A dataflow and the selected topics, in the order of its file.
@@ -33,25 +32,10 @@ pub fn select_topics(
     program: &str,
 ) -> Result<SelectedTopics, Failure> {
     let (dataflow, patterns) = common_dataflow(patterns, dataflow)?;
-    let state = State::open(connect(dataflow, program)?, false)?;
+    let state = State::find(dataflow, program, false)?;
     let all = all(&state);
     let topics = select(all, &patterns)?;
     Ok(SelectedTopics { state, topics })
-}
-
-/// As [`select_topics`], for observers: returns the names and the connection.
-pub fn select_to_observe(
-    patterns: &[String],
-    dataflow: Option<&str>,
-    program: &str,
-) -> Result<(Vec<String>, Connection), Failure> {
-    let selected = select_topics(patterns, dataflow, program)?;
-    let names = selected
-        .topics
-        .into_iter()
-        .map(|topic| topic.name)
-        .collect();
-    Ok((names, selected.state.into_connection()))
 }
 
 /// The dataflow that the patterns and `-d` name, if any, and the patterns without it.
@@ -71,7 +55,10 @@ fn common_dataflow<'a>(
 
 /// Every topic of a dataflow.
 pub fn all(state: &State) -> Vec<Topic> {
-    let nodes = state.nodes.values().filter(|node| !node.declared.observer);
+    let nodes = state
+        .nodes
+        .values()
+        .filter(|node| !node.declared.observer && state.is_shown(node));
     let of_node = nodes.flat_map(|node| {
         node.declared.outputs.iter().map(|output| Topic {
             name: wiring::topic(&node.declared.id, &output.name),

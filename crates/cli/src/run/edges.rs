@@ -178,7 +178,17 @@ impl Edges {
     /// Removes an observer and its edges.
     pub fn remove_node(&mut self, node: u32) {
         self.pages.remove(&node);
-        self.list.retain(|edge| edge.consumer.0 != node);
+        self.retain(|edge| edge.consumer.0 != node);
+    }
+
+    /// Removes a node that nothing is known of any more, and all its edges.
+    pub fn remove_all_of(&mut self, node: u32) {
+        self.pages.remove(&node);
+        self.retain(|edge| edge.consumer.0 != node && edge.producer.0 != node);
+    }
+
+    fn retain(&mut self, is_kept: impl FnMut(&Edge) -> bool) {
+        self.list.retain(is_kept);
         self.by_input = self
             .list
             .iter()

@@ -796,3 +796,157 @@ fn what_cannot_be_placed_or_prepared_is_named_and_nothing_starts() {
     );
     fleet.check_nothing_left();
 }
+
+/// A number on the robot every 10 ms with a parameter, which the laptop receives.
+fn start_counting(fleet: &Fleet) {
+    let mut dataflow = numbers("source 1000000 10 100");
+    dataflow["nodes"][0]["params"] = json!({"level": 3});
+    let file = fleet.file(&dataflow);
+    fleet.output(
+        0,
+        &["start", file.to_str().unwrap(), "--bind", "edge=laptop"],
+    );
+    fleet.await_that("samples arrive", |fleet| received(fleet).len() > 20);
+}
+
+/// `node` on `machine` in the output of `status --json`.
+fn node_of(status: &Value, node: &str) -> Value {
+    let nodes = status["nodes"].as_array().unwrap();
+    let mut found = nodes.iter().filter(|one| one["id"] == node);
+    let only = found.next().cloned().unwrap_or_default();
+    assert!(found.next().is_none(), "{node} is there twice: {status:#}");
+    only
+}
+
+fn every_command_works(fleet: &Fleet) {
+    start_counting(fleet);
+    for at in [0, 1] {
+        let list = fleet.json(at, &["list", "--json"]);
+        let parts = list["dataflows"].as_array().unwrap();
+        let machines: Vec<_> = parts.iter().map(|part| part["machine"].clone()).collect();
+        assert_eq!(machines, ["laptop", "robot"], "{list:#}");
+
+        // One table: each node on its machine, and no stand-in.
+        let status = fleet.json(at, &["status", "-d", "two", "--json"]);
+        assert_eq!(status["nodes"].as_array().unwrap().len(), 2, "{status:#}");
+        let (source, sink) = (node_of(&status, "source"), node_of(&status, "sink"));
+        assert_eq!(
+            (&source["machine"], &source["state"]),
+            (&json!("robot"), &json!("runs")),
+            "{status:#}"
+        );
+        assert_eq!(
+            (&sink["machine"], &sink["state"]),
+            (&json!("laptop"), &json!("runs")),
+            "{status:#}"
+        );
+
+        let topics = fleet.json(at, &["topic", "list", "-d", "two", "--json"]);
+        let topics = topics["topics"].as_array().unwrap();
+        assert_eq!(topics.len(), 1, "{topics:#?}");
+        let echoed = fleet.json(
+            at,
+            &[
+                "topic",
+                "echo",
+                "-d",
+                "two",
+                "source/out",
+                "-n",
+                "3",
+                "--json",
+            ],
+        );
+        assert_eq!(echoed["topic"], "source/out", "{echoed:#}");
+        let rate = fleet.json(
+            at,
+            &[
+                "topic",
+                "hz",
+                "source/out",
+                "-n",
+                "2",
+                "--interval",
+                "500ms",
+                "--json",
+            ],
+        );
+        assert!(rate["samples"].as_u64().unwrap() > 1, "{rate:#}");
+
+        let top = fleet.json(
+            at,
+            &[
+                "top",
+                "-d",
+                "two",
+                "-n",
+                "3",
+                "--interval",
+                "600ms",
+                "--json",
+            ],
+        );
+        for node in top["nodes"].as_array().unwrap() {
+            assert!(
+                node["resident_bytes"]
+                    .as_u64()
+                    .is_some_and(|bytes| bytes > 0),
+                "{top:#}"
+            );
+        }
+        assert!(top["link_bytes"].as_u64().unwrap() > 0, "{top:#}");
+        let received = |edge: &Value| edge["received"].as_u64().unwrap() > 0;
+        assert!(
+            top["edges"].as_array().unwrap().iter().all(received),
+            "{top:#}"
+        );
+
+        let set = [
+            "param",
+            "set",
+            "source",
+            "level",
+            if at == 0 { "4" } else { "5" },
+        ];
+        fleet.output(at, &set);
+        let got = fleet.output(1 - at, &["param", "get", "source", "level"]);
+        assert_eq!(got, if at == 0 { "4\n" } else { "5\n" });
+        let params = fleet.json(at, &["param", "list", "--json"]);
+        assert_eq!(params["params"].as_array().unwrap().len(), 1, "{params:#}");
+
+        let logs = fleet.output(
+            at,
+            &["logs", "-d", "two", "--node", "sink", "--grep", "^in 7$"],
+        );
+        // The source begins again when it is restarted, below.
+        assert_eq!(logs.lines().count(), 1 + at, "{logs}");
+
+        fleet.output(at, &["holders", "-d", "two"]);
+        let explained = fleet.output(at, &["explain", "-d", "two"]);
+        assert!(explained.contains("nothing was lost"), "{explained}");
+        let linted = fleet
+            .command(at, &["lint", "-d", "two", "--window", "1s"])
+            .output();
+        assert!(matches!(linted.unwrap().status.code(), Some(0 | 3)));
+
+        let before = node_of(&status, "source")["pid"].clone();
+        fleet.output(at, &["node", "restart", "source"]);
+        let status = fleet.json(at, &["status", "--json"]);
+        let source = node_of(&status, "source");
+        assert_ne!(source["pid"], before, "{status:#}");
+    }
+    fleet.output(0, &["stop", "-d", "two"]);
+    fleet.check_nothing_left();
+}
+
+#[test]
+fn every_command_works_from_either_machine_on_loopback() {
+    every_command_works(&Fleet::new(None));
+}
+
+#[test]
+fn every_command_works_from_either_machine_in_namespaces() {
+    if let Some(namespaces) = Namespaces::new() {
+        every_command_works(&Fleet::new(Some(namespaces)));
+    }
+}

@@ -69,7 +69,7 @@ impl Screen {
     /// Processes reports of the keeper until another event.
     pub fn wait(&self, state: &mut State, deadline: Instant) -> Result<ScreenEvent, Failure> {
         let stdin = io::stdin();
-        let wakeup = state.follow_until_readable(stdin.as_fd(), deadline)?;
+        let wakeup = state.follow_until_readable(Some(stdin.as_fd()), deadline)?;
         if self.is_asked_to_end.load(Ordering::Relaxed) {
             return Ok(ScreenEvent::Quit);
         }

@@ -4,6 +4,7 @@ use super::super::{
     list::{age, state_name},
     processes::Usage,
     state::{NodeState, State},
+    status::{has_machines, state_of_all},
 };
 use crate::{
     format::{self, count},
@@ -52,13 +53,18 @@ impl NodeRow<'_> {
 
 pub fn title(state: &State, nodes: usize) -> String {
     let welcome = state.welcome();
+    let link = state.link_bytes_per_second().map(|rate| {
+        let rate = format::bandwidth(rate);
+        format!(", {rate} over the link for this")
+    });
     format!(
-        "{}: {} for {}, {}, {}",
+        "{}: {} for {}, {}, {}{}",
         output::safe_part(&welcome.dataflow),
-        state_name(welcome.state),
+        state_name(state_of_all(state)),
         format::elapsed(age(welcome.started_utc_nanos)),
         count(nodes, "node"),
         count(state.edges.iter().len(), "edge"),
+        link.unwrap_or_default(),
     )
 }
 
@@ -66,10 +72,13 @@ pub fn edge_table_of(edges: Vec<&Edge>, width: Option<usize>) -> Table {
     edge_table::table_within(edges, &EDGE_COLUMNS, width.unwrap_or(usize::MAX))
 }
 
-pub fn node_table(rows: &[NodeRow<'_>]) -> Table {
-    const STATE: usize = 1;
-    let mut table = Table::new(&[
-        ("node", Align::Left),
+/// The table of nodes, with their machines if the dataflow is one of a fleet.
+pub fn node_table(state: &State, rows: &[NodeRow<'_>]) -> Table {
+    let has_machines = has_machines(state);
+    let state_column = 1 + usize::from(has_machines);
+    let mut columns = vec![("node", Align::Left)];
+    columns.extend(has_machines.then_some(("machine", Align::Left)));
+    columns.extend([
         ("state", Align::Left),
         ("pid", Align::Right),
         ("cpu %", Align::Right),
@@ -77,17 +86,20 @@ pub fn node_table(rows: &[NodeRow<'_>]) -> Table {
         ("threads", Align::Right),
         ("restarts", Align::Right),
     ]);
+    let mut table = Table::new(&columns);
     let dash = || "-".to_owned();
     for row in rows {
         let NodeRow { node, usage } = row;
         let is_observer = node.declared.observer;
+        let machine = state.machine_of(node.declared.node).map(str::to_owned);
         let state = if is_observer {
             "observes"
         } else {
             node.state()
         };
-        table.row(vec![
-            node.declared.id.clone(),
+        let mut cells = vec![node.declared.id.clone()];
+        cells.extend(has_machines.then(|| machine.unwrap_or_else(dash)));
+        cells.extend([
             state.to_owned(),
             node.pid().map_or_else(dash, |pid| pid.to_string()),
             usage
@@ -103,8 +115,9 @@ pub fn node_table(rows: &[NodeRow<'_>]) -> Table {
                 row.restarts().to_string()
             },
         ]);
+        table.row(cells);
         table.colour(
-            STATE,
+            state_column,
             match state {
                 "failed" => Some(Colour::Red),
                 "restarts" | "starts" => Some(Colour::Yellow),

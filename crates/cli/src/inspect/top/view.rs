@@ -224,7 +224,7 @@ impl View {
         let mut text = format!(
             "{}\n\n{}",
             title(state, rows.len()),
-            render(node_table(&nodes))
+            render(node_table(state, &nodes))
         );
         text.push_str(&self.nodes.hidden_rows("node"));
         if self.edges.total > 0 {

@@ -1,0 +1,350 @@
+//! Where dataflows run: on this machine, on others of the fleet, or in parts on several.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
+
+use nervure_node::running::{self, Connection, ConnectionError, DaemonConnection};
+use nervure_protocol::{
+    address::KeeperAddress,
+    cli_to_daemon,
+    daemon_to_cli::{Machine, Message},
+    daemon_to_daemon::{Answer, Listed},
+    keeper_to_cli::Welcome,
+    nearest,
+};
+
+use crate::{failure::Failure, fleet::connection, format};
+
+/// How long the daemon may take to list the machines: it gives up on one that is silent earlier.
+const LIST_PATIENCE: Duration = Duration::from_secs(6);
+
+/// Where a keeper is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    Here(KeeperAddress),
+    There { machine: String, keeper: u32 },
+}
+
+/// The part of a dataflow on a machine, or all of one on this host.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// `None` on a host that belongs to no fleet.
+    pub machine: Option<String>,
+    pub keeper: PartKeeper,
+}
+
+/// The keeper of a part.
+#[derive(Clone, Debug)]
+pub enum PartKeeper {
+    /// It can be connected to. With what it said of itself, or why it does not answer.
+    At(Place, Result<Welcome, String>),
+    /// Its machine cannot be reached.
+    Unreachable(Unreachable),
+}
+
+/// A machine that cannot be reached, and what it has reported last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreachable {
+    pub machine: String,
+    pub reason: String,
+    pub silence: Option<Duration>,
+    /// The state of each of its nodes, as it was.
+    pub nodes: BTreeMap<String, String>,
+}
+
+/// A dataflow with its parts.
+#[derive(Clone, Debug)]
+pub struct Found {
+    pub dataflow: String,
+    pub parts: Vec<Part>,
+}
+
+/// All that runs.
+#[derive(Debug, Default)]
+pub struct Everything {
+    /// The name of this machine in its fleet.
+    pub own: Option<String>,
+    pub dataflows: Vec<Found>,
+    /// Machines that cannot be reached, whether or not they have parts.
+    pub unreachable: Vec<Unreachable>,
+    /// Why the other machines are not in it.
+    pub no_fleet: Option<ConnectionError>,
+}
+
+impl Place {
+    /// Connects to the keeper.
+    pub fn connect(&self, program: &str) -> Result<Connection, Failure> {
+        match self {
+            Self::Here(address) => Ok(Connection::open(address, program)?),
+            Self::There { machine, keeper } => {
+                let is_top = program == "top";
+                Ok(daemon(program)?.reach(machine, *keeper, program, is_top)?)
+            }
+        }
+    }
+
+    /// The process id of the keeper.
+    pub fn keeper(&self) -> u32 {
+        match self {
+            Self::Here(address) => address.keeper,
+            Self::There { keeper, .. } => *keeper,
+        }
+    }
+
+    /// The machine, if it is another one.
+    pub fn machine(&self) -> Option<&str> {
+        match self {
+            Self::Here(_) => None,
+            Self::There { machine, .. } => Some(machine),
+        }
+    }
+}
+
+impl Unreachable {
+    /// `not reached for 12 s`
+    pub fn text(&self) -> String {
+        match self.silence {
+            Some(silence) => format!("not reached for {}", format::elapsed(silence)),
+            None => "not reached".to_owned(),
+        }
+    }
+}
+
+impl Part {
+    /// The place of its keeper.
+    pub fn place(&self) -> Option<&Place> {
+        match &self.keeper {
+            PartKeeper::At(place, _) => Some(place),
+            PartKeeper::Unreachable(_) => None,
+        }
+    }
+}
+
+/// The daemon of this machine, which belongs to a fleet.
+pub fn daemon(program: &str) -> Result<DaemonConnection, Failure> {
+    match connection::daemon(program) {
+        Ok(daemon) => daemon.ok_or_else(|| ConnectionError::NoDaemon.into()),
+        Err(Ok(error)) => Err(error.into()),
+        Err(Err(failure)) => Err(failure),
+    }
+}
+
+/// Finds the dataflow of that name, or with that process id of a keeper; without a name, the one of
+/// `NERVURE_DATAFLOW` or the only one.
+pub fn find(name: Option<&str>) -> Result<Found, Failure> {
+    Ok(try_find(name)??)
+}
+
+/// As [`find`], for callers that go on if it does not run.
+pub fn try_find(name: Option<&str>) -> Result<Result<Found, ConnectionError>, Failure> {
+    let name = running::named(name);
+    let here = running::dataflows()?;
+    // The id of a process of this host is none of another machine.
+    let by_id = here
+        .iter()
+        .find(|address| name.as_deref() == Some(&address.keeper.to_string()));
+    if let Some(address) = by_id {
+        return Ok(Ok(alone(address.clone())));
+    }
+    let everything = everything()?;
+    if everything.own.is_some() {
+        return Ok(choose(everything.dataflows, name.as_deref()));
+    }
+    Ok(
+        match (running::find(name.as_deref()), everything.no_fleet) {
+            // It may run elsewhere.
+            (Err(ConnectionError::NoneRuns | ConnectionError::NotRunning { .. }), Some(error)) => {
+                Err(error)
+            }
+            (found, _) => found.map(alone),
+        },
+    )
+}
+
+fn alone(address: KeeperAddress) -> Found {
+    Found {
+        dataflow: address.dataflow.clone(),
+        parts: vec![Part {
+            machine: None,
+            keeper: PartKeeper::At(Place::Here(address), Err(String::new())),
+        }],
+    }
+}
+
+fn choose(found: Vec<Found>, name: Option<&str>) -> Result<Found, ConnectionError> {
+    let is_meant = |one: &&Found| {
+        let has_keeper = |name: &str| {
+            let mut places = one.parts.iter().filter_map(Part::place);
+            places.any(|place| place.keeper().to_string() == name)
+        };
+        name.is_none_or(|name| one.dataflow == name || has_keeper(name))
+    };
+    let mut chosen = found.iter().filter(is_meant);
+    match (chosen.next(), chosen.next()) {
+        (Some(only), None) => Ok(only.clone()),
+        (Some(_), Some(_)) => Err(ConnectionError::Several {
+            running: names(&found),
+        }),
+        (None, _) if found.is_empty() => Err(ConnectionError::NoneRuns),
+        (None, _) => {
+            let name = name.unwrap_or_default();
+            let near = nearest(name, found.iter().map(|one| one.dataflow.as_str()));
+            Err(ConnectionError::NotRunning {
+                name: name.to_owned(),
+                running: names(&found),
+                nearest: near.map(str::to_owned),
+            })
+        }
+    }
+}
+
+/// `drive, two (on laptop, robot)`
+fn names(found: &[Found]) -> String {
+    let name = |one: &Found| {
+        let is_only = found
+            .iter()
+            .filter(|other| other.dataflow == one.dataflow)
+            .count()
+            == 1;
+        let keeper = one.parts.iter().find_map(Part::place).map(Place::keeper);
+        match keeper {
+            Some(keeper) if !is_only => format!("{} (process {keeper})", one.dataflow),
+            _ => one.dataflow.clone(),
+        }
+    };
+    found.iter().map(name).collect::<Vec<_>>().join(", ")
+}
+
+/// Everything that runs on this host and, if it belongs to a fleet, on the machines of the fleet.
+pub fn everything() -> Result<Everything, Failure> {
+    let machines = match ask_machines() {
+        Ok(Some(machines)) => machines,
+        Ok(None) => return Ok(Everything::default()),
+        Err(error) => {
+            return Ok(Everything {
+                no_fleet: Some(error?),
+                ..Everything::default()
+            });
+        }
+    };
+    Ok(merged(machines))
+}
+
+/// Asks the daemon of this machine. The error is that of the connection, or another failure.
+fn ask_machines() -> Result<Option<Vec<Machine>>, Result<ConnectionError, Failure>> {
+    let Some(mut daemon) = connection::daemon("list")? else {
+        return Ok(None);
+    };
+    daemon.send(&cli_to_daemon::Message::Machines).map_err(Ok)?;
+    let until = Instant::now() + LIST_PATIENCE;
+    let mut machines = Vec::new();
+    loop {
+        match daemon.receive_until(until).map_err(Ok)? {
+            Some((Message::Machine(machine), _)) => machines.push(machine),
+            Some((
+                Message::Answer {
+                    answer: Answer::Done,
+                },
+                _,
+            )) => return Ok(Some(machines)),
+            Some(_) => {}
+            None => return Err(Ok(ConnectionError::DaemonSilent(LIST_PATIENCE))),
+        }
+    }
+}
+
+fn merged(machines: Vec<Machine>) -> Everything {
+    let own = machines.iter().find(|machine| machine.is_own);
+    let mut everything = Everything {
+        own: own.map(|machine| machine.name.clone()),
+        ..Everything::default()
+    };
+    // Parts of one run belong together.
+    let mut runs: BTreeMap<String, Found> = BTreeMap::new();
+    let mut others = Vec::new();
+    let mut known = BTreeSet::new();
+    // Two machines of one host see the same keepers. The daemon that has started one names its run.
+    let mut listed: Vec<(&Machine, &Listed)> = machines
+        .iter()
+        .flat_map(|machine| machine.dataflows.iter().map(move |one| (machine, one)))
+        .collect();
+    listed.sort_by_key(|(machine, one)| (one.run.is_none(), !machine.is_own));
+    for (machine, one) in listed {
+        let identity = match &one.welcome {
+            Ok(welcome) => (one.keeper, Some(welcome.started_utc_nanos), None),
+            Err(_) => (one.keeper, None, Some(&machine.name)),
+        };
+        if !known.insert(identity) {
+            continue;
+        }
+        let place = match machine.is_own {
+            true => Place::Here(KeeperAddress {
+                dataflow: one.dataflow.clone(),
+                keeper: one.keeper,
+                uid: uid_of(one.keeper),
+            }),
+            false => Place::There {
+                machine: machine.name.clone(),
+                keeper: one.keeper,
+            },
+        };
+        let part = Part {
+            machine: Some(machine.name.clone()),
+            keeper: PartKeeper::At(place, one.welcome.clone()),
+        };
+        match &one.run {
+            Some(run) => found_of(&mut runs, run, &one.dataflow).parts.push(part),
+            None => others.push(Found {
+                dataflow: one.dataflow.clone(),
+                parts: vec![part],
+            }),
+        }
+    }
+    for machine in &machines {
+        let Some(away) = &machine.unreachable else {
+            continue;
+        };
+        let unreachable = |nodes| Unreachable {
+            machine: machine.name.clone(),
+            reason: away.reason.clone(),
+            silence: away.silent_nanos.map(Duration::from_nanos),
+            nodes,
+        };
+        for part in &away.reported {
+            found_of(&mut runs, &part.run, &part.dataflow)
+                .parts
+                .push(Part {
+                    machine: Some(machine.name.clone()),
+                    keeper: PartKeeper::Unreachable(unreachable(part.nodes.clone())),
+                });
+        }
+        everything.unreachable.push(unreachable(BTreeMap::new()));
+    }
+    let mut dataflows: Vec<Found> = runs.into_values().chain(others).collect();
+    for found in &mut dataflows {
+        found
+            .parts
+            .sort_by(|one, other| one.machine.cmp(&other.machine));
+    }
+    dataflows.sort_by(|one, other| one.dataflow.cmp(&other.dataflow));
+    everything.dataflows = dataflows;
+    everything
+}
+
+fn found_of<'a>(runs: &'a mut BTreeMap<String, Found>, run: &str, dataflow: &str) -> &'a mut Found {
+    runs.entry(run.to_owned()).or_insert_with(|| Found {
+        dataflow: dataflow.to_owned(),
+        parts: Vec::new(),
+    })
+}
+
+/// The user of a keeper of this host.
+fn uid_of(keeper: u32) -> u32 {
+    let here = running::dataflows().unwrap_or_default();
+    let own = rustix::process::geteuid().as_raw();
+    here.iter()
+        .find(|address| address.keeper == keeper)
+        .map_or(own, |address| address.uid)
+}
