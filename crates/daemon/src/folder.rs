@@ -51,7 +51,7 @@ impl Folder {
         Self::at(&Self::path_of_user()?)
     }
 
-    /// As [`Folder::of_user`], and `None` if it does not exist.
+    /// As [`Folder::of_user`], and `None` if it does not exist, or is in the home of another user.
     ///
     /// # Errors
     /// If it cannot be found.
@@ -59,7 +59,14 @@ impl Folder {
         match Self::path_of_user() {
             Ok(path) => match path.canonicalize() {
                 Ok(path) => Ok(Some(Self(path))),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied
+                    ) =>
+                {
+                    Ok(None)
+                }
                 Err(error) => Err(error),
             },
             // Without a home there is no fleet either.

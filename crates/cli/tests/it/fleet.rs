@@ -70,6 +70,12 @@ impl Daemon {
     }
 }
 
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
 const NAMES: [&str; 2] = ["laptop", "robot"];
 
 impl Fleet {
@@ -949,4 +955,86 @@ fn every_command_works_from_either_machine_in_namespaces() {
     if let Some(namespaces) = Namespaces::new() {
         every_command_works(&Fleet::new(Some(namespaces)));
     }
+}
+
+#[test]
+fn a_machine_that_cannot_be_reached_is_shown_as_such_and_ends_no_other_command() {
+    let Some(namespaces) = Namespaces::new() else {
+        return;
+    };
+    let fleet = Fleet::new(Some(namespaces));
+    start_counting(&fleet);
+    fleet.await_that("the robot is seen", |fleet| {
+        let list = fleet.json(0, &["list", "--json"]);
+        list["dataflows"].as_array().unwrap().len() == 2
+    });
+    let cable = |state| {
+        let namespaces = fleet.namespaces.as_ref().unwrap();
+        run(namespaces
+            .command(0, "ip")
+            .args(["link", "set", "cable0", state]));
+    };
+    // One that follows both machines while the network is interrupted.
+    let followed = Daemon::start(fleet.command(0, &["top", "-d", "two", "--json"]));
+    followed.line("\"machine\":\"robot\"");
+    cable("down");
+    followed.line("\"unreachable\":[\"robot\"]");
+    drop(followed);
+
+    let list = fleet.json(0, &["list", "--json"]);
+    assert_eq!(list["unreachable"][0]["machine"], "robot", "{list:#}");
+    let parts = list["dataflows"].as_array().unwrap();
+    assert!(
+        parts[1]["error"]
+            .as_str()
+            .unwrap()
+            .starts_with("not reached for "),
+        "{list:#}"
+    );
+
+    let status = fleet.command(0, &["status", "-d", "two"]).output().unwrap();
+    let text = String::from_utf8_lossy(&status.stdout).into_owned();
+    let said = String::from_utf8_lossy(&status.stderr).into_owned();
+    assert_eq!(status.status.code(), Some(1), "{text}{said}");
+    assert!(
+        text.contains("source  robot    not reached for ") && text.contains(", was: running"),
+        "{text}"
+    );
+    assert!(said.contains("warning: robot cannot be reached"), "{said}");
+
+    // What is here still works; what is there fails, and says why.
+    fleet.output(0, &["node", "restart", "sink"]);
+    for there in [
+        &["node", "restart", "source"][..],
+        &["param", "get", "source", "level"],
+        &["param", "list"],
+    ] {
+        let refused = fleet.command(0, there).output().unwrap();
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(1), "{there:?}: {said}");
+        assert!(
+            said.contains("robot cannot be reached"),
+            "{there:?}: {said}"
+        );
+    }
+    let source = |status: &Value| node_of(status, "source")["pid"].clone();
+    let before = source(&fleet.json(1, &["status", "-d", &keeper_of(&fleet, 1), "--json"]));
+    cable("up");
+    fleet.await_that("the robot is back", |fleet| {
+        let list = fleet.json(0, &["list", "--json"]);
+        list["unreachable"].as_array().unwrap().is_empty()
+    });
+    // No order of before is carried out now.
+    let status = fleet.json(0, &["status", "-d", "two", "--json"]);
+    assert_eq!(source(&status), before, "{status:#}");
+    fleet.output(0, &["stop", "-d", "two"]);
+    fleet.check_nothing_left();
+}
+
+/// The process id of the keeper on a machine, as it is seen there.
+fn keeper_of(fleet: &Fleet, at: usize) -> String {
+    let list = fleet.json(at, &["list", "--json"]);
+    let parts = list["dataflows"].as_array().unwrap();
+    let own = parts.iter().find(|part| part["machine"] == NAMES[at]);
+    own.unwrap()["keeper"].to_string()
 }
