@@ -1,4 +1,4 @@
-//! Messages from a malicious process on a control socket. They are refused, or decoded to a message
+//! Messages from a malicious process on a control socket, or from another machine. They are refused, or decoded to a message
 //! that survives encoding.
 //!
 //! The first byte selects the kind of message.
@@ -6,8 +6,8 @@
 use std::fmt::Debug;
 
 use nervure_protocol::{
-    ProtocolError, VERSIONS, cli_to_keeper, decode, encode, keeper_to_cli, keeper_to_node,
-    node_to_keeper, report::Report,
+    ProtocolError, VERSIONS, cli_to_daemon, cli_to_keeper, daemon_to_cli, daemon_to_daemon, decode,
+    encode, keeper_to_cli, keeper_to_node, node_to_keeper, report::Report,
 };
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -22,6 +22,9 @@ pub fn run(bytes: &[u8]) {
         b'2' => check::<Report>(packet),
         b'3' => check::<cli_to_keeper::Message>(packet),
         b'4' => check::<keeper_to_cli::Message>(packet),
+        b'5' => check::<daemon_to_daemon::Ask>(packet),
+        b'6' => check::<cli_to_daemon::Message>(packet),
+        b'7' => check::<daemon_to_cli::Message>(packet),
         _ => {}
     }
     if let (b'1', Ok(node_to_keeper::Message::Hello(hello))) = (arrow, decode(packet)) {

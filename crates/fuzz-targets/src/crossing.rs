@@ -1,16 +1,21 @@
-//! What a peer of the daemon may have made up: a message of a link, and a bundle of programs. A
-//! message is refused, or becomes a value that can be published; a bundle writes nothing outside of
-//! its folder.
+//! What a peer of the daemon may have made up: a message of a link, a frame with an answer to a
+//! command, and a bundle of programs. A message is refused, or becomes a value that can be published;
+//! a frame survives encoding; a bundle writes nothing outside of its folder.
 
 use nervure_daemon::{
     bundle,
     wire::{self, Arrival},
 };
 use nervure_message::{Encode, Metadata, encode_head};
+use nervure_protocol::{
+    ProtocolError,
+    daemon_to_daemon::{Frame, decode_frame},
+};
 
 /// Runs the target. The first byte chooses the parser.
 pub fn run(bytes: &[u8]) {
     match bytes.split_first() {
+        Some((b'f', rest)) => frame(rest),
         Some((byte, rest)) if byte % 2 == 0 => message(rest),
         Some((_, rest)) => archive(rest),
         None => {}
@@ -26,6 +31,32 @@ fn message(bytes: &[u8]) {
     assert!(payload.len() < bytes.len(), "nothing is made larger");
     encode_head(&*sample, &Metadata::new()).expect("a decoded layout can be encoded");
     let _ = sample.envelope();
+}
+
+fn frame(bytes: &[u8]) {
+    let Ok(frame) = decode_frame(bytes) else {
+        return;
+    };
+    match frame {
+        Frame::Lines(_, lines) => {
+            let total: usize = lines.iter().map(|(_, line)| line.len()).sum();
+            assert!(total < bytes.len(), "nothing is made larger");
+        }
+        Frame::Sample(info, sample) => {
+            // As a command on this machine takes it.
+            if let Ok(Arrival::Sample(sample)) = wire::decode(sample) {
+                let _ = sample.to_sample(info.incarnation, info.sequence, info.latency_nanos);
+            }
+        }
+        frame => match frame.encode() {
+            Ok(again) => {
+                let copy = decode_frame(&again).expect("an encoded frame must be decodable");
+                assert_eq!(format!("{copy:?}"), format!("{frame:?}"));
+            }
+            Err(ProtocolError::TooLarge { .. }) => {}
+            Err(error) => panic!("{error}"),
+        },
+    }
 }
 
 fn archive(bytes: &[u8]) {
