@@ -190,6 +190,8 @@ pub struct Remote {
     pub usages_at_nanos: u64,
     /// CPU time and memory of its nodes.
     pub usages: Vec<Usage>,
+    /// The first ones, and when they were read.
+    pub first_usages: Option<(u64, Vec<Usage>)>,
 }
 
 impl Connection {
@@ -330,6 +332,9 @@ impl Connection {
             Answer::Refused(refused) => return Some(refused),
             Answer::Cost(cost) => self.remote.cost = cost,
             Answer::Usages { at_nanos, usages } => {
+                self.remote
+                    .first_usages
+                    .get_or_insert_with(|| (at_nanos, usages.clone()));
                 (self.remote.usages_at_nanos, self.remote.usages) = (at_nanos, usages);
             }
             _ => {}

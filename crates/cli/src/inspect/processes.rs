@@ -45,7 +45,13 @@ impl Processes {
     pub fn usage_of_other(&mut self, part: usize, remote: &Remote, pid: u32) -> Option<Usage> {
         let usage = remote.usages.iter().find(|usage| usage.pid == pid)?;
         let at = remote.usages_at_nanos;
-        let earlier = self.of_others.get(&(part, pid)).copied();
+        // The first reading of this command came before those of the daemon.
+        let first = || {
+            let (then, usages) = remote.first_usages.as_ref()?;
+            let usage = usages.iter().find(|usage| usage.pid == pid)?;
+            Some((*then, usage.cpu_micros, None))
+        };
+        let earlier = self.of_others.get(&(part, pid)).copied().or_else(first);
         let cpu_percent = match earlier {
             Some((then, micros, _)) if at > then => {
                 let seconds = (at - then) as f64 / 1e9;

@@ -157,7 +157,7 @@ impl Fleet {
         serde_json::from_str(self.output(at, arguments).lines().last().unwrap()).unwrap()
     }
 
-    fn await_that(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
+    fn await_that(&self, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
         let until = Instant::now() + PATIENCE;
         while !is_so(self) {
             assert!(Instant::now() < until, "{what}: not within {PATIENCE:?}");
@@ -1037,4 +1037,65 @@ fn keeper_of(fleet: &Fleet, at: usize) -> String {
     let parts = list["dataflows"].as_array().unwrap();
     let own = parts.iter().find(|part| part["machine"] == NAMES[at]);
     own.unwrap()["keeper"].to_string()
+}
+
+#[test]
+fn an_echo_that_is_not_shown_fetches_nothing() {
+    let fleet = Fleet::new(None);
+    let mut dataflow = numbers("source 1000000 5 100");
+    dataflow["nodes"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({"id": "other", "machine": "robot", "path": test_node(), "args": "source 1000000 2 100", "outputs": ["out"]}));
+    let file = fleet.file(&dataflow);
+    fleet.output(
+        0,
+        &["start", file.to_str().unwrap(), "--bind", "edge=laptop"],
+    );
+    // Nothing reads what it writes. Its pipe becomes full.
+    let mut echo = fleet
+        .command(0, &["topic", "echo", "two:other/out", "--json"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Samples that were sent and received on the edge of the observer.
+    let counted = || {
+        let top = fleet.json(
+            1,
+            &[
+                "top",
+                "-d",
+                "two",
+                "-n",
+                "1",
+                "--interval",
+                "600ms",
+                "--json",
+            ],
+        );
+        let edges = top["edges"].as_array().unwrap().clone();
+        let edge = edges.iter().find(|edge| edge["topic"] == "other/out");
+        edge.map(|edge| {
+            (
+                edge["sent"].as_u64().unwrap(),
+                edge["received"].as_u64().unwrap(),
+            )
+        })
+    };
+    let mut last = None;
+    fleet.await_that("nothing more is fetched, while samples are sent", |_| {
+        let now = counted();
+        let before = last.replace(now);
+        match (before.flatten(), now) {
+            (Some((sent, received)), Some((sent_now, received_now))) => {
+                received > 20 && received == received_now && sent_now > sent + 100
+            }
+            _ => false,
+        }
+    });
+    let _ = (echo.kill(), echo.wait());
+    // The observer goes with its command.
+    fleet.await_that("the topic has no observer", |_| counted().is_none());
+    fleet.output(0, &["stop", "-d", "two"]);
+    fleet.check_nothing_left();
 }
