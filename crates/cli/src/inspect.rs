@@ -31,38 +31,7 @@ use nervure_node::{
 };
 use nervure_protocol::cli_to_keeper;
 
-use self::state::State;
 use crate::failure::Failure;
-
-/// Connects to the keeper of a node, of the named dataflow or of the only one that runs.
-pub fn connect_to_node(
-    name: Option<&str>,
-    node: &str,
-    program: &str,
-) -> Result<Connection, Failure> {
-    let found = places::find(name)?;
-    match found.parts.as_slice() {
-        [part] if part.place().is_some() => part.place().expect("just seen").connect(program),
-        _ => {
-            let state = State::open(&found, program, false)?;
-            place_of(&state, node)?.connect(program)
-        }
-    }
-}
-
-/// Where the keeper of a node is. A node that is not known is for any keeper to refuse, unless its
-/// machine cannot be reached.
-pub fn place_of<'a>(state: &'a State, node: &str) -> Result<&'a places::Place, Failure> {
-    if let Some(found) = node::find(state, node) {
-        return Ok(state.place_of(found.declared.node));
-    }
-    let mut unreachable = state.unreachable.iter();
-    match unreachable.find(|one| one.nodes.contains_key(node)) {
-        Some(one) => Err(Failure::internal(one.reason.clone())
-            .hint(format!("node `{node}` was on {} last", one.machine))),
-        None => Ok(state.place_of(0)),
-    }
-}
 
 /// Lowers the CPU priority of this process below that of the nodes. An error is ignored.
 fn lower_priority() {

@@ -1,13 +1,12 @@
 //! Messages over a socket, one in a packet.
 
-use crate::running::timespec;
 use nervure_protocol::{MAX_MESSAGE_BYTES, ProtocolError};
 use nervure_shm::{Received, Seqpacket};
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use serde::{Serialize, de::DeserializeOwned};
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// One end of a socket with messages.
 #[derive(Debug)]
@@ -151,5 +150,13 @@ impl Packets {
 impl AsFd for Packets {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    let seconds = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
+    Timespec {
+        tv_sec: seconds,
+        tv_nsec: duration.subsec_nanos().into(),
     }
 }

@@ -13,7 +13,6 @@ use nervure_protocol::{
     DATAFLOW_VARIABLE, ProtocolError, VERSIONS, cli_to_daemon, daemon_to_cli, nearest,
 };
 use nervure_shm::Seqpacket;
-use rustix::event::Timespec;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::io;
 use std::time::{Duration, Instant};
@@ -314,15 +313,23 @@ impl Connection {
         &mut self,
         deadline: Instant,
     ) -> Result<Option<(keeper_to_cli::Message, Option<OwnedFd>)>, ConnectionError> {
+        if self.machine.is_none() {
+            let received = self.packets.receive_until(deadline);
+            return received.map_err(|error| self.failure(error));
+        }
         loop {
             let received = self.packets.receive_until(deadline);
             match received.map_err(|error| self.failure(error))? {
-                Some((keeper_to_cli::Message::FromDaemon { answer }, _)) => {
+                Some((daemon_to_cli::Message::Keeper { keeper }, page)) => {
+                    return Ok(Some((keeper, page)));
+                }
+                Some((daemon_to_cli::Message::Answer { answer }, _)) => {
                     if let Some(refused) = self.take_from_daemon(answer) {
                         return Err(ConnectionError::Refused(refused));
                     }
                 }
-                other => return Ok(other),
+                Some(_) => {}
+                None => return Ok(None),
             }
         }
     }
@@ -518,14 +525,6 @@ fn no_answer(address: &KeeperAddress) -> ConnectionError {
     ConnectionError::NoAnswer {
         dataflow: address.dataflow.clone(),
         keeper: address.keeper,
-    }
-}
-
-pub(crate) fn timespec(duration: Duration) -> Timespec {
-    let seconds = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
-    Timespec {
-        tv_sec: seconds,
-        tv_nsec: duration.subsec_nanos().into(),
     }
 }
 

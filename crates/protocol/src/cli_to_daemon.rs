@@ -1,8 +1,8 @@
 //! Requests of the `nervure` command to the daemon of its machine, on the daemon's socket.
 //!
 //! The first message is `Hello`, answered by `Welcome` or `Refused`. A connection is for one further
-//! request. After [`Request::Reach`](crate::daemon_to_daemon::Request::Reach) it is that of a client
-//! of the keeper: `cli_to_keeper` and `keeper_to_cli`.
+//! request. After [`Request::Reach`] its messages are those of a client of the keeper,
+//! [`cli_to_keeper`](crate::cli_to_keeper).
 
 use serde::{Deserialize, Serialize};
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::daemon_to_daemon::{Answer, Listed};
+use crate::keeper_to_cli;
 
 /// A message from a daemon to the command.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,6 +25,12 @@ pub enum Message {
     Answer {
         /// The answer.
         answer: Answer,
+    },
+    /// After [`Answer::Reached`]: a message of the keeper. Descriptor: a copy of the counters page,
+    /// which follows that of the node.
+    Keeper {
+        /// The message.
+        keeper: keeper_to_cli::Message,
     },
     /// A message of a later version.
     #[serde(other)]

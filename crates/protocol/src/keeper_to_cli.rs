@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// A message from a keeper to a client.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "message", rename_all = "snake_case")]
 pub enum Message {
     /// The answer to `Hello`.
@@ -45,11 +45,6 @@ pub enum Message {
     },
     /// The snapshot is complete; new reports follow.
     SnapshotComplete,
-    /// Of a keeper on another machine: what the daemons in between add. Never from a keeper.
-    FromDaemon {
-        /// Its cost, the use of processes, or why it ends.
-        answer: crate::daemon_to_daemon::Answer,
-    },
     /// A message of a later version.
     #[serde(other)]
     Unknown,

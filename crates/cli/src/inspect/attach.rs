@@ -20,12 +20,7 @@ use signal_hook::{
 };
 
 use super::{
-    arguments::AttachArguments,
-    node::{find, incarnation},
-    place_of,
-    places::Place,
-    split_name,
-    state::State,
+    arguments::AttachArguments, node::incarnation, places::Place, split_name, state::State,
 };
 use crate::{failure::Failure, output, run::plan::make_token};
 
@@ -36,7 +31,7 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 pub fn attach(arguments: &AttachArguments) -> Result<ExitCode, Failure> {
     let (dataflow, node) = split_name(&arguments.node, arguments.dataflow.as_deref())?;
     let mut state = State::find(dataflow, "attach", true)?;
-    let address = match place_of(&state, node)? {
+    let address = match state.place_of_named(node)? {
         Place::Here(address) => address.clone(),
         Place::There { machine, .. } => {
             let text = format!("node `{node}` runs on {machine}");
@@ -60,7 +55,7 @@ pub fn attach(arguments: &AttachArguments) -> Result<ExitCode, Failure> {
     let mut signals = Signals::new([SIGCHLD, SIGTERM, SIGHUP, SIGINT, SIGQUIT])
         .map_err(|error| Failure::internal("cannot watch for signals").because(error))?;
     wait_until(&mut state, node, "end", |state| {
-        find(state, node).is_none_or(|node| node.pid().is_none())
+        state.node(node).is_none_or(|node| node.pid().is_none())
     })?;
     if signals.pending().any(|signal| signal != SIGCHLD) {
         return Err(Failure::internal(
@@ -79,7 +74,7 @@ pub fn attach(arguments: &AttachArguments) -> Result<ExitCode, Failure> {
     )?;
     // The last process of the node may be that of the command.
     let is_over = !state.follow_until(Instant::now())?;
-    let before = find(&state, node).and_then(incarnation);
+    let before = state.node(node).and_then(incarnation);
     drop(place);
     let is_given_back =
         !arguments.leave_stopped && !is_over && wait_for_restart(&mut state, node, before)?;
@@ -178,7 +173,7 @@ fn run(
 /// If the program cannot be started.
 fn wait_for_restart(state: &mut State, node: &str, before: Option<u32>) -> Result<bool, Failure> {
     loop {
-        let Some(found) = find(state, node) else {
+        let Some(found) = state.node(node) else {
             return Ok(false);
         };
         if incarnation(found) != before {

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::{
     arguments::{self, NodeArguments},
-    place_of, replace, send_order, split_name,
+    replace, send_order, split_name,
     state::{NodeState, State},
 };
 use crate::{failure::Failure, output};
@@ -35,9 +35,9 @@ pub fn node(arguments: &NodeArguments) -> Result<ExitCode, Failure> {
     };
     let (dataflow, name) = split_name(&one.node, one.target.dataflow.as_deref())?;
     let mut state = State::find(dataflow, "node", true)?;
-    let before = find(&state, name).and_then(incarnation);
+    let before = state.node(name).and_then(incarnation);
     // A second connection: the first one receives reports.
-    let mut orders = place_of(&state, name)?.connect("node")?;
+    let mut orders = state.place_of_named(name)?.connect("node")?;
     send_order(
         &mut orders,
         &Message::Node {
@@ -47,7 +47,7 @@ pub fn node(arguments: &NodeArguments) -> Result<ExitCode, Failure> {
     )?;
     loop {
         let is_alive = state.follow_one(Instant::now() + REPORT_INTERVAL)?;
-        let Some(node) = find(&state, name) else {
+        let Some(node) = state.node(name) else {
             break;
         };
         let is_done = match what {
@@ -65,7 +65,7 @@ pub fn node(arguments: &NodeArguments) -> Result<ExitCode, Failure> {
             Some(true) => {}
         }
     }
-    let pid = find(&state, name).and_then(NodeState::pid);
+    let pid = state.node(name).and_then(NodeState::pid);
     output::write(&match one.target.json {
         true => {
             let dataflow = &state.welcome().dataflow;
@@ -77,14 +77,6 @@ pub fn node(arguments: &NodeArguments) -> Result<ExitCode, Failure> {
         false => format!("node `{name}` {done}\n"),
     })?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// The node of that id, which must not be an observer.
-pub fn find<'a>(state: &'a State, name: &str) -> Option<&'a NodeState> {
-    state
-        .nodes
-        .values()
-        .find(|node| node.declared.id == name && !node.declared.observer && state.is_shown(node))
 }
 
 /// The incarnation of the current or last process.

@@ -12,11 +12,10 @@ use nervure_protocol::{
 use serde_json::{Value, json};
 
 use super::{
-    connect_to_node,
     params::{OfNode, ask},
     places::{self, PartKeeper},
     send_order, split_name,
-    state::not_reached,
+    state::{connect_to_node, not_reached},
 };
 use crate::{
     failure::Failure,

@@ -11,7 +11,7 @@ use nervure_node::running::ConnectionError;
 use nervure_protocol::{cli_to_keeper, graph::Program, keeper_to_cli::Message};
 use serde_json::json;
 
-use super::{arguments::Target, connect_to_node, split_name};
+use super::{arguments::Target, split_name, state::connect_to_node};
 use crate::{failure::Failure, output};
 
 /// Interval between messages about waiting.

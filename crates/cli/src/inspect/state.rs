@@ -110,14 +110,7 @@ impl State {
 
     /// Requests the state of a dataflow, and with `follow` also later reports.
     pub fn open(found: &Found, program: &str, follow: bool) -> Result<Self, Failure> {
-        let mut state = Self {
-            parts: Vec::new(),
-            unreachable: Vec::new(),
-            begin: Instant::now(),
-            nodes: BTreeMap::new(),
-            edges: Edges::default(),
-            is_finished: false,
-        };
+        let mut state = Self::empty();
         for part in &found.parts {
             match &part.keeper {
                 PartKeeper::At(place, _) => {
@@ -136,16 +129,20 @@ impl State {
     /// As [`Self::open`], for one keeper of this host.
     pub fn open_one(connection: Connection) -> Result<Self, Failure> {
         let place = Place::Here(connection.address().clone());
-        let mut state = Self {
+        let mut state = Self::empty();
+        state.add(connection, &place, None, false)?;
+        Ok(state)
+    }
+
+    fn empty() -> Self {
+        Self {
             parts: Vec::new(),
             unreachable: Vec::new(),
             begin: Instant::now(),
             nodes: BTreeMap::new(),
             edges: Edges::default(),
             is_finished: false,
-        };
-        state.add(connection, &place, None, false)?;
-        Ok(state)
+        }
     }
 
     fn add(
@@ -239,6 +236,27 @@ impl State {
     /// Where the keeper of a node is.
     pub fn place_of(&self, node: u32) -> &Place {
         &self.parts[(node >> PART_BITS) as usize].place
+    }
+
+    /// The node of that id, which must not be an observer.
+    pub fn node(&self, name: &str) -> Option<&NodeState> {
+        self.nodes
+            .values()
+            .find(|node| node.declared.id == name && !node.declared.observer && self.is_shown(node))
+    }
+
+    /// Where the keeper of the node with that id is. A node that is not known is for any keeper to
+    /// refuse, unless its machine cannot be reached.
+    pub fn place_of_named(&self, name: &str) -> Result<&Place, Failure> {
+        if let Some(found) = self.node(name) {
+            return Ok(self.place_of(found.declared.node));
+        }
+        let mut unreachable = self.unreachable.iter();
+        match unreachable.find(|one| one.nodes.contains_key(name)) {
+            Some(one) => Err(Failure::internal(one.reason.clone())
+                .hint(format!("node `{name}` was on {} last", one.machine))),
+            None => Ok(self.place_of(0)),
+        }
     }
 
     /// The part of a node, as an index for [`Self::into_connection_of`].
@@ -513,6 +531,22 @@ impl State {
         }
         Ok(())
     }
+}
+
+/// Connects to the keeper of a node, of the named dataflow or of the only one that runs.
+pub fn connect_to_node(
+    name: Option<&str>,
+    node: &str,
+    program: &str,
+) -> Result<Connection, Failure> {
+    let found = places::find(name)?;
+    if let [part] = found.parts.as_slice()
+        && let Some(place) = part.place()
+    {
+        return place.connect(program);
+    }
+    let state = State::open(&found, program, false)?;
+    state.place_of_named(node)?.connect(program)
 }
 
 /// The index of a node of a part among those of all parts.

@@ -869,7 +869,7 @@ fn every_command_works(fleet: &Fleet) {
             &[
                 "topic",
                 "hz",
-                "source/out",
+                "two:source/out",
                 "-n",
                 "2",
                 "--interval",
@@ -910,14 +910,14 @@ fn every_command_works(fleet: &Fleet) {
         let set = [
             "param",
             "set",
-            "source",
+            "two:source",
             "level",
             if at == 0 { "4" } else { "5" },
         ];
         fleet.output(at, &set);
-        let got = fleet.output(1 - at, &["param", "get", "source", "level"]);
+        let got = fleet.output(1 - at, &["param", "get", "two:source", "level"]);
         assert_eq!(got, if at == 0 { "4\n" } else { "5\n" });
-        let params = fleet.json(at, &["param", "list", "--json"]);
+        let params = fleet.json(at, &["param", "list", "-d", "two", "--json"]);
         assert_eq!(params["params"].as_array().unwrap().len(), 1, "{params:#}");
 
         let logs = fleet.output(
@@ -936,8 +936,8 @@ fn every_command_works(fleet: &Fleet) {
         assert!(matches!(linted.unwrap().status.code(), Some(0 | 3)));
 
         let before = node_of(&status, "source")["pid"].clone();
-        fleet.output(at, &["node", "restart", "source"]);
-        let status = fleet.json(at, &["status", "--json"]);
+        fleet.output(at, &["node", "restart", "two:source"]);
+        let status = fleet.json(at, &["status", "-d", "two", "--json"]);
         let source = node_of(&status, "source");
         assert_ne!(source["pid"], before, "{status:#}");
     }
@@ -1003,11 +1003,11 @@ fn a_machine_that_cannot_be_reached_is_shown_as_such_and_ends_no_other_command()
     assert!(said.contains("warning: robot cannot be reached"), "{said}");
 
     // What is here still works; what is there fails, and says why.
-    fleet.output(0, &["node", "restart", "sink"]);
+    fleet.output(0, &["node", "restart", "two:sink"]);
     for there in [
-        &["node", "restart", "source"][..],
-        &["param", "get", "source", "level"],
-        &["param", "list"],
+        &["node", "restart", "two:source"][..],
+        &["param", "get", "two:source", "level"],
+        &["param", "list", "-d", "two"],
     ] {
         let refused = fleet.command(0, there).output().unwrap();
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();

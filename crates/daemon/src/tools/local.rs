@@ -205,10 +205,7 @@ impl Local {
             let result = pass_back(packets, &call, is_reach, machine, &is_over);
             if let Err(Some(refused)) = &result {
                 let answer = Answer::Refused(refused.clone());
-                let _ = match is_reach {
-                    true => packets.send(&keeper_to_cli::Message::FromDaemon { answer }, None),
-                    false => packets.send(&daemon_to_cli::Message::Answer { answer }, None),
-                };
+                let _ = packets.send(&daemon_to_cli::Message::Answer { answer }, None);
             }
             is_over.store(true, Ordering::SeqCst);
             // Ends the wait of the other thread.
@@ -264,8 +261,6 @@ fn pass_back(
 ) -> Result<(), Option<Refused>> {
     let mut copies = Copies::default();
     let mut cost_at = Instant::now();
-    // Until the first answer the connection is not that of a keeper.
-    let mut is_reached = false;
     while let Some(bytes) = call.receive()? {
         if is_over.load(Ordering::SeqCst) {
             return Err(None);
@@ -276,14 +271,7 @@ fn pass_back(
         match frame {
             Frame::Answer(Answer::Alive) => {}
             Frame::Answer(Answer::Ended { topic: None }) if is_reach => return Err(None),
-            Frame::Answer(answer) if is_reached => {
-                let message = keeper_to_cli::Message::FromDaemon { answer };
-                packets
-                    .send_until(&message, None, deadline)
-                    .map_err(|_| None)?;
-            }
             Frame::Answer(answer) => {
-                is_reached = is_reach && matches!(answer, Answer::Reached(_));
                 let is_last = matches!(answer, Answer::Done | Answer::Refused(_));
                 let message = daemon_to_cli::Message::Answer { answer };
                 packets
@@ -293,10 +281,8 @@ fn pass_back(
                     return Err(None);
                 }
             }
-            // Only this daemon may add to what the keeper says.
-            Frame::Keeper(keeper_to_cli::Message::FromDaemon { .. }, _) => {}
-            Frame::Keeper(message, page) => {
-                let page: Option<OwnedFd> = match (&message, page) {
+            Frame::Keeper(keeper, page) => {
+                let page: Option<OwnedFd> = match (&keeper, page) {
                     (
                         keeper_to_cli::Message::Report {
                             report: Report::NodeStarted(started),
@@ -306,6 +292,7 @@ fn pass_back(
                     _ => None,
                 };
                 let page = page.as_ref().map(AsFd::as_fd);
+                let message = daemon_to_cli::Message::Keeper { keeper };
                 packets
                     .send_until(&message, page, deadline)
                     .map_err(|_| None)?;
@@ -320,14 +307,10 @@ fn pass_back(
                     .map_err(|_| None)?;
             }
         }
-        let is_open = !is_reach || is_reached;
-        if is_open && cost_at.elapsed() >= COST {
+        if cost_at.elapsed() >= COST {
             cost_at = Instant::now();
             let answer = Answer::Cost(call.cost());
-            let sent = match is_reach {
-                true => packets.send(&keeper_to_cli::Message::FromDaemon { answer }, None),
-                false => packets.send(&daemon_to_cli::Message::Answer { answer }, None),
-            };
+            let sent = packets.send(&daemon_to_cli::Message::Answer { answer }, None);
             // A command that is slow is sent the next one.
             if matches!(sent, Err(PacketError::Closed)) {
                 return Err(None);
