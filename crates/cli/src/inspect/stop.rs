@@ -7,7 +7,7 @@ use std::{
 };
 
 use nervure_keeper::descendants::{self, Stat};
-use nervure_node::running::{self, Connection, ConnectionError};
+use nervure_node::running::{Connection, ConnectionError};
 use nervure_protocol::{address::KeeperAddress, cli_to_keeper::Message};
 use rustix::{
     fd::AsFd,
@@ -15,7 +15,11 @@ use rustix::{
 };
 use serde_json::json;
 
-use super::{arguments::StopArguments, send_order};
+use super::{
+    arguments::StopArguments,
+    places::{self, Place},
+    send_order,
+};
 use crate::{failure::Failure, fleet, output};
 
 /// Interval between messages about waiting.
@@ -26,10 +30,23 @@ pub fn stop(arguments: &StopArguments) -> Result<ExitCode, Failure> {
     if let Some(code) = fleet::stop_if_fleet(arguments)? {
         return Ok(code);
     }
-    let address = running::find(arguments.target.dataflow.as_deref())?;
-    let mut connection = match Connection::open(&address, "stop") {
-        Err(ConnectionError::NoAnswer { .. }) => return handle_unresponsive(&address, arguments),
-        other => other?,
+    let found = places::find(arguments.target.dataflow.as_deref())?;
+    let place = match found.parts.as_slice() {
+        [part] => part.place(),
+        _ => None,
+    };
+    let place = place.ok_or_else(|| {
+        Failure::internal(format!("not all of `{}` can be reached", found.dataflow))
+            .hint("the coordinator stops a dataflow on all its machines: does `nervure up` run?")
+    })?;
+    let mut connection = match place {
+        Place::Here(address) => match Connection::open(address, "stop") {
+            Err(ConnectionError::NoAnswer { .. }) => {
+                return handle_unresponsive(address, arguments);
+            }
+            other => other?,
+        },
+        Place::There { .. } => place.connect("stop")?,
     };
     let dataflow = connection.welcome().dataflow.clone();
     let message = match arguments.kill {
@@ -52,8 +69,10 @@ pub fn stop(arguments: &StopArguments) -> Result<ExitCode, Failure> {
             Ok(Some(_)) => {}
             Ok(None) => {
                 // An ending keeper refuses connections; one that hangs does not answer.
-                if let Err(ConnectionError::NoAnswer { .. }) = Connection::open(&address, "stop") {
-                    return handle_unresponsive(&address, arguments);
+                if let Place::Here(address) = place
+                    && let Err(ConnectionError::NoAnswer { .. }) = Connection::open(address, "stop")
+                {
+                    return handle_unresponsive(address, arguments);
                 }
                 note!(
                     "waiting for the nodes of {dataflow} to end; `nervure stop --kill` does not wait"

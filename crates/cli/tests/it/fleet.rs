@@ -1099,3 +1099,28 @@ fn an_echo_that_is_not_shown_fetches_nothing() {
     fleet.output(0, &["stop", "-d", "two"]);
     fleet.check_nothing_left();
 }
+
+#[test]
+fn a_dataflow_that_runs_on_one_machine_alone_is_stopped_from_another() {
+    let Some(namespaces) = Namespaces::new() else {
+        return;
+    };
+    let fleet = Fleet::new(Some(namespaces));
+    let file = fleet.file(&json!({
+        "nodes": [{"id": "source", "path": test_node(), "args": "source 1000000 5 100", "outputs": ["out"]}],
+    }));
+    fleet.output(
+        1,
+        &["run", "--detach", "--name", "alone", file.to_str().unwrap()],
+    );
+    fleet.await_that("it is seen from the laptop", |fleet| {
+        let list = fleet.json(0, &["list", "--json"]);
+        let dataflows = list["dataflows"].as_array().unwrap();
+        dataflows
+            .iter()
+            .any(|one| (&one["dataflow"], &one["machine"]) == (&json!("alone"), &json!("robot")))
+    });
+    let stopped = fleet.output(0, &["stop", "-d", "alone"]);
+    assert_eq!(stopped, "alone has stopped\n");
+    fleet.check_nothing_left();
+}
