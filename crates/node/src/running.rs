@@ -402,11 +402,8 @@ impl DaemonConnection {
         })?;
         let (ours, theirs) = (rustix::process::geteuid().as_raw(), socket.peer()?.uid);
         if theirs != ours && ours != 0 {
-            return Err(ConnectionError::OtherUser {
-                dataflow: "of the daemon".to_owned(),
-                theirs,
-                ours,
-            });
+            let text = format!("the socket of the daemon belongs to user {theirs}");
+            return Err(io::Error::other(text).into());
         }
         let mut connection = Self {
             packets: Packets::new(socket),
@@ -515,7 +512,7 @@ impl DaemonConnection {
 fn daemon_failure(error: PacketError) -> ConnectionError {
     match error {
         PacketError::Closed => ConnectionError::NoDaemon,
-        PacketError::Full => ConnectionError::DaemonSilent(Duration::ZERO),
+        PacketError::Full => ConnectionError::DaemonSilent(DAEMON_PATIENCE),
         PacketError::Protocol(error) => error.into(),
         PacketError::System(error) => error.into(),
     }

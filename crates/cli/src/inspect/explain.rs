@@ -42,7 +42,7 @@ pub fn explain(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
             "{}\n",
             json!({"dataflow": state.welcome().dataflow, "edges": edges})
         ))?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(state.exit_code());
     }
     let lossy: Vec<_> = edges.iter().filter(|edge| edge.lost() > 0).collect();
     let mut paragraphs: Vec<String> = lossy.iter().map(|edge| explanation(edge)).collect();
@@ -89,7 +89,7 @@ pub fn explain(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
         },
     );
     output::write(&paragraphs.join("\n"))?;
-    Ok(ExitCode::SUCCESS)
+    Ok(state.exit_code())
 }
 
 fn explanation(edge: &Edge) -> String {

@@ -49,7 +49,7 @@ pub fn holders(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
             "{}\n",
             json!({"dataflow": state.welcome().dataflow, "holders": edges})
         ))?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(state.exit_code());
     }
     let mut table = Table::new(&[
         ("topic", Align::Left),
@@ -86,7 +86,7 @@ pub fn holders(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
             edge.topic
         );
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(state.exit_code())
 }
 
 fn consumer_pid(state: &State, edge: &Edge) -> Option<u32> {

@@ -56,8 +56,6 @@ fn lint_running(arguments: &LintArguments) -> Result<ExitCode, Failure> {
     }
     state.sample();
     let hints = running::hints(&state);
-    // Without some machines the hints are not complete.
-    let _ = state.exit_code();
     // The file as it is now: names find a line that has moved since the start.
     let file = state.welcome().file.clone();
     let report = file.as_ref().map(|file| load(Path::new(file)));
@@ -74,7 +72,12 @@ fn lint_running(arguments: &LintArguments) -> Result<ExitCode, Failure> {
         state.welcome().dataflow,
         format::elapsed(arguments.window)
     );
-    print_hints(&hints, &lines, arguments.target.json, name, &about)
+    let code = print_hints(&hints, &lines, arguments.target.json, name, &about)?;
+    Ok(match state.unreachable.is_empty() {
+        true => code,
+        // Without some machines the hints are not complete.
+        false => state.exit_code(),
+    })
 }
 
 /// Finds lines in a dataflow file.

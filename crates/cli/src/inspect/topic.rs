@@ -71,7 +71,7 @@ fn list(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
             "{}\n",
             json!({"dataflow": state.welcome().dataflow, "topics": topics})
         ))?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(state.exit_code());
     }
     let mut table = Table::new(&[
         ("topic", Align::Left),
@@ -94,7 +94,7 @@ fn list(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
         ]);
     }
     output::write(&table.render(None))?;
-    Ok(ExitCode::SUCCESS)
+    Ok(state.exit_code())
 }
 
 fn info(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
@@ -116,7 +116,7 @@ fn info(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
         }
     }
     output::write(&text)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(state.exit_code())
 }
 
 fn info_text(state: &State, topic: &Topic) -> String {

@@ -1008,6 +1008,9 @@ fn a_machine_that_cannot_be_reached_is_shown_as_such_and_ends_no_other_command()
         &["node", "restart", "two:source"][..],
         &["param", "get", "two:source", "level"],
         &["param", "list", "-d", "two"],
+        &["topic", "list", "-d", "two"],
+        &["explain", "-d", "two"],
+        &["logs", "-d", "two"],
     ] {
         let refused = fleet.command(0, there).output().unwrap();
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
