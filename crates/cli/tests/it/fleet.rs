@@ -19,6 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Two machines, each with its folders.
 struct Fleet {
+    /// The name of the dataflow. Other fleets of this host may have one of the same name.
+    dataflow: String,
     namespaces: Option<Namespaces>,
     folder: TempDir,
     daemons: [Option<Daemon>; 2],
@@ -82,6 +84,7 @@ impl Fleet {
     /// Pairs both machines, and waits until their daemons have reported.
     fn new(namespaces: Option<Namespaces>) -> Self {
         let mut fleet = Self {
+            dataflow: "two".to_owned(),
             namespaces,
             folder: tempfile::tempdir().unwrap(),
             daemons: [None, None],
@@ -103,6 +106,15 @@ impl Fleet {
             let machines = list["machines"].as_array().unwrap().clone();
             machines.len() == 2 && machines.iter().all(|machine| !machine["actual"].is_null())
         });
+        fleet
+    }
+
+    /// As [`Fleet::new`], with a name for the dataflow that no other fleet of this host has.
+    fn with_own_name(namespaces: Option<Namespaces>) -> Self {
+        let mut fleet = Self::new(namespaces);
+        let folder = fleet.folder.path().file_name().unwrap().to_string_lossy();
+        let letters: String = folder.chars().filter(char::is_ascii_alphanumeric).collect();
+        fleet.dataflow = format!("two-{letters}");
         fleet
     }
 
@@ -177,7 +189,7 @@ impl Fleet {
     /// What a node has written to stdout, on one machine.
     fn printed(&self, at: usize, node: &str) -> Vec<String> {
         let mut lines = Vec::new();
-        for run in fs::read_dir(self.logs(at).join("two"))
+        for run in fs::read_dir(self.logs(at).join(&self.dataflow))
             .into_iter()
             .flatten()
             .flatten()
@@ -810,7 +822,14 @@ fn start_counting(fleet: &Fleet) {
     let file = fleet.file(&dataflow);
     fleet.output(
         0,
-        &["start", file.to_str().unwrap(), "--bind", "edge=laptop"],
+        &[
+            "start",
+            file.to_str().unwrap(),
+            "--bind",
+            "edge=laptop",
+            "--name",
+            &fleet.dataflow,
+        ],
     );
     fleet.await_that("samples arrive", |fleet| received(fleet).len() > 20);
 }
@@ -828,12 +847,13 @@ fn every_command_works(fleet: &Fleet) {
     start_counting(fleet);
     for at in [0, 1] {
         let list = fleet.json(at, &["list", "--json"]);
-        let parts = list["dataflows"].as_array().unwrap();
-        let machines: Vec<_> = parts.iter().map(|part| part["machine"].clone()).collect();
+        let parts = list["dataflows"].as_array().unwrap().iter();
+        let parts = parts.filter(|part| part["dataflow"] == fleet.dataflow.as_str());
+        let machines: Vec<_> = parts.map(|part| part["machine"].clone()).collect();
         assert_eq!(machines, ["laptop", "robot"], "{list:#}");
 
         // One table: each node on its machine, and no stand-in.
-        let status = fleet.json(at, &["status", "-d", "two", "--json"]);
+        let status = fleet.json(at, &["status", "-d", &fleet.dataflow, "--json"]);
         assert_eq!(status["nodes"].as_array().unwrap().len(), 2, "{status:#}");
         let (source, sink) = (node_of(&status, "source"), node_of(&status, "sink"));
         assert_eq!(
@@ -847,7 +867,7 @@ fn every_command_works(fleet: &Fleet) {
             "{status:#}"
         );
 
-        let topics = fleet.json(at, &["topic", "list", "-d", "two", "--json"]);
+        let topics = fleet.json(at, &["topic", "list", "-d", &fleet.dataflow, "--json"]);
         let topics = topics["topics"].as_array().unwrap();
         assert_eq!(topics.len(), 1, "{topics:#?}");
         let echoed = fleet.json(
@@ -856,7 +876,7 @@ fn every_command_works(fleet: &Fleet) {
                 "topic",
                 "echo",
                 "-d",
-                "two",
+                &fleet.dataflow,
                 "source/out",
                 "-n",
                 "3",
@@ -869,7 +889,7 @@ fn every_command_works(fleet: &Fleet) {
             &[
                 "topic",
                 "hz",
-                "two:source/out",
+                &format!("{}:source/out", fleet.dataflow),
                 "-n",
                 "2",
                 "--interval",
@@ -884,7 +904,7 @@ fn every_command_works(fleet: &Fleet) {
             &[
                 "top",
                 "-d",
-                "two",
+                &fleet.dataflow,
                 "-n",
                 "3",
                 "--interval",
@@ -910,50 +930,69 @@ fn every_command_works(fleet: &Fleet) {
         let set = [
             "param",
             "set",
-            "two:source",
+            &format!("{}:source", fleet.dataflow),
             "level",
             if at == 0 { "4" } else { "5" },
         ];
         fleet.output(at, &set);
-        let got = fleet.output(1 - at, &["param", "get", "two:source", "level"]);
+        let got = fleet.output(
+            1 - at,
+            &[
+                "param",
+                "get",
+                &format!("{}:source", fleet.dataflow),
+                "level",
+            ],
+        );
         assert_eq!(got, if at == 0 { "4\n" } else { "5\n" });
-        let params = fleet.json(at, &["param", "list", "-d", "two", "--json"]);
+        let params = fleet.json(at, &["param", "list", "-d", &fleet.dataflow, "--json"]);
         assert_eq!(params["params"].as_array().unwrap().len(), 1, "{params:#}");
 
         let logs = fleet.output(
             at,
-            &["logs", "-d", "two", "--node", "sink", "--grep", "^in 7$"],
+            &[
+                "logs",
+                "-d",
+                &fleet.dataflow,
+                "--node",
+                "sink",
+                "--grep",
+                "^in 7$",
+            ],
         );
         // The source begins again when it is restarted, below.
         assert_eq!(logs.lines().count(), 1 + at, "{logs}");
 
-        fleet.output(at, &["holders", "-d", "two"]);
-        let explained = fleet.output(at, &["explain", "-d", "two"]);
+        fleet.output(at, &["holders", "-d", &fleet.dataflow]);
+        let explained = fleet.output(at, &["explain", "-d", &fleet.dataflow]);
         assert!(explained.contains("nothing was lost"), "{explained}");
         let linted = fleet
-            .command(at, &["lint", "-d", "two", "--window", "1s"])
+            .command(at, &["lint", "-d", &fleet.dataflow, "--window", "1s"])
             .output();
         assert!(matches!(linted.unwrap().status.code(), Some(0 | 3)));
 
         let before = node_of(&status, "source")["pid"].clone();
-        fleet.output(at, &["node", "restart", "two:source"]);
-        let status = fleet.json(at, &["status", "-d", "two", "--json"]);
+        fleet.output(
+            at,
+            &["node", "restart", &format!("{}:source", fleet.dataflow)],
+        );
+        let status = fleet.json(at, &["status", "-d", &fleet.dataflow, "--json"]);
         let source = node_of(&status, "source");
         assert_ne!(source["pid"], before, "{status:#}");
     }
-    fleet.output(0, &["stop", "-d", "two"]);
+    fleet.output(0, &["stop", "-d", &fleet.dataflow]);
     fleet.check_nothing_left();
 }
 
 #[test]
 fn every_command_works_from_either_machine_on_loopback() {
-    every_command_works(&Fleet::new(None));
+    every_command_works(&Fleet::with_own_name(None));
 }
 
 #[test]
 fn every_command_works_from_either_machine_in_namespaces() {
     if let Some(namespaces) = Namespaces::new() {
-        every_command_works(&Fleet::new(Some(namespaces)));
+        every_command_works(&Fleet::with_own_name(Some(namespaces)));
     }
 }
 
@@ -962,7 +1001,7 @@ fn a_machine_that_cannot_be_reached_is_shown_as_such_and_ends_no_other_command()
     let Some(namespaces) = Namespaces::new() else {
         return;
     };
-    let fleet = Fleet::new(Some(namespaces));
+    let fleet = Fleet::with_own_name(Some(namespaces));
     start_counting(&fleet);
     fleet.await_that("the robot is seen", |fleet| {
         let list = fleet.json(0, &["list", "--json"]);
@@ -975,7 +1014,7 @@ fn a_machine_that_cannot_be_reached_is_shown_as_such_and_ends_no_other_command()
             .args(["link", "set", "cable0", state]));
     };
     // One that follows both machines while the network is interrupted.
-    let followed = Daemon::start(fleet.command(0, &["top", "-d", "two", "--json"]));
+    let followed = Daemon::start(fleet.command(0, &["top", "-d", &fleet.dataflow, "--json"]));
     followed.line("\"machine\":\"robot\"");
     cable("down");
     followed.line("\"unreachable\":[\"robot\"]");
@@ -992,7 +1031,10 @@ fn a_machine_that_cannot_be_reached_is_shown_as_such_and_ends_no_other_command()
         "{list:#}"
     );
 
-    let status = fleet.command(0, &["status", "-d", "two"]).output().unwrap();
+    let status = fleet
+        .command(0, &["status", "-d", &fleet.dataflow])
+        .output()
+        .unwrap();
     let text = String::from_utf8_lossy(&status.stdout).into_owned();
     let said = String::from_utf8_lossy(&status.stderr).into_owned();
     assert_eq!(status.status.code(), Some(1), "{text}{said}");
@@ -1003,14 +1045,19 @@ fn a_machine_that_cannot_be_reached_is_shown_as_such_and_ends_no_other_command()
     assert!(said.contains("warning: robot cannot be reached"), "{said}");
 
     // What is here still works; what is there fails, and says why.
-    fleet.output(0, &["node", "restart", "two:sink"]);
+    fleet.output(0, &["node", "restart", &format!("{}:sink", fleet.dataflow)]);
     for there in [
-        &["node", "restart", "two:source"][..],
-        &["param", "get", "two:source", "level"],
-        &["param", "list", "-d", "two"],
-        &["topic", "list", "-d", "two"],
-        &["explain", "-d", "two"],
-        &["logs", "-d", "two"],
+        &["node", "restart", &format!("{}:source", fleet.dataflow)][..],
+        &[
+            "param",
+            "get",
+            &format!("{}:source", fleet.dataflow),
+            "level",
+        ],
+        &["param", "list", "-d", &fleet.dataflow],
+        &["topic", "list", "-d", &fleet.dataflow],
+        &["explain", "-d", &fleet.dataflow],
+        &["logs", "-d", &fleet.dataflow],
     ] {
         let refused = fleet.command(0, there).output().unwrap();
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
@@ -1028,9 +1075,9 @@ fn a_machine_that_cannot_be_reached_is_shown_as_such_and_ends_no_other_command()
         list["unreachable"].as_array().unwrap().is_empty()
     });
     // No order of before is carried out now.
-    let status = fleet.json(0, &["status", "-d", "two", "--json"]);
+    let status = fleet.json(0, &["status", "-d", &fleet.dataflow, "--json"]);
     assert_eq!(source(&status), before, "{status:#}");
-    fleet.output(0, &["stop", "-d", "two"]);
+    fleet.output(0, &["stop", "-d", &fleet.dataflow]);
     fleet.check_nothing_left();
 }
 
@@ -1044,7 +1091,7 @@ fn keeper_of(fleet: &Fleet, at: usize) -> String {
 
 #[test]
 fn an_echo_that_is_not_shown_fetches_nothing() {
-    let fleet = Fleet::new(None);
+    let fleet = Fleet::with_own_name(None);
     let mut dataflow = numbers("source 1000000 5 100");
     dataflow["nodes"]
         .as_array_mut()
@@ -1053,11 +1100,28 @@ fn an_echo_that_is_not_shown_fetches_nothing() {
     let file = fleet.file(&dataflow);
     fleet.output(
         0,
-        &["start", file.to_str().unwrap(), "--bind", "edge=laptop"],
+        &[
+            "start",
+            file.to_str().unwrap(),
+            "--bind",
+            "edge=laptop",
+            "--name",
+            &fleet.dataflow,
+        ],
     );
+    // Both daemons are connected then.
+    fleet.await_that("samples arrive", |fleet| received(fleet).len() > 20);
     // Nothing reads what it writes. Its pipe becomes full.
     let mut echo = fleet
-        .command(0, &["topic", "echo", "two:other/out", "--json"])
+        .command(
+            0,
+            &[
+                "topic",
+                "echo",
+                &format!("{}:other/out", fleet.dataflow),
+                "--json",
+            ],
+        )
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -1068,7 +1132,7 @@ fn an_echo_that_is_not_shown_fetches_nothing() {
             &[
                 "top",
                 "-d",
-                "two",
+                &fleet.dataflow,
                 "-n",
                 "1",
                 "--interval",
@@ -1099,7 +1163,7 @@ fn an_echo_that_is_not_shown_fetches_nothing() {
     let _ = (echo.kill(), echo.wait());
     // The observer goes with its command.
     fleet.await_that("the topic has no observer", |_| counted().is_none());
-    fleet.output(0, &["stop", "-d", "two"]);
+    fleet.output(0, &["stop", "-d", &fleet.dataflow]);
     fleet.check_nothing_left();
 }
 
