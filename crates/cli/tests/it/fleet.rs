@@ -83,6 +83,11 @@ const NAMES: [&str; 2] = ["laptop", "robot"];
 impl Fleet {
     /// Pairs both machines, and waits until their daemons have reported.
     fn new(namespaces: Option<Namespaces>) -> Self {
+        Self::with_robot_as("robot", namespaces)
+    }
+
+    /// As [`Fleet::new`], with a role for the second machine.
+    fn with_robot_as(role: &str, namespaces: Option<Namespaces>) -> Self {
         let mut fleet = Self {
             dataflow: "two".to_owned(),
             namespaces,
@@ -95,9 +100,10 @@ impl Fleet {
         };
         let laptop =
             Daemon::start(fleet.command(0, &["up", "--name", "laptop", "--address", address]));
-        let line = laptop.line("nervure join");
-        let words: Vec<&str> = line.split_ascii_whitespace().skip(1).collect();
+        laptop.line("nervure join");
         fleet.daemons[0] = Some(laptop);
+        let line = fleet.output(0, &["machine", "invite", "--role", role]);
+        let words: Vec<&str> = line.split_ascii_whitespace().skip(1).collect();
         let robot = fleet.command(1, &[words.as_slice(), &["--name", "robot"]].concat());
         fleet.daemons[1] = Some(Daemon::start(robot));
         fleet.daemon(0).line("robot has joined");
@@ -109,9 +115,9 @@ impl Fleet {
         fleet
     }
 
-    /// As [`Fleet::new`], with a name for the dataflow that no other fleet of this host has.
+    /// Two operators, with a name for the dataflow that no other fleet of this host has.
     fn with_own_name(namespaces: Option<Namespaces>) -> Self {
-        let mut fleet = Self::new(namespaces);
+        let mut fleet = Self::with_robot_as("operator", namespaces);
         let folder = fleet.folder.path().file_name().unwrap().to_string_lossy();
         let letters: String = folder.chars().filter(char::is_ascii_alphanumeric).collect();
         fleet.dataflow = format!("two-{letters}");
@@ -583,6 +589,7 @@ fn the_state_of_a_fleet_in_etcd_outlives_the_folder_of_the_coordinator() {
     }
     let (store, coordinator) = (format!("etcd://{address}"), coordinator.to_string());
     let mut fleet = Fleet {
+        dataflow: "two".to_owned(),
         namespaces: None,
         folder: tempfile::tempdir().unwrap(),
         daemons: [None, None],
@@ -689,7 +696,7 @@ fn machines_of_an_image_wait_until_they_are_approved() {
 
 #[test]
 fn an_interrupted_network_is_shown_and_stops_the_nodes_that_want_it() {
-    let Some(namespaces) = Namespaces::new() else {
+    let Some(namespaces) = Namespaces::new(1) else {
         return;
     };
     let fleet = Fleet::new(Some(namespaces));
@@ -991,14 +998,14 @@ fn every_command_works_from_either_machine_on_loopback() {
 
 #[test]
 fn every_command_works_from_either_machine_in_namespaces() {
-    if let Some(namespaces) = Namespaces::new() {
+    if let Some(namespaces) = Namespaces::new(1) {
         every_command_works(&Fleet::with_own_name(Some(namespaces)));
     }
 }
 
 #[test]
 fn a_machine_that_cannot_be_reached_is_shown_as_such_and_ends_no_other_command() {
-    let Some(namespaces) = Namespaces::new() else {
+    let Some(namespaces) = Namespaces::new(1) else {
         return;
     };
     let fleet = Fleet::with_own_name(Some(namespaces));
@@ -1169,7 +1176,7 @@ fn an_echo_that_is_not_shown_fetches_nothing() {
 
 #[test]
 fn a_dataflow_that_runs_on_one_machine_alone_is_stopped_from_another() {
-    let Some(namespaces) = Namespaces::new() else {
+    let Some(namespaces) = Namespaces::new(1) else {
         return;
     };
     let fleet = Fleet::new(Some(namespaces));
