@@ -87,6 +87,35 @@ def test_rust_project(tmp_path: Path) -> None:
     checked("cargo", "test", "--quiet", cwd=project)
 
 
+@pytest.fixture(scope="module")
+def sdk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library for C and C++, as the wheel installs it into an environment."""
+    folder = tmp_path_factory.mktemp("sdk")
+    checked(str(REPOSITORY / "scripts" / "native.py"), str(folder), "--without-dora", "--quiet", cwd=folder)
+    return folder
+
+
+@pytest.mark.skipif(shutil.which("cmake") is None, reason="a project in C or C++ is built by CMake")
+@pytest.mark.parametrize("language", ["c", "cpp"])
+def test_cmake_project(
+    tmp_path: Path, sdk: Path, monkeypatch: pytest.MonkeyPatch, language: str
+) -> None:
+    monkeypatch.setenv("CMAKE_PREFIX_PATH", str(sdk))
+    checked("nervure", "new", "--lang", language, "line-follower", cwd=tmp_path)
+    project = tmp_path / "line-follower"
+    made = checked("nervure", "new", "--lang", language, "--kind", "node", "extra", cwd=project)
+    entry = made[made.index("  - id: extra") :].replace("NODE/OUTPUT", "camera/image")
+    with (project / "dataflow.yml").open("a") as flow:
+        flow.write(entry)
+    checked("nervure", "build", "dataflow.yml", cwd=project)
+    output = checked("nervure", "run", "--stop-after", "1s", "dataflow.yml", cwd=project)
+    assert "camera/image -> extra/input" in output
+    assert "show       | 10\n" in output, output
+    # In a folder without a project the node gets one of its own.
+    checked("nervure", "new", "--lang", language, "--kind", "node", "alone", cwd=tmp_path)
+    assert (tmp_path / "alone" / "CMakeLists.txt").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

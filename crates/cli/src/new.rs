@@ -39,6 +39,9 @@ pub enum Kind {
 pub enum Language {
     Python,
     Rust,
+    C,
+    #[value(alias = "c++")]
+    Cpp,
 }
 
 /// Creates a project or a node.
@@ -102,7 +105,37 @@ const RUST_PROJECT: &[Template] = &[
     ),
     ("README.md", include_str!("../templates/rust/README.md")),
 ];
+const C_PROJECT: &[Template] = &[
+    (
+        "CMakeLists.txt",
+        include_str!("../templates/c/CMakeLists.txt.template"),
+    ),
+    ("dataflow.yml", include_str!("../templates/c/dataflow.yml")),
+    ("camera.c", include_str!("../templates/c/camera.c")),
+    ("brightness.c", include_str!("../templates/c/brightness.c")),
+    ("show.c", include_str!("../templates/c/show.c")),
+    ("README.md", include_str!("../templates/c/README.md")),
+];
+const CPP_PROJECT: &[Template] = &[
+    (
+        "CMakeLists.txt",
+        include_str!("../templates/cpp/CMakeLists.txt.template"),
+    ),
+    (
+        "dataflow.yml",
+        include_str!("../templates/cpp/dataflow.yml"),
+    ),
+    ("camera.cpp", include_str!("../templates/cpp/camera.cpp")),
+    (
+        "brightness.cpp",
+        include_str!("../templates/cpp/brightness.cpp"),
+    ),
+    ("show.cpp", include_str!("../templates/cpp/show.cpp")),
+    ("README.md", include_str!("../templates/cpp/README.md")),
+];
 const PYTHON_NODE: &str = include_str!("../templates/node/node.py");
+const C_NODE: &str = include_str!("../templates/node/node.c");
+const CPP_NODE: &str = include_str!("../templates/node/node.cpp");
 const RUST_NODE: &str = include_str!("../templates/node/node.rs");
 /// Manifest of a Rust node outside of a crate.
 const RUST_NODE_MANIFEST: &str = include_str!("../templates/node/Cargo.toml.template");
@@ -118,6 +151,8 @@ fn new_project(arguments: &NewArguments) -> Result<ExitCode, Failure> {
     let (templates, ignored) = match language {
         Language::Python => (PYTHON_PROJECT, "__pycache__/\n*.egg-info/\n"),
         Language::Rust => (RUST_PROJECT, "/target\n"),
+        Language::C => (C_PROJECT, "/build\n"),
+        Language::Cpp => (CPP_PROJECT, "/build\n"),
     };
     let source = CrateSource::new(nervure.as_deref())?;
     let folder = Path::new(name);
@@ -130,12 +165,17 @@ fn new_project(arguments: &NewArguments) -> Result<ExitCode, Failure> {
         &folder.join(SCHEMA),
         &format!("{:#}\n", nervure_dataflow::schema()),
     )?;
-    let (build, test) = match language {
-        Language::Python => ("", "python -m pytest  # after `pip install pytest`"),
-        Language::Rust => ("  nervure build dataflow.yml\n", "cargo test"),
+    let build = match language {
+        Language::Python => "",
+        _ => "  nervure build dataflow.yml\n",
+    };
+    let test = match language {
+        Language::Python => "  python -m pytest  # after `pip install pytest`\n",
+        Language::Rust => "  cargo test\n",
+        Language::C | Language::Cpp => "",
     };
     output::write(&format!(
-        "created {name}: three nodes and the dataflow that connects them\n\n  cd {name}\n{build}  nervure run dataflow.yml\n  {test}\n"
+        "created {name}: three nodes and the dataflow that connects them\n\n  cd {name}\n{build}  nervure run dataflow.yml\n{test}"
     ))?;
     if *language == Language::Rust {
         note!("{}", source.note());
@@ -151,6 +191,8 @@ fn new_node(arguments: &NewArguments) -> Result<ExitCode, Failure> {
             write_new(&file, PYTHON_NODE)?;
             (file, format!("path: {name}.py"))
         }
+        Language::C => new_cmake_node(name, "c", C_NODE, C_PROJECT[0].1)?,
+        Language::Cpp => new_cmake_node(name, "cpp", CPP_NODE, CPP_PROJECT[0].1)?,
         Language::Rust if Path::new("Cargo.toml").is_file() => {
             let file = Path::new("src/bin").join(format!("{name}.rs"));
             write_new(&file, RUST_NODE)?;
@@ -183,6 +225,41 @@ fn new_node(arguments: &NewArguments) -> Result<ExitCode, Failure> {
         file.display()
     ))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// A node in C or C++, in the project of the current folder, whose CMake takes each file for a node, or in a folder of its own.
+/// Returns its file, and what a dataflow says of it.
+fn new_cmake_node(
+    name: &str,
+    extension: &str,
+    text: &str,
+    manifest: &str,
+) -> Result<(PathBuf, String), Failure> {
+    let folder = match Path::new("CMakeLists.txt").is_file() {
+        true => Path::new("."),
+        false => {
+            make_folder(Path::new(name))?;
+            let manifest = fill(manifest, name, &CrateSource::Registry);
+            write(&Path::new(name).join("CMakeLists.txt"), &manifest)?;
+            write(&Path::new(name).join(".gitignore"), "/build\n")?;
+            Path::new(name)
+        }
+    };
+    let file = folder.join(format!("{name}.{extension}"));
+    write_new(&file, text)?;
+    let build = folder.join("build");
+    let entry = format!(
+        "build: |\n      cmake -S {folder} -B {build}\n      cmake --build {build}\n    path: {program}",
+        folder = folder.display(),
+        build = build.strip_prefix(".").unwrap_or(&build).display(),
+        program = build
+            .strip_prefix(".")
+            .unwrap_or(&build)
+            .join(name)
+            .display(),
+    );
+    let file = file.strip_prefix(".").map(Path::to_owned).unwrap_or(file);
+    Ok((file, entry))
 }
 
 /// Refuses a name that is not valid for a folder, a crate and a node at once.
