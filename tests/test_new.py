@@ -97,9 +97,7 @@ def sdk(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.skipif(shutil.which("cmake") is None, reason="a project in C or C++ is built by CMake")
 @pytest.mark.parametrize("language", ["c", "cpp"])
-def test_cmake_project(
-    tmp_path: Path, sdk: Path, monkeypatch: pytest.MonkeyPatch, language: str
-) -> None:
+def test_cmake_project(tmp_path: Path, sdk: Path, monkeypatch: pytest.MonkeyPatch, language: str) -> None:
     monkeypatch.setenv("CMAKE_PREFIX_PATH", str(sdk))
     checked("nervure", "new", "--lang", language, "line-follower", cwd=tmp_path)
     project = tmp_path / "line-follower"
