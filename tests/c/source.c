@@ -86,7 +86,7 @@ int main(void) {
     check(nervure_send(out, &value, NULL));
     value = nervure_from_integer(-7);
     check(nervure_send(out, &value, NULL));
-    value = (nervure_value){.kind = NERVURE_KIND_UNSIGNED, .as.unsigned_integer = UINT64_MAX};
+    value = nervure_from_unsigned(UINT64_MAX);
     check(nervure_send(out, &value, NULL));
     value = nervure_from_number(2.5);
     check(nervure_send(out, &value, NULL));

@@ -527,6 +527,16 @@ static inline struct nervure_value nervure_from_integer(int64_t integer) {
     return value;
 }
 
+// An unsigned integer as a value.
+static inline struct nervure_value nervure_from_unsigned(uint64_t integer) {
+    struct nervure_value value = nervure_from_integer((int64_t)integer);
+    if (integer > INT64_MAX) {
+        value.kind = NERVURE_KIND_UNSIGNED;
+        value.as.unsigned_integer = integer;
+    }
+    return value;
+}
+
 // A floating-point number as a value.
 static inline struct nervure_value nervure_from_number(double number) {
     struct nervure_value value = nervure_from_bytes(NULL, 0);

@@ -109,6 +109,22 @@ template <typename T> constexpr nervure_dtype dtype_of() {
     }
 }
 
+template <typename Integer> nervure_value from_integer(Integer value) noexcept {
+    if constexpr (std::is_unsigned_v<Integer>) {
+        return nervure_from_unsigned(value);
+    } else {
+        return nervure_from_integer(value);
+    }
+}
+
+template <typename Lengths> std::size_t product(const Lengths &lengths) noexcept {
+    std::size_t size = 1;
+    for (const std::size_t length : lengths) {
+        size *= length;
+    }
+    return size;
+}
+
 } // namespace detail
 
 // Consecutive elements of which somebody else is the owner.
@@ -167,7 +183,7 @@ public:
     }
     template <typename Integer, typename = std::enable_if_t<std::is_integral_v<Integer>>>
     Metadata &set(const char *key, Integer value) {
-        return put(key, nervure_from_integer(static_cast<std::int64_t>(value)));
+        return put(key, detail::from_integer(value));
     }
 
     // The value with a name; empty if there is none.
@@ -250,11 +266,7 @@ public:
             detail::fail(NERVURE_STATUS_KIND, "the tensor is not aligned");
         }
         const Span<const std::size_t> shape(tensor.shape, tensor.dimensions);
-        std::size_t size = 1;
-        for (const std::size_t length : shape) {
-            size *= length;
-        }
-        return {static_cast<const T *>(tensor.data), size, shape};
+        return {static_cast<const T *>(tensor.data), detail::product(shape), shape};
     }
 
     nervure_info info() const {
@@ -317,7 +329,7 @@ public:
     Value(bool value) noexcept : value_(nervure_from_bool(value)) {}
     Value(double value) noexcept : value_(nervure_from_number(value)) {}
     template <typename Integer, typename = std::enable_if_t<std::is_integral_v<Integer>>>
-    Value(Integer value) noexcept : value_(nervure_from_integer(static_cast<std::int64_t>(value))) {}
+    Value(Integer value) noexcept : value_(detail::from_integer(value)) {}
     Value(const char *text) noexcept : value_(nervure_from_text(text)) {}
     Value(std::string_view text) noexcept : value_(nervure_from_bytes(text.data(), text.size())) {
         value_.kind = NERVURE_KIND_TEXT;
@@ -354,14 +366,11 @@ public:
         return nervure_send(output_, value.get(), envelope.get());
     }
 
-    // Sends a tensor of elements in C order.
-    template <typename T>
-    void send_tensor(Span<const T> elements, std::initializer_list<std::size_t> shape, const Envelope &envelope = {}) const {
-        std::size_t size = 1;
-        for (const std::size_t length : shape) {
-            size *= length;
-        }
-        if (size != elements.size()) {
+    // Sends a tensor of the elements of a vector, an array or a Span, in C order.
+    template <typename Elements>
+    void send_tensor(const Elements &elements, std::initializer_list<std::size_t> shape, const Envelope &envelope = {}) const {
+        using T = std::remove_const_t<std::remove_pointer_t<decltype(elements.data())>>;
+        if (detail::product(shape) != elements.size()) {
             detail::fail(NERVURE_STATUS_ARGUMENT, "the number of elements does not match the shape");
         }
         send(Value(nervure_from_tensor(detail::dtype_of<T>(), shape.size(), shape.begin(), elements.data())), envelope);
@@ -373,11 +382,7 @@ public:
         void *memory;
         nervure_loan *loan;
         detail::check(nervure_borrow(output_, &value, &memory, &loan));
-        std::size_t size = 1;
-        for (const std::size_t length : shape) {
-            size *= length;
-        }
-        return Loan<T>(static_cast<T *>(memory), size, loan);
+        return Loan<T>(static_cast<T *>(memory), detail::product(shape), loan);
     }
 
 private:
@@ -454,8 +459,11 @@ public:
     // Waits for the next event. Returns false after the last one, which is that with the kind STOP.
     Event next() { return next_within(-1); }
 
-    // Waits at most for `timeout`. Returns false after it, too.
+    // Waits at most for `timeout`. Returns false after it, too: has_ended() tells which it is.
     Event next_for(std::chrono::nanoseconds timeout) { return next_within(detail::nanos(timeout)); }
+
+    // Whether the last event was delivered.
+    bool has_ended() const noexcept { return has_ended_; }
 
     Output output(const char *name) const {
         const nervure_output *output;
@@ -475,10 +483,9 @@ public:
     }
 
     // Sends a request to a service, and waits for its answer.
+    Sample call(const char *client, const Value &value) { return call_within(client, value, -1); }
     Sample call(const char *client, const Value &value, std::chrono::nanoseconds timeout) {
-        nervure_sample *answer;
-        detail::check(nervure_call(node_.get(), client, value.get(), detail::nanos(timeout), &answer));
-        return Sample(answer);
+        return call_within(client, value, detail::nanos(timeout));
     }
 
     // The current value of a parameter. A text is valid until the next event or parameter.
@@ -500,14 +507,22 @@ private:
     Event next_within(std::int64_t timeout) {
         nervure_event event;
         const nervure_status status = nervure_next(node_.get(), timeout, &event);
-        if (status == NERVURE_STATUS_END || status == NERVURE_STATUS_TIMEOUT) {
+        has_ended_ = status == NERVURE_STATUS_END;
+        if (has_ended_ || status == NERVURE_STATUS_TIMEOUT) {
             return Event();
         }
         detail::check(status);
         return Event(event);
     }
 
+    Sample call_within(const char *client, const Value &value, std::int64_t timeout) {
+        nervure_sample *answer;
+        detail::check(nervure_call(node_.get(), client, value.get(), timeout, &answer));
+        return Sample(answer);
+    }
+
     detail::Owned<nervure_node> node_;
+    bool has_ended_ = false;
 };
 
 } // namespace nervure
