@@ -57,6 +57,18 @@ def compiled(installed: Path, source: str, folder: Path, *options: str) -> Path:
     return program
 
 
+def succeeded(nodes: list[dict[str, object]], folder: Path) -> str:
+    """What a dataflow has printed, whose nodes have all succeeded."""
+    (folder / "dataflow.yml").write_text(json.dumps({"nodes": nodes}))
+    nervure = Path(sys.executable).parent / "nervure"
+    environment = {**os.environ, "NERVURE_LOG_DIR": str(folder / "logs")}
+    command = [nervure, "run", "dataflow.yml"]
+    run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
+    printed = run.stdout + run.stderr
+    assert run.returncode == 0, printed
+    return printed
+
+
 def test_values_from_c_over_cxx_to_python(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "sink.py").write_text(SINK)
     block = {"queue_policy": "block"}
@@ -75,13 +87,7 @@ def test_values_from_c_over_cxx_to_python(installed: Path, tmp_path: Path) -> No
         },
         {"id": "sink", "path": "sink.py", "inputs": {"in": {"source": "relay/out", **block}}},
     ]
-    (tmp_path / "dataflow.yml").write_text(json.dumps({"nodes": nodes}))
-    nervure = Path(sys.executable).parent / "nervure"
-    environment = {**os.environ, "NERVURE_LOG_DIR": str(tmp_path / "logs")}
-    command = [nervure, "run", "dataflow.yml"]
-    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
-    printed = run.stdout + run.stderr
-    assert run.returncode == 0, printed
+    printed = succeeded(nodes, tmp_path)
     assert f"source of {tmp_path.name}" in printed
     assert printed.count("refused: ") == 14, printed
     assert 'node source has no output "outt"; its outputs are: out; did you mean "out"?' in printed
@@ -105,6 +111,36 @@ def test_values_from_c_over_cxx_to_python(installed: Path, tmp_path: Path) -> No
         ["int", 20],
         ["str", '["one","two"]'],
     ]
+
+
+ASKER = """\
+import asyncio
+from nervure import Node
+
+node = Node()
+
+async def main():
+    answers = await asyncio.gather(*(node.call_async("plan", goal) for goal in (1, 2)))
+    print([answer.object for answer in answers])
+
+asyncio.run(main())
+"""
+
+
+def test_requests_between_languages(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "python.py").write_text(ASKER)
+    plan = {"plan": "planner/plan"}
+    nodes = [
+        {"id": "planner", "path": str(compiled(installed, "planner.c", tmp_path)), "services": ["plan"]},
+        {"id": "asker", "path": str(compiled(installed, "asker.cc", tmp_path)), "clients": plan},
+        {"id": "python", "path": "python.py", "clients": plan},
+    ]
+    printed = succeeded(nodes, tmp_path)
+    assert "asker asks plan for 6" in printed
+    assert "plan 60" in printed
+    assert "-7: nervure_call: service planner/plan failed: there is no way back" in printed
+    assert '-2: nervure_call: node asker has no client "way"; its clients are: plan' in printed
+    assert "[10, 20]" in printed
 
 
 def test_a_program_that_is_no_node_says_how_it_is_started(installed: Path, tmp_path: Path) -> None:
