@@ -69,19 +69,20 @@ def succeeded(nodes: list[dict[str, object]], folder: Path) -> str:
     return printed
 
 
-def test_values_from_c_over_cxx_to_python(installed: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [[], ["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]])
+def test_values_from_c_over_cxx_to_python(installed: Path, tmp_path: Path, options: list[str]) -> None:
     (tmp_path / "sink.py").write_text(SINK)
     block = {"queue_policy": "block"}
     nodes = [
         {
             "id": "source",
-            "path": str(compiled(installed, "source.c", tmp_path)),
+            "path": str(compiled(installed, "source.c", tmp_path, *options)),
             "outputs": ["out"],
             "params": {"rate": 20, "list": ["one", "two"]},
         },
         {
             "id": "relay",
-            "path": str(compiled(installed, "relay.cc", tmp_path)),
+            "path": str(compiled(installed, "relay.cc", tmp_path, *options)),
             "inputs": {"in": {"source": "source/out", **block}},
             "outputs": ["out"],
         },
