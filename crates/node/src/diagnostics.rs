@@ -199,7 +199,7 @@ mod tests {
         let error = |value| filter(OsStr::new(value)).unwrap_err().to_string();
         assert_eq!(
             error("warn,nodes=debug"),
-            "NERVURE_LOG: `nodes=debug` has an unknown target, expected one of keeper, link, node"
+            "NERVURE_LOG: `nodes=debug` has an unknown target, expected one of daemon, keeper, link, node"
         );
         for wrong in ["node", "node=loud", "loud"] {
             assert_eq!(
