@@ -1,6 +1,10 @@
 //! `nervure list`: lists the running dataflows.
 
-use std::{collections::BTreeMap, process::ExitCode, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    process::ExitCode,
+    time::Duration,
+};
 
 use nervure_node::running::{self, Connection, ConnectionError};
 use nervure_protocol::{
@@ -63,8 +67,11 @@ pub fn list(arguments: &ListArguments) -> Result<ExitCode, Failure> {
             note!("{}", of_others(&others));
         }
     }
-    for away in &everything.unreachable {
-        note!("warning: {}", away.reason);
+    // All machines may have refused for the same reason.
+    let away = everything.unreachable.iter();
+    let reasons: BTreeSet<&str> = away.map(|one| one.reason.as_str()).collect();
+    for reason in reasons {
+        note!("warning: {reason}");
     }
     if let Some(error) = &everything.no_fleet {
         note!("warning: {error}; dataflows of other machines are not listed");
