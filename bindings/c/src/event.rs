@@ -161,7 +161,7 @@ impl Receiving {
             Received::Param { name, value } => {
                 seen.kind = EventKind::Param;
                 seen.id = self.name(&name);
-                seen.value = param_value(&value, &mut self.text).unwrap_or(seen.value);
+                seen.value = param_value(&value, &mut self.text);
             }
             Received::NodeFailed {
                 node,
@@ -290,8 +290,8 @@ pub unsafe extern "C" fn nervure_request_free(request: *mut Request) {
 }
 
 /// The value of a parameter. What needs memory is in `text`.
-pub(crate) fn param_value(param: &ParamValue, text: &mut CString) -> Result<Value, Failure> {
-    Ok(match param {
+pub(crate) fn param_value(param: &ParamValue, text: &mut CString) -> Value {
+    match param {
         ParamValue::Bool(value) => Value::scalar(Scalar::Bool(*value)),
         ParamValue::Number(number) => Value::scalar(match (number.as_i64(), number.as_u64()) {
             (Some(integer), _) => Scalar::Integer(integer),
@@ -306,5 +306,5 @@ pub(crate) fn param_value(param: &ParamValue, text: &mut CString) -> Result<Valu
             *text = c_text(&other.to_string());
             Value::bytes(Kind::Text, text.as_bytes())
         }
-    })
+    }
 }

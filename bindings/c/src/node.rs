@@ -208,7 +208,7 @@ pub unsafe extern "C" fn nervure_param(
             .handle
             .param(pointers::text(name, "parameter's name")?)?;
         let receiving = &mut *node.receiving.get();
-        pointers::put(value, param_value(&param, &mut receiving.text)?, "value")?;
+        pointers::put(value, param_value(&param, &mut receiving.text), "value")?;
         Ok(Status::Ok)
     })
 }
