@@ -5,6 +5,8 @@
 //! run; a run that has ended does not start again; no node with `on_partition: stop` runs on a
 //! machine whose lease has ended, where its daemon lives. In the end, what is desired is so.
 
+mod random;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -19,6 +21,8 @@ use nervure_daemon::state::{
 };
 use nervure_store::{Clock, Expected, Local, Store};
 
+use random::Random;
+
 const TICK: Duration = Duration::from_millis(50);
 
 /// The longest time that a keeper needs to stop a node, in the simulation.
@@ -27,26 +31,6 @@ const STOP: Duration = Duration::from_millis(100);
 /// The pause of a daemon between two looks at the store: its watch has no delay here but the
 /// network's, and the pause after an error.
 const LOOK: Duration = Duration::from_millis(250);
-
-/// Non-cryptographic random numbers: xorshift64.
-struct Random(u64);
-
-impl Random {
-    fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % limit
-    }
-
-    fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-}
 
 #[derive(Clone)]
 struct Virtual(Arc<Mutex<Instant>>);

@@ -1,6 +1,8 @@
 //! The daemon's state machine on a virtual clock, with seeds: the coordinator is away, daemons and
 //! keepers are killed at any time, revisions arrive late and again.
 
+mod random;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -8,25 +10,7 @@ use nervure_daemon::machine::{Action, Daemon, Event, Kept};
 use nervure_daemon::state::{Desired, DesiredRun, Phase, RunState};
 use nervure_store::Revision;
 
-/// Non-cryptographic random numbers: xorshift64.
-struct Random(u64);
-
-impl Random {
-    fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % limit
-    }
-
-    fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-}
+use random::Random;
 
 fn desired_run(phase: Phase) -> DesiredRun {
     DesiredRun {
