@@ -1,7 +1,7 @@
 //! The shell of a daemon: carries out the actions of [`crate::machine`], and feeds it events.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read};
+use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -20,7 +20,7 @@ use crate::part::{ENDED, PartSpec};
 use crate::peers::Peers;
 use crate::reports::Reports;
 use crate::runs;
-use crate::state::{ActualRun, RunId};
+use crate::state::{ActualRun, RunId, random_number};
 use crate::sync::{self, Live, PEERS, spawn};
 use crate::tools::{self, Host, Served};
 
@@ -212,10 +212,9 @@ fn hold_lease(
 ) -> io::Result<()> {
     let bridge = Arc::clone(bridge);
     if own != coordinator {
-        let mut id = [0; 8];
-        std::fs::File::open("/dev/urandom")?.read_exact(&mut id)?;
+        let id = random_number()?;
         return spawn("nervure-lease", move || {
-            alive::hold(&bridge, coordinator, u64::from_le_bytes(id), |is_held| {
+            alive::hold(&bridge, coordinator, id, |is_held| {
                 let _ = events.send(Event::Lease { is_held });
             });
         });

@@ -1,6 +1,8 @@
 //! The desired and the actual state of a machine, as JSON in the store.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
 
 use nervure_coordinator::{ACTUAL, DESIRED, LINKS};
 use nervure_store::{Expected, Revision, Store, StoreError};
@@ -8,6 +10,24 @@ use serde::{Deserialize, Serialize};
 
 /// Identifies one start of a dataflow on all its machines: 16 hexadecimal digits.
 pub type RunId = String;
+
+/// A number that is drawn at random: for ids of runs, of requests and of daemons.
+///
+/// # Errors
+/// If the system provides no random numbers.
+pub fn random_number() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+/// A [`random_number`] as an id.
+///
+/// # Errors
+/// As [`random_number`].
+pub fn random_id() -> io::Result<String> {
+    Ok(format!("{:016x}", random_number()?))
+}
 
 /// What a machine is to do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

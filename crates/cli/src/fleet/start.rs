@@ -1,11 +1,11 @@
 //! `nervure start`: places a dataflow on machines, and starts it there.
 
-use std::{collections::BTreeMap, fs::File, io::Read, path::Path, process::ExitCode};
+use std::{collections::BTreeMap, path::Path, process::ExitCode};
 
 use nervure_coordinator::{Machine, Role, Standing};
 use nervure_daemon::{
     bundle,
-    state::{ActualRun, DesiredRun, Phase, RunState, change_desired},
+    state::{ActualRun, DesiredRun, Phase, RunState, change_desired, random_id},
 };
 use nervure_dataflow::{Dataflow, Node, Program};
 use nervure_protocol::did_you_mean;
@@ -53,7 +53,8 @@ pub fn start(arguments: &StartArguments) -> Result<ExitCode, Failure> {
         .file_name()
         .and_then(|name| name.to_str())
         .unwrap_or_default();
-    let run = run_id()?;
+    let run = random_id()
+        .map_err(|error| Failure::internal("cannot make an id for the run").because(error))?;
     let text = |one: &Assignment| format!("{}={}", one.name, one.value);
     for (role, machine) in &placed {
         let desired = DesiredRun {
@@ -256,14 +257,6 @@ fn listed(placed: &BTreeMap<String, String>) -> String {
         })
         .collect();
     all.join(", ")
-}
-
-fn run_id() -> Result<String, Failure> {
-    let mut bytes = [0; 8];
-    File::open("/dev/urandom")
-        .and_then(|mut random| random.read_exact(&mut bytes))
-        .map_err(|error| Failure::internal("cannot read /dev/urandom").because(error))?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 #[cfg(test)]

@@ -1,7 +1,5 @@
 //! Requests to the daemons of other machines.
 
-use std::fs::File;
-use std::io::Read;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -13,6 +11,7 @@ use nervure_protocol::daemon_to_daemon::{Answer, Ask, Cost, Listed, Request, dec
 use nervure_protocol::keeper_to_cli::Refused;
 
 use crate::bridge::Bridge;
+use crate::state::random_id;
 
 /// How long a machine may take to answer at all: with a loss of 20 % three repetitions over a path of
 /// 200 ms.
@@ -154,10 +153,4 @@ pub(super) fn unreachable(bridge: &Bridge, machine: &str) -> Refused {
         reason,
         Some("is it on, is its daemon running (`nervure join`), and is its network up?"),
     )
-}
-
-fn random_id() -> std::io::Result<String> {
-    let mut bytes = [0; 8];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
