@@ -33,6 +33,15 @@ impl Role {
         }
     }
 
+    /// Its name with its article: `a robot`.
+    pub fn with_article(self) -> &'static str {
+        match self {
+            Self::Operator => "an operator",
+            Self::Robot => "a robot",
+            Self::Observer => "an observer",
+        }
+    }
+
     /// What a machine in this role may ask of the daemon of another machine, about dataflows there.
     /// Samples of a common dataflow are no request.
     pub fn may_ask(self, ask: Ask) -> bool {
@@ -145,11 +154,8 @@ pub fn check(name: &str, role: Role, method: Method, key: &str) -> Result<(), St
         return Ok(());
     }
     Err(format!(
-        "`{name}` is {} {role} of this fleet, and may not {} `{key}`",
-        match role {
-            Role::Robot => "a",
-            Role::Operator | Role::Observer => "an",
-        },
+        "`{name}` is {} of this fleet, and may not {} `{key}`",
+        role.with_article(),
         method.verb()
     ))
 }

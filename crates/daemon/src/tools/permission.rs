@@ -43,21 +43,11 @@ pub(super) fn check(asker: &Asker, asked: Asked<'_>) -> Result<(), Refused> {
         Ask::Change => ("changes nothing on others", "operator"),
     };
     Err(Refused::new(
-        format!(
-            "{machine} is {article} {role}, and {may_not}",
-            article = article(*role)
-        ),
+        format!("{machine} is {}, and {may_not}", role.with_article()),
         Some(&format!(
             "run the command on a machine that is {who}: `nervure machine list`"
         )),
     ))
-}
-
-fn article(role: Role) -> &'static str {
-    match role {
-        Role::Operator | Role::Observer => "an",
-        Role::Robot => "a",
-    }
 }
 
 /// What a message to a keeper asks. What would need descriptors, or a process on the machine, is
