@@ -459,7 +459,7 @@ public:
     // Waits for the next event. Returns false after the last one, which is that with the kind STOP.
     Event next() { return next_within(-1); }
 
-    // Waits at most for `timeout`. Returns false after it, too: has_ended() tells which it is.
+    // Waits at most for `timeout`. Returns false after the timeout, too; then has_ended() is false.
     Event next_for(std::chrono::nanoseconds timeout) { return next_within(detail::nanos(timeout)); }
 
     // Whether the last event was delivered.

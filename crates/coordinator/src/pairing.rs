@@ -64,7 +64,7 @@ pub(crate) struct Members {
 }
 
 impl Members {
-    /// Who has a key.
+    /// The caller that a key belongs to.
     pub fn caller(&self, key: PublicKey) -> Result<Caller, StoreError> {
         if key == self.key {
             return Ok(Caller::Own);
@@ -204,7 +204,7 @@ impl Members {
     }
 
     /// The name of a new machine, and the entry that it replaces: that of a revoked machine.
-    /// Machines from one image may have the same name: then their keys tell them apart.
+    /// Machines from one image may have the same name: then a part of the key is added to it.
     fn place(
         &self,
         name: String,

@@ -177,7 +177,7 @@ fn a_machine_may_do_what_its_role_says() {
     let own = world.client(&world.key);
     let lease = own.lease(None, HOUR).unwrap();
     store_refusal(robot.compare_and_set("actual/robot", Expected::Absent, Some(b""), Some(lease)));
-    // Who is in the fleet is for operators.
+    // Only operators change which machines are in the fleet.
     for client in [&robot, &observer] {
         let terms = Terms::once(Role::Operator, HOUR);
         assert!(refusal(client.invite(terms)).contains("may not manage"));

@@ -36,8 +36,8 @@ constants! {
     cap_at_excess = 1.02;
     /// The same while the queue stays empty and the path follows.
     cap_growing = 2.0;
-    /// Who sends less than this part of what passes, while the queue is short, overflows nothing: what is lost then is the
-    /// channel's.
+    /// While the queue is short, a link that sends less than this part of what passes overflows no queue: what is lost
+    /// then is the channel's.
     below = 0.95;
     /// Seconds between two drains of the queue.
     drain_period = 1.0;

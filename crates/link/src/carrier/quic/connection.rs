@@ -212,8 +212,8 @@ impl Connection {
         self.last_packet = now;
     }
 
-    /// Notes that QUIC has processed a packet with a connection id of this connection, which anyone
-    /// can send who has seen one.
+    /// Notes that QUIC has processed a packet with a connection id of this connection, which any
+    /// host can send that has seen one.
     pub fn on_packet(&mut self, now: Instant, bytes: usize) {
         let frames = self.quic.stats().frame_rx;
         let frames = frames.acks + frames.datagram + frames.ping + frames.crypto;
