@@ -9,7 +9,7 @@ use std::{
 use bytes::Bytes;
 use thiserror::Error;
 
-use super::shared::{Shared, State};
+use super::shared::{self, SampleWait, Shared, State};
 use crate::{
     carrier::PublicKey,
     policy::Refusal,
@@ -170,7 +170,10 @@ impl Peer {
 
     /// Ends the connection and drops the state.
     pub fn close(&self) {
-        self.shared.lock().endpoint.close(Instant::now(), self.key);
+        let mut state = self.shared.lock();
+        state.endpoint.close(Instant::now(), self.key);
+        state.forget_streams(self.key);
+        self.shared.notify(state);
         self.shared.wake();
     }
 }
@@ -414,23 +417,31 @@ impl IncomingStream {
             .map_or(self.qos, |(_, qos)| qos)
     }
 
-    /// Takes the oldest sample; waits for one up to the timeout.
+    /// Takes the oldest sample; waits for one up to the timeout. `None` after the timeout; and at once
+    /// when the stream or the link has ended and all samples were taken, see
+    /// [`has_ended`](Self::has_ended).
     pub fn receive(&self, timeout: Duration) -> Option<LinkSample> {
-        let shared = &self.incoming.peer.shared;
-        let taken = shared.wait_for(Some(timeout), |state| self.incoming.take(state));
-        if taken.is_some() {
-            shared.wake();
-        }
-        taken
+        let deadline = Instant::now() + timeout;
+        shared::block_on(self.receive_async(), Some(deadline), || true).flatten()
+    }
+
+    /// Takes the oldest sample; waits for one as long as `goes_on` returns true. It is asked first,
+    /// and whenever this thread is unparked ([`std::thread::Thread::unpark`]), so another thread can
+    /// end the wait. `None` also when the stream or the link has ended.
+    pub fn receive_while(&self, goes_on: impl Fn() -> bool) -> Option<LinkSample> {
+        shared::block_on(self.receive_async(), None, goes_on).flatten()
     }
 
     /// Waits for the oldest sample, on any executor. `None` when the stream or the link has ended and
     /// all samples were taken.
     pub async fn receive_async(&self) -> Option<LinkSample> {
-        let shared = &self.incoming.peer.shared;
+        let incoming = &self.incoming;
+        let shared = &incoming.peer.shared;
+        let stream = (incoming.peer.key, incoming.stream);
+        let mut wait = SampleWait::new(shared);
         let taken = poll_fn(|context| {
-            shared.poll_for(context, |state| match self.incoming.take(state) {
-                None => self.incoming.has_ended(state).then_some(None),
+            wait.poll(context, stream, |state| match incoming.take(state) {
+                None => incoming.has_ended(state).then_some(None),
                 taken => Some(taken),
             })
         })
@@ -440,6 +451,12 @@ impl IncomingStream {
             shared.wake();
         }
         taken
+    }
+
+    /// Whether no sample can come any more, and all were taken.
+    pub fn has_ended(&self) -> bool {
+        let state = self.incoming.peer.shared.lock();
+        state.has_ended() || self.incoming.has_ended(&state)
     }
 
     /// Takes the oldest sample, if there is one.

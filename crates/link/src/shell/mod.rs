@@ -426,10 +426,10 @@ impl Link {
     /// Sets what decides on streams that are opened from now on, by peers and to them. Streams of peers
     /// that it refuses are closed.
     pub fn set_stream_policy(&self, policy: StreamPolicy) {
-        self.shared
-            .lock()
-            .endpoint
-            .set_policy(Instant::now(), policy);
+        let mut state = self.shared.lock();
+        state.endpoint.set_policy(Instant::now(), policy);
+        state.wake_all_receivers();
+        self.shared.notify(state);
         self.shared.wake();
     }
 
@@ -442,7 +442,10 @@ impl Link {
     /// its peer at once and drops the peer's state. The peer cannot connect again, unless it is
     /// allowed or connected to later.
     pub fn forbid(&self, peer: PublicKey) {
-        self.shared.lock().endpoint.forbid(Instant::now(), peer);
+        let mut state = self.shared.lock();
+        state.endpoint.forbid(Instant::now(), peer);
+        state.forget_streams(peer);
+        self.shared.notify(state);
         self.shared.wake();
     }
 
@@ -490,7 +493,7 @@ impl Link {
     /// Returns the next sample of any stream; waits for one up to the timeout. Do not mix it with
     /// reads from a stream's own handle.
     pub fn receive_any(&self, timeout: Duration) -> Option<Received> {
-        let received = self.shared.wait_for(Some(timeout), |state| {
+        let received = self.shared.wait_for_any_sample(timeout, |state| {
             while let Some((peer, stream)) = state.readable.first().copied() {
                 let sample = state.take(peer, stream);
                 if let Some(sample) = sample {

@@ -1,9 +1,14 @@
 //! What the thread of a socket and the handles of the application share.
 
 use std::{
-    collections::BTreeSet,
-    future::poll_fn,
-    task::{Context, Poll, Waker},
+    cell::LazyCell,
+    collections::{BTreeMap, BTreeSet},
+    future::{Future, poll_fn},
+    ops::RangeInclusive,
+    pin::pin,
+    sync::Arc,
+    task::{Context, Poll, Wake, Waker},
+    thread::Thread,
     time::{Duration, Instant},
 };
 
@@ -37,8 +42,10 @@ pub struct SocketCounters {
 
 pub(super) struct Shared {
     state: Mutex<State>,
-    /// Notified when anything changes that a handle may wait for.
-    pub(super) changed: Condvar,
+    /// Notified when anything changes that a handle may wait for, but for samples.
+    changed: Condvar,
+    /// Notified when a sample of any stream has arrived.
+    arrived: Condvar,
     /// Wakes the thread.
     pub(super) wake: OwnedFd,
     /// Readable while an event or a sample waits, once the application has asked for it.
@@ -57,6 +64,13 @@ pub(super) struct State {
     ready: Ready,
     /// Async tasks that wait for a change.
     wakers: Vec<Waker>,
+    /// Those who wait for a sample of a stream or its end. Each has a number of its own.
+    receivers: BTreeMap<Receiver, Waker>,
+    last_receiver: u64,
+    /// Those of them who are to be woken once the state is unlocked.
+    woken: Vec<Waker>,
+    /// Samples have arrived since handles were last notified.
+    has_arrivals: bool,
     /// A task waits for a condition that no event announces: tasks are woken whenever the thread has
     /// worked.
     pub(super) watched: bool,
@@ -65,6 +79,15 @@ pub(super) struct State {
     pub(super) stopping: bool,
     /// Why the thread has ended, if it has.
     pub(super) failed: Option<String>,
+}
+
+/// The peer, the stream, and the number of the wait.
+type Receiver = (PublicKey, u32, u64);
+
+/// A wait for a sample of a stream. Dropping it ends the wait.
+pub(super) struct SampleWait<'s> {
+    shared: &'s Shared,
+    receiver: Option<Receiver>,
 }
 
 /// The state of the descriptor for the application.
@@ -86,6 +109,10 @@ impl State {
             socket: SocketCounters::default(),
             ready: Ready::Unused,
             wakers: Vec::new(),
+            receivers: BTreeMap::new(),
+            last_receiver: 0,
+            woken: Vec::new(),
+            has_arrivals: false,
             watched: false,
             trace,
             stopping: false,
@@ -132,10 +159,42 @@ impl State {
         self.changed.remove(&(peer, stream));
     }
 
-    /// Forgets the streams of a peer that has lost its state.
-    pub(super) fn forget_readable(&mut self, peer: PublicKey) {
+    /// Forgets the streams of a peer whose state is gone: they have ended.
+    pub(super) fn forget_streams(&mut self, peer: PublicKey) {
         for streams in [&mut self.readable, &mut self.changed] {
             streams.retain(|(other, _)| *other != peer);
+        }
+        self.wake_receivers((peer, 0, 0)..=(peer, u32::MAX, u64::MAX));
+    }
+
+    /// Notes that a stream may have a sample.
+    pub(super) fn on_readable(&mut self, peer: PublicKey, stream: u32) {
+        self.readable.insert((peer, stream));
+        self.has_arrivals = true;
+        self.on_ended(peer, stream);
+    }
+
+    /// Notes that a stream may have ended.
+    pub(super) fn on_ended(&mut self, peer: PublicKey, stream: u32) {
+        self.wake_receivers((peer, stream, 0)..=(peer, stream, u64::MAX));
+    }
+
+    /// Has all who wait for a sample look again.
+    pub(super) fn wake_all_receivers(&mut self) {
+        self.woken
+            .extend(std::mem::take(&mut self.receivers).into_values());
+    }
+
+    /// Whether no one waits for a sample.
+    #[cfg(test)]
+    pub(super) fn has_no_receivers(&self) -> bool {
+        self.receivers.is_empty()
+    }
+
+    fn wake_receivers(&mut self, which: RangeInclusive<Receiver>) {
+        while let Some((receiver, _)) = self.receivers.range(which.clone()).next() {
+            let receiver = *receiver;
+            self.woken.extend(self.receivers.remove(&receiver));
         }
     }
 
@@ -152,7 +211,7 @@ impl State {
         (self.ready != Ready::Unused).then(has_something)
     }
 
-    fn has_ended(&self) -> bool {
+    pub(super) fn has_ended(&self) -> bool {
         self.stopping || self.failed.is_some()
     }
 }
@@ -162,6 +221,7 @@ impl Shared {
         Self {
             state: Mutex::new(state),
             changed: Condvar::new(),
+            arrived: Condvar::new(),
             wake,
             ready,
         }
@@ -203,13 +263,29 @@ impl Shared {
         self.settle_ready(&mut state);
     }
 
-    /// Wakes handles that wait for a change, and async tasks.
+    /// Wakes handles and async tasks that wait for a change, and unlocks the state.
     pub(super) fn notify(&self, mut state: MutexGuard<'_, State>) {
-        self.settle_ready(&mut state);
         let wakers = std::mem::take(&mut state.wakers);
-        drop(state);
+        state.woken.extend(wakers);
+        if state.has_ended() {
+            state.wake_all_receivers();
+            state.has_arrivals = true;
+        }
+        self.notify_receivers(state);
         self.changed.notify_all();
-        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Wakes those who wait for samples that have arrived, or streams that have ended, and unlocks the
+    /// state.
+    pub(super) fn notify_receivers(&self, mut state: MutexGuard<'_, State>) {
+        self.settle_ready(&mut state);
+        let woken = std::mem::take(&mut state.woken);
+        let has_arrivals = std::mem::take(&mut state.has_arrivals);
+        drop(state);
+        if has_arrivals {
+            self.arrived.notify_all();
+        }
+        woken.into_iter().for_each(Waker::wake);
     }
 
     /// Looks with `find`, and has the task woken at the next change if that returns nothing. The
@@ -273,9 +349,28 @@ impl Shared {
         }
     }
 
-    /// Waits until `find` returns a value, the link ends, or the timeout is over.
+    /// Waits until `find` returns a value, the link ends, or the timeout is over. Samples that arrive
+    /// are no reason to look again.
     pub(super) fn wait_for<T>(
         &self,
+        timeout: Option<Duration>,
+        find: impl FnMut(&mut State) -> Option<T>,
+    ) -> Option<T> {
+        self.wait_on(&self.changed, timeout, find)
+    }
+
+    /// Waits as [`wait_for`](Self::wait_for), for a sample of any stream.
+    pub(super) fn wait_for_any_sample<T>(
+        &self,
+        timeout: Duration,
+        find: impl FnMut(&mut State) -> Option<T>,
+    ) -> Option<T> {
+        self.wait_on(&self.arrived, Some(timeout), find)
+    }
+
+    fn wait_on<T>(
+        &self,
+        change: &Condvar,
         timeout: Option<Duration>,
         mut find: impl FnMut(&mut State) -> Option<T>,
     ) -> Option<T> {
@@ -291,10 +386,89 @@ impl Shared {
             }
             match deadline {
                 Some(deadline) if deadline <= Instant::now() => return None,
-                Some(deadline) => drop(self.changed.wait_until(&mut state, deadline)),
-                None => self.changed.wait(&mut state),
+                Some(deadline) => drop(change.wait_until(&mut state, deadline)),
+                None => change.wait(&mut state),
             }
         }
+    }
+}
+
+impl<'s> SampleWait<'s> {
+    pub(super) fn new(shared: &'s Shared) -> Self {
+        Self {
+            shared,
+            receiver: None,
+        }
+    }
+
+    /// Looks with `find`, and has the task woken when the stream has a sample or ends, if that returns
+    /// nothing. The result is `None` when the link has ended.
+    pub(super) fn poll<T>(
+        &mut self,
+        context: &Context<'_>,
+        (peer, stream): (PublicKey, u32),
+        find: impl FnOnce(&mut State) -> Option<T>,
+    ) -> Poll<Option<T>> {
+        let mut state = self.shared.lock();
+        if let Some(receiver) = self.receiver.take() {
+            state.receivers.remove(&receiver);
+        }
+        if let Some(found) = find(&mut state) {
+            self.shared.settle_ready(&mut state);
+            return Poll::Ready(Some(found));
+        }
+        if state.has_ended() {
+            return Poll::Ready(None);
+        }
+        state.last_receiver += 1;
+        let receiver = (peer, stream, state.last_receiver);
+        state.receivers.insert(receiver, context.waker().clone());
+        self.receiver = Some(receiver);
+        Poll::Pending
+    }
+}
+
+impl Drop for SampleWait<'_> {
+    fn drop(&mut self) {
+        if let Some(receiver) = self.receiver.take() {
+            self.shared.lock().receivers.remove(&receiver);
+        }
+    }
+}
+
+/// Runs a future in this thread until it is ready, the deadline is over, or `goes_on` returns false,
+/// which is asked first and whenever the thread is unparked.
+pub(super) fn block_on<T>(
+    future: impl Future<Output = T>,
+    deadline: Option<Instant>,
+    goes_on: impl Fn() -> bool,
+) -> Option<T> {
+    thread_local! {
+        static WAKER: LazyCell<Waker> =
+            LazyCell::new(|| Waker::from(Arc::new(Unpark(std::thread::current()))));
+    }
+    let waker = WAKER.with(|waker| Waker::clone(waker));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    while goes_on() {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut context) {
+            return Some(value);
+        }
+        match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
+            Some(Duration::ZERO) => return None,
+            Some(left) => std::thread::park_timeout(left),
+            None => std::thread::park(),
+        }
+    }
+    None
+}
+
+/// Wakes a thread that is parked.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
     }
 }
 

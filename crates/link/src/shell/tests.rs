@@ -296,21 +296,70 @@ fn one_descriptor_stands_for_events_and_samples() {
 
 /// Runs a future on this thread.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
-    struct Unpark(std::thread::Thread);
-    impl std::task::Wake for Unpark {
-        fn wake(self: std::sync::Arc<Self>) {
-            self.0.unpark();
-        }
+    super::shared::block_on(future, None, || true).expect("it goes on until the end")
+}
+
+#[test]
+fn waiting_for_a_sample_ends_with_the_stream() {
+    type End = fn(Link, Peer, OutgoingStream);
+    let ends: [(&str, End); 3] = [
+        ("its sender closes it", |_receiving, peer, stream| {
+            drop(stream);
+            assert!(peer.flush(TIMEOUT));
+        }),
+        ("the peer is forbidden", |receiving, _, _| {
+            receiving.forbid(KeyPair::from_seed([2; 32]).public());
+        }),
+        ("the link is dropped", |receiving, _, _| drop(receiving)),
+    ];
+    for (why, end) in ends {
+        let (receiving, _sending, peer) = connected();
+        let stream = peer
+            .open("stream", Qos::new(Delivery::keep_all(2)))
+            .expect("the name is short");
+        let (_, incoming) = next_opened(&receiving);
+        let (waits, is_waiting) = std::sync::mpsc::channel();
+        let waiting = std::thread::spawn(move || {
+            waits.send(()).expect("the test goes on");
+            let began = std::time::Instant::now();
+            let taken = incoming.receive(TIMEOUT * 60);
+            (taken, incoming.has_ended(), began.elapsed())
+        });
+        is_waiting.recv().expect("it begins");
+        end(receiving, peer, stream);
+        let (taken, has_ended, took) = waiting.join().expect("it does not panic");
+        assert_eq!((taken, has_ended), (None, true), "{why}");
+        assert!(took < TIMEOUT * 60, "{why}: after the timeout");
     }
-    let waker = std::task::Waker::from(std::sync::Arc::new(Unpark(std::thread::current())));
-    let mut context = std::task::Context::from_waker(&waker);
-    let mut future = std::pin::pin!(future);
-    loop {
-        match future.as_mut().poll(&mut context) {
-            std::task::Poll::Ready(result) => return result,
-            std::task::Poll::Pending => std::thread::park(),
-        }
-    }
+}
+
+#[test]
+fn another_thread_ends_the_wait_for_a_sample() {
+    let (receiving, _sending, peer) = connected();
+    let stream = peer
+        .open("stream", Qos::new(Delivery::keep_all(2)))
+        .expect("the name is short");
+    let (_, incoming) = next_opened(&receiving);
+    let goes_on = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let for_thread = std::sync::Arc::clone(&goes_on);
+    let waiting = std::thread::spawn(move || {
+        let load = || for_thread.load(std::sync::atomic::Ordering::SeqCst);
+        let first = incoming.receive_while(load).expect("it is sent");
+        assert_eq!(first.payload[..], [1]);
+        assert_eq!(incoming.receive_while(load), None);
+        incoming
+    });
+    stream.send(vec![1]).expect("it is accepted");
+    assert!(stream.flush(TIMEOUT));
+    goes_on.store(false, std::sync::atomic::Ordering::SeqCst);
+    waiting.thread().unpark();
+    let incoming = waiting.join().expect("it does not panic");
+    assert!(!incoming.has_ended());
+    assert!(receiving.shared.lock().has_no_receivers());
+    // Samples still come.
+    stream.send(vec![2]).expect("it is accepted");
+    let second = incoming.receive(TIMEOUT).expect("it is sent");
+    assert_eq!(second.payload[..], [2]);
 }
 
 #[test]

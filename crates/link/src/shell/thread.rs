@@ -142,7 +142,7 @@ fn turn(
     if changed || std::mem::take(&mut state.watched) {
         shared.notify(state);
     } else {
-        drop(state);
+        shared.notify_receivers(state);
     }
     Ok(Some(match timeout {
         _ if more || !all_sent => Sleep::NotAtAll,
@@ -233,11 +233,11 @@ fn wait(
 }
 
 /// Moves the endpoint's events to those for the application, except streams that peers opened: the
-/// endpoint holds them until the application takes them. Returns whether there were any.
+/// endpoint holds them until the application takes them. Returns whether there were any, but for samples
+/// and ends of streams, which wake those who wait for them.
 fn take_events(state: &mut State) -> bool {
     let mut changed = false;
     while let Some(event) = state.endpoint.poll_event_but_opened() {
-        changed = true;
         log(&event);
         match &event {
             EndpointEvent::Session { peer, event } => match event {
@@ -245,12 +245,17 @@ fn take_events(state: &mut State) -> bool {
                     // A handle may have taken the last one.
                     let session = state.endpoint.session(peer);
                     if session.is_some_and(|session| session.receiver().has_sample(*stream)) {
-                        state.readable.insert((*peer, *stream));
+                        state.on_readable(*peer, *stream);
                     }
+                    continue;
+                }
+                SessionEvent::Receiver(ReceiverEvent::Ended(stream)) => {
+                    state.on_ended(*peer, *stream);
                     continue;
                 }
                 SessionEvent::Receiver(ReceiverEvent::Changed(stream)) => {
                     state.changed.insert((*peer, *stream));
+                    changed = true;
                     continue;
                 }
                 // Handles that wait for these poll the state of their stream.
@@ -259,10 +264,12 @@ fn take_events(state: &mut State) -> bool {
                     | SenderEvent::Changed(_)
                     | SenderEvent::Writable(_)
                     | SenderEvent::Finished(..),
-                )
-                | SessionEvent::Receiver(ReceiverEvent::Ended(_)) => continue,
+                ) => {
+                    changed = true;
+                    continue;
+                }
                 SessionEvent::Receiver(ReceiverEvent::PeerRestarted { .. }) => {
-                    state.forget_readable(*peer);
+                    state.forget_streams(*peer);
                 }
                 SessionEvent::Receiver(
                     ReceiverEvent::Opened { .. } | ReceiverEvent::Requested { .. },
@@ -270,9 +277,10 @@ fn take_events(state: &mut State) -> bool {
                 | SessionEvent::Sender(SenderEvent::Refused { .. })
                 | SessionEvent::PeerLost { .. } => {}
             },
-            EndpointEvent::Forgotten { peer, .. } => state.forget_readable(*peer),
+            EndpointEvent::Forgotten { peer, .. } => state.forget_streams(*peer),
             _ => {}
         }
+        changed = true;
         state.events.push(event);
     }
     changed | state.endpoint.has_opened()
