@@ -56,6 +56,8 @@ pub(crate) fn hold(
             Some(stream) => {
                 if let Some(number) = receive(stream, wait.min(2 * REPEAT)) {
                     holder.confirm(number, begin.elapsed());
+                } else if stream.has_ended() {
+                    confirmations = None;
                 }
             }
             None => std::thread::sleep(wait.min(REPEAT)),

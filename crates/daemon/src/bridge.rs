@@ -5,9 +5,10 @@
 //! machine.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender as RequestSender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{Thread, ThreadId};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -18,16 +19,21 @@ use nervure_link::policy::Refusal;
 use nervure_link::qos::{self, Qos};
 use nervure_link::sender::{SendCounters, SendError as LinkSendError};
 use nervure_link::shell::{IncomingStream, Link, LinkEvent, OutgoingStream, StreamError};
-use nervure_node::binding::SequenceGaps;
-use nervure_node::{Event, Handle, Node, Publisher, SendError, Wait, monotonic_nanos};
+use nervure_node::binding::{self, SequenceGaps, Waiter};
+use nervure_node::{
+    Event, Events, Handle, Next, Node, Publisher, SendError, Wait, monotonic_nanos,
+};
 
 use crate::part::StandIns;
 use crate::peers::Peer;
 use crate::state::StreamReport;
 use crate::wire::{self, Arrival, END_OF_TOPIC};
 
-/// The longest wait without a look at whether the run is over.
+/// The longest wait for a slow consumer or the link without a look at whether the run is over.
 const CHECK: Duration = Duration::from_millis(200);
+
+/// The longest wait for an event of the link. Whatever happens ends it.
+const REST: Duration = Duration::from_secs(3600);
 
 /// The pause before a full or missing stream is tried again: the link has no event for it. It is
 /// below the time between two samples of a topic at 200 Hz.
@@ -99,6 +105,9 @@ pub(crate) struct Bridge {
     link: Link,
     state: Mutex<State>,
     changed: Condvar,
+    /// Counts what threads that publish have to look at: streams that arrived, changes of peers, runs
+    /// that ended.
+    changes: AtomicU64,
     requests: RequestSender<Request>,
 }
 
@@ -111,6 +120,8 @@ struct State {
     excluded: HashSet<String>,
     /// Streams that no stand-in has taken yet, by the peer's key and their name.
     arrived: HashMap<(PublicKey, String), IncomingStream>,
+    /// Threads that publish, which are unparked at each change.
+    publishing: HashMap<ThreadId, Thread>,
 }
 
 /// What became of the samples of a topic.
@@ -152,6 +163,8 @@ pub(crate) struct Crossing {
     keeper: u32,
     machines: BTreeMap<String, String>,
     over: AtomicBool,
+    /// Threads that wait for events of their nodes.
+    waiters: Mutex<Vec<Waiter>>,
     reports: Mutex<BTreeMap<(String, String), Counted>>,
 }
 
@@ -168,6 +181,7 @@ impl Bridge {
             requests,
             state: Mutex::default(),
             changed: Condvar::new(),
+            changes: AtomicU64::new(0),
         });
         let for_thread = Arc::clone(&bridge);
         std::thread::Builder::new()
@@ -210,7 +224,7 @@ impl Bridge {
                 None => self.link.allow(peer.key),
             }
         }
-        self.changed.notify_all();
+        self.on_change();
     }
 
     /// The machine with this key, and its role, which decides what it may ask of this one
@@ -258,6 +272,7 @@ impl Bridge {
             keeper,
             machines: machines.clone(),
             over: AtomicBool::new(false),
+            waiters: Mutex::default(),
             reports: Mutex::default(),
         });
         for outgoing in stand_ins.outgoing {
@@ -277,7 +292,7 @@ impl Bridge {
 
     fn take_events(&self) {
         while self.link.failure().is_none() {
-            match self.link.next_event(CHECK) {
+            match self.link.next_event(REST) {
                 Some(LinkEvent::Opened { peer, name, stream }) if name.starts_with(ASKS) => {
                     let (peer, id) = (peer, name[ASKS.len()..].to_owned());
                     let asks = stream;
@@ -291,7 +306,7 @@ impl Bridge {
                 Some(LinkEvent::Opened { peer, name, stream }) => {
                     // A peer that has restarted opens its streams again.
                     self.lock().arrived.insert((peer, name), stream);
-                    self.changed.notify_all();
+                    self.on_change();
                 }
                 Some(LinkEvent::Forgotten { peer, .. }) => {
                     self.lock().arrived.retain(|(of, _), _| *of != peer);
@@ -299,6 +314,20 @@ impl Bridge {
                 _ => {}
             }
         }
+    }
+
+    /// Has all who wait for a change look again.
+    fn on_change(&self) {
+        self.changes.fetch_add(1, Ordering::SeqCst);
+        self.changed.notify_all();
+        self.lock().publishing.values().for_each(Thread::unpark);
+    }
+
+    /// Ends all threads of a run.
+    pub fn end(&self, crossing: &Crossing) {
+        crossing.over.store(true, Ordering::SeqCst);
+        crossing.waiters().iter().for_each(Waiter::wake);
+        self.on_change();
     }
 
     /// Whether a machine was a peer, and is none any more: its topics have ended.
@@ -361,6 +390,7 @@ impl Bridge {
         };
         let (handle, mut events) = node.split();
         let machine = crossing.machine(&outgoing.machine);
+        crossing.add_waiter(&events);
         let mut senders: HashMap<&str, Sender<'_>> = HashMap::new();
         for stream in &outgoing.streams {
             let sender = Sender {
@@ -379,9 +409,9 @@ impl Bridge {
             senders.insert(&stream.output, sender);
         }
         let mut gaps = SequenceGaps::default();
-        while !crossing.is_over() {
-            match events.next_timeout(CHECK) {
-                Some(Event::Input { id, sample }) => {
+        while let Some(event) = crossing.next_event(&mut events, || false) {
+            match event {
+                Event::Input { id, sample } => {
                     let Some(sender) = senders.get_mut(&*id) else {
                         continue;
                     };
@@ -391,16 +421,14 @@ impl Bridge {
                         Err(error) => sender.fail(&error),
                     }
                 }
-                Some(Event::InputClosed { id }) => {
+                Event::InputClosed { id } => {
                     if let Some(sender) = senders.get_mut(&*id) {
                         sender.send(&Bytes::from_static(END_OF_TOPIC), &handle);
                         sender.is_closed = true;
                     }
                 }
-                Some(Event::Stop { .. }) => break,
-                Some(_) => {}
-                None if handle.is_stopping() => break,
-                None => {}
+                Event::Stop { .. } => break,
+                _ => {}
             }
             if senders.values().all(|sender| sender.is_closed) {
                 break;
@@ -418,25 +446,32 @@ impl Bridge {
         };
         let (handle, mut events) = node.split();
         let has_left = Arc::new(AtomicBool::new(false));
+        let running = Arc::new(AtomicUsize::new(incoming.outputs.len()));
+        let waiter = crossing.add_waiter(&events);
         let topics = incoming.outputs.iter().filter_map(|output| {
             let publisher = handle.output(output).ok()?;
             let (bridge, crossing) = (Arc::clone(self), Arc::clone(crossing));
             let machine = crossing.machine(&incoming.machine).to_owned();
             let topic = nervure_protocol::wiring::topic(&incoming.node, output);
             let has_left = Arc::clone(&has_left);
+            let ended = Ended(Arc::clone(&running), waiter.clone());
             Some(spawn(move || {
+                let _ended = ended;
                 bridge.publish(&crossing, &machine, &topic, &publisher, &has_left)
             }))
         });
         let topics: Vec<_> = topics.collect();
-        while !crossing.is_over() && !topics.iter().all(std::thread::JoinHandle::is_finished) {
-            match events.next_timeout(CHECK) {
-                Some(Event::Stop { .. }) => break,
-                _ if handle.is_stopping() => break,
-                _ => {}
+        // Topics that the node does not have were not begun.
+        let begun = topics.len();
+        running.fetch_sub(incoming.outputs.len() - begun, Ordering::SeqCst);
+        let are_over = || running.load(Ordering::SeqCst) == 0;
+        while let Some(event) = crossing.next_event(&mut events, are_over) {
+            if matches!(event, Event::Stop { .. }) || handle.is_stopping() {
+                break;
             }
         }
         has_left.store(true, Ordering::SeqCst);
+        self.on_change();
         for topic in topics {
             // The panic hook has reported a panic.
             let _ = topic.join();
@@ -460,42 +495,49 @@ impl Bridge {
             failures.add(topic, &self.own, error);
             crossing.count(topic, &self.own, |counted| counted.failed = failures.count);
         };
+        let _publishing = Publishing::begin(self);
         while !is_over() && !self.is_excluded(machine) {
-            if let Some(newer) = self.take_arrived(machine, &name, current.is_none()) {
+            let seen = self.changes.load(Ordering::SeqCst);
+            let is_unchanged = || self.changes.load(Ordering::SeqCst) == seen;
+            if let Some(newer) = self.take_arrived(machine, &name) {
                 current = Some(newer);
             }
-            let Some(sample) = current.as_ref().and_then(|stream| stream.receive(CHECK)) else {
+            let Some(stream) = &current else {
+                while is_unchanged() && !is_over() {
+                    std::thread::park();
+                }
                 continue;
             };
-            match wire::decode(&sample.payload) {
-                Ok(Arrival::End) => return,
-                Ok(Arrival::Sample(value)) => {
-                    let envelope = value.envelope();
-                    while !is_over() {
-                        let until = monotonic_nanos() + CHECK.as_nanos() as u64;
-                        match publisher.send_with(&*value, &envelope, Wait::Until(until)) {
-                            Err(SendError::TimedOut { .. }) => {}
-                            Ok(_) => break,
-                            Err(SendError::Stopped) => return,
-                            Err(error) => {
-                                fail(&error);
-                                break;
+            while let Some(sample) = stream.receive_while(is_unchanged) {
+                match wire::decode(&sample.payload) {
+                    Ok(Arrival::End) => return,
+                    Ok(Arrival::Sample(value)) => {
+                        let envelope = value.envelope();
+                        while !is_over() {
+                            let until = monotonic_nanos() + CHECK.as_nanos() as u64;
+                            match publisher.send_with(&*value, &envelope, Wait::Until(until)) {
+                                Err(SendError::TimedOut { .. }) => {}
+                                Ok(_) => break,
+                                Err(SendError::Stopped) => return,
+                                Err(error) => {
+                                    fail(&error);
+                                    break;
+                                }
                             }
                         }
                     }
+                    Err(error) => fail(&error),
                 }
-                Err(error) => fail(&error),
+            }
+            if stream.has_ended() {
+                current = None;
             }
         }
     }
 
-    /// The stream of this name that the machine has opened last. Waits for it if `waits`.
-    fn take_arrived(&self, machine: &str, name: &str, waits: bool) -> Option<IncomingStream> {
+    /// The stream of this name that the machine has opened last.
+    fn take_arrived(&self, machine: &str, name: &str) -> Option<IncomingStream> {
         let mut state = self.lock();
-        if waits && Self::place(&state, machine, name).is_none() {
-            let waited = self.changed.wait_timeout(state, CHECK);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
         let place = Self::place(&state, machine, name)?;
         state.arrived.remove(&place)
     }
@@ -507,10 +549,58 @@ impl Bridge {
     }
 }
 
+/// A topic's thread: counted as running until this is dropped, and then the thread that waits for
+/// events of its node looks.
+struct Ended(Arc<AtomicUsize>, Waiter);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+        self.1.wake();
+    }
+}
+
+/// This thread publishes: it is unparked at each change.
+struct Publishing<'b>(&'b Bridge);
+
+impl<'b> Publishing<'b> {
+    fn begin(bridge: &'b Bridge) -> Self {
+        let thread = std::thread::current();
+        bridge.lock().publishing.insert(thread.id(), thread);
+        Self(bridge)
+    }
+}
+
+impl Drop for Publishing<'_> {
+    fn drop(&mut self) {
+        let thread = std::thread::current().id();
+        self.0.lock().publishing.remove(&thread);
+    }
+}
+
 impl Crossing {
-    /// Ends all threads of the run.
-    pub fn end(&self) {
-        self.over.store(true, Ordering::SeqCst);
+    fn waiters(&self) -> MutexGuard<'_, Vec<Waiter>> {
+        self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What ends a wait for events of a node. The end of the run does so, too.
+    fn add_waiter(&self, events: &Events) -> Waiter {
+        let waiter = binding::waiter(events);
+        self.waiters().push(waiter.clone());
+        waiter
+    }
+
+    /// Waits for the next event of a node. `None` when there will be none, the run is over, or
+    /// `is_enough`.
+    fn next_event(&self, events: &mut Events, is_enough: impl Fn() -> bool) -> Option<Event> {
+        while !self.is_over() && !is_enough() {
+            match events.poll() {
+                Ok(Next::Event(event)) => return Some(event),
+                Ok(Next::Nothing) => drop(events.wait(None)),
+                Ok(Next::End) | Err(_) => return None,
+            }
+        }
+        None
     }
 
     /// What became of the samples that were sent so far.

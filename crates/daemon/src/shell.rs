@@ -466,7 +466,7 @@ fn follow(
         live.change(|state| drop(state.nodes.insert(run.to_owned(), nodes.clone())));
     });
     if let Some(crossing) = &crossing {
-        crossing.end();
+        bridge.end(crossing);
     }
     let _ = events.send(Event::KeeperGone {
         run: run.to_owned(),
