@@ -7,6 +7,7 @@ mod ideal;
 mod machine;
 #[expect(dead_code, reason = "the tests close streams and replace peers")]
 mod peer;
+mod queues;
 mod rfc;
 mod score;
 mod trial;
@@ -26,7 +27,7 @@ use score::{Factor, Score, percentile, score};
 
 const HELP: &str = "usage: population [--seeds development:200] [--jobs 2] [--worst 15] [--json] [--set NAME=VALUE]..
        population --seed N [-v]
-       population --rfc [--only TEXT] [-v]
+       population --rfc | --queues [--only TEXT] [-v]
        population --ablate | --sensitivity [--seeds development:60] [--jobs 2]
 
 Runs the channels of these seeds with the whole link, scores each, and prints the mean and low percentiles of each
@@ -35,7 +36,8 @@ them) or FROM..TO. --json prints one object for each channel in place of the tab
 -v prints what the rate law did in each second.
 --set changes a constant of the rate law. --ablate switches off one rule of the law after the other, and --sensitivity halves and
 doubles each constant; both print the mean score and factors of each run over the seeds.
---rfc runs the test cases of RFC 8867 and RFC 8869 instead, and prints the rates of the flows in the last quarter, too. Exit code 1: a run panicked.";
+--rfc runs the test cases of RFC 8867 and RFC 8869 instead, --queues channels with short queues; both print the rates of the
+flows in the last quarter, too. Exit code 1: a run panicked.";
 
 struct Arguments {
     channels: Vec<Channel>,
@@ -131,13 +133,14 @@ fn parse(words: &[String]) -> Result<Arguments, String> {
         variants: None,
     };
     let mut seeds: Vec<u64> = population::development(200).collect();
-    let (mut rfc, mut only) = (false, String::new());
+    let (mut cases, mut only) = (None, String::new());
     let mut words = words.iter();
     while let Some(word) = words.next() {
         match word.as_str() {
             "-v" => arguments.verbose = true,
             "--json" => arguments.json = true,
-            "--rfc" => rfc = true,
+            "--rfc" => cases = Some(rfc::cases()),
+            "--queues" => cases = Some(queues::cases()),
             "--ablate" => arguments.variants = Some(ablations),
             "--sensitivity" => arguments.variants = Some(sensitivities),
             "--seeds" | "--seed" | "--jobs" | "--worst" | "--only" | "--set" => {
@@ -156,11 +159,8 @@ fn parse(words: &[String]) -> Result<Arguments, String> {
             _ => return Err(format!("unknown option `{word}`")),
         }
     }
-    arguments.channels = match rfc {
-        true => rfc::cases(),
-        false => seeds.into_iter().map(Channel::draw).collect(),
-    };
-    arguments.one |= rfc;
+    arguments.one |= cases.is_some();
+    arguments.channels = cases.unwrap_or_else(|| seeds.into_iter().map(Channel::draw).collect());
     arguments
         .channels
         .retain(|channel| channel.to_string().contains(&only));
