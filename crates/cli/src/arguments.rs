@@ -183,6 +183,9 @@ pub enum Command {
     /// Run as the node that hosts operators in shared libraries. Started by a keeper.
     #[command(name = "__operators", hide = true)]
     Operators,
+    /// Run as the process of composed nodes. Started by a keeper.
+    #[command(name = "__host", hide = true)]
+    Host,
     /// Run as the node that plays a recording. Started by `replay`.
     #[command(name = "__player", hide = true)]
     Player(PlayerArguments),

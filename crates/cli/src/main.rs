@@ -93,6 +93,9 @@ fn main() -> ExitCode {
         Command::Operators => nervure_dora_operators::host()
             .map(|()| ExitCode::SUCCESS)
             .map_err(|error| Failure::internal(error.to_string())),
+        Command::Host => nervure_host::host()
+            .map(|()| ExitCode::SUCCESS)
+            .map_err(|error| Failure::internal(error.to_string())),
         Command::LogOutputs => log_outputs::send(),
         Command::Player(arguments) => player::play(&arguments),
     };

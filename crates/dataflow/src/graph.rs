@@ -37,7 +37,7 @@ pub struct Dataflow {
     pub machines: Vec<String>,
 }
 
-/// A node: one process. Indices in other structures refer to its place in [`Dataflow::nodes`].
+/// A node: a process, or a thread of one. Indices in other structures refer to its place in [`Dataflow::nodes`].
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Node {
     /// Name, unique in the dataflow.
@@ -379,6 +379,7 @@ fn program_with_field<S: Serializer>(program: &Program, serializer: S) -> Result
         Program::Python(script) => json!({"python": {"script": script}}),
         Program::Executable(file) => json!({"executable": {"file": file}}),
         Program::Command(name) => json!({"command": {"name": name}}),
+        Program::Component(file) => json!({"component": {"file": file}}),
         Program::Dynamic => json!("dynamic"),
         Program::Remote { machine } => json!({"remote": {"machine": machine}}),
         Program::LogOutputs(outputs) => json!({"log_outputs": outputs}),

@@ -427,10 +427,10 @@ pub(crate) static NODE: Level = Level {
             OneOf(ON_PARTITION),
             "`stop`: the node runs only while its machine can reach that of the coordinator, and starts again afterwards; `continue` (default): whatever the network does.",
         ),
-        later(
+        optional(
             "process",
-            "this version runs every node in a process of its own",
-            "Process that the node shares with others.",
+            Name,
+            "Process that the node shares with the other nodes of that name, each on a thread of its own. For components: nodes whose `path` is a shared library.",
         ),
         later(
             "actions",

@@ -35,6 +35,7 @@
 
 mod check_graph;
 mod check_machines;
+mod check_processes;
 mod decode;
 mod diagnostic;
 mod graph;

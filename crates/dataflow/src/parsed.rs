@@ -31,6 +31,10 @@ pub(crate) struct ParsedNode {
     pub span: Span,
     /// Role of its machine.
     pub machine: Option<Text>,
+    /// The process that it shares with others.
+    pub process: Option<Text>,
+    /// Where `args` is in the file.
+    pub args_span: Option<Span>,
     /// `on_partition: stop`.
     pub stops_on_partition: bool,
     pub name: Option<String>,

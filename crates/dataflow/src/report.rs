@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::check_graph::check_graph;
 use crate::check_machines::check_machines;
+use crate::check_processes::check_processes;
 use crate::decode::decode;
 use crate::diagnostic::{Code, Diagnostic, Finding, Findings, Severity};
 use crate::graph::Dataflow;
@@ -64,6 +65,7 @@ pub fn parse(
         let servers = crate::resolve_services::resolve(&parsed, &mut findings);
         check_graph(&parsed, &sources, &mut findings);
         check_machines(&parsed, &servers, &mut findings);
+        check_processes(&parsed, &mut findings);
         let line_of = |span| source.locate(span).line;
         if findings.errors() == 0 {
             assemble(parsed, sources, servers, directory, name, line_of)

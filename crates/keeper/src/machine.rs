@@ -136,9 +136,10 @@ impl Machine {
             Event::Ended {
                 node,
                 end,
+                reason,
                 stderr_tail,
             } => {
-                let exit = supervisor.take_exit(node, end);
+                let exit = supervisor.take_exit(node, end, reason);
                 let context = ExitContext {
                     rolled_back: requests.roll_back(node, &exit.reason, supervisor, turn),
                     kept_for: requests.place_kept_for(node),

@@ -96,6 +96,13 @@ impl NodePlan {
         matches!(self.program, Program::Remote { .. })
     }
 
+    /// The process that it runs in as a thread: that of its name, or one of its own with its id.
+    /// `None` for a program that is a process itself.
+    pub fn host(&self) -> Option<&str> {
+        let is_component = matches!(self.program, Program::Component(_));
+        is_component.then(|| self.settings.process.as_deref().unwrap_or(&self.id))
+    }
+
     /// Whether the node connects to the keeper. A program without inputs and outputs need not.
     pub fn connects(&self) -> bool {
         !self.inputs.is_empty() || !self.outputs.is_empty()

@@ -7,6 +7,7 @@ mod descriptors;
 mod error;
 mod event_loop;
 mod handover;
+mod hosts;
 mod inspect;
 mod lines;
 mod log_files;

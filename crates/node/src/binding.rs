@@ -12,6 +12,8 @@ pub use crate::sending::{Unsent, Written};
 pub use crate::silence::{Heard, SilentInputs};
 pub use nervure_shm::Mapped;
 
+use std::os::fd::OwnedFd;
+
 use crate::error::ConnectError;
 use crate::handle::Handle;
 use crate::node::Node;
@@ -28,6 +30,14 @@ use nervure_shm::{Receipt, SendError, Wait};
 /// As [`Node::connect`], and [`ConnectError::Interrupted`] when `go_on` returns false.
 pub fn connect(language: &str, go_on: impl FnMut() -> bool) -> Result<Node, ConnectError> {
     Node::connect_as(language, go_on)
+}
+
+/// Connects a component over the control socket that its host was given.
+///
+/// # Errors
+/// As [`Node::connect`].
+pub fn connect_over(control: OwnedFd, language: &str) -> Result<Node, ConnectError> {
+    Node::connect_over(control, language)
 }
 
 /// As [`Node::join`]. `language` is reported to the keeper.

@@ -49,6 +49,14 @@ pub(crate) fn connect(
     }
 }
 
+/// Connects a component over the control socket that its host was given.
+pub(crate) fn connect_over(
+    control: OwnedFd,
+    language: &str,
+) -> Result<(Arc<Core>, Events), ConnectError> {
+    connect_through(control.into(), Departure::AtOnce, language, || true)
+}
+
 /// Connects as the given node: as the keeper's child if the process is one, otherwise by joining a
 /// running dataflow.
 pub(crate) fn join(

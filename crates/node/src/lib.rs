@@ -23,6 +23,8 @@
 //! what you keep.
 
 pub mod binding;
+#[doc(hidden)]
+pub mod component;
 mod connect;
 mod control;
 mod core;

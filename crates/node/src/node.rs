@@ -6,6 +6,7 @@ use crate::handle::Handle;
 use crate::receiving::{CallError, Event, Events, Ticket};
 use crate::sample::Sample;
 use nervure_message::Encode;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 /// A node of a running dataflow.
@@ -31,6 +32,13 @@ impl Node {
         go_on: impl FnMut() -> bool,
     ) -> Result<Self, ConnectError> {
         let (core, events) = connect::connect(language, go_on)?;
+        let handle = Handle::new(core);
+        Ok(Self { handle, events })
+    }
+
+    /// Connects over a control socket that the host of this component has got from the keeper.
+    pub(crate) fn connect_over(control: OwnedFd, language: &str) -> Result<Self, ConnectError> {
+        let (core, events) = connect::connect_over(control, language)?;
         let handle = Handle::new(core);
         Ok(Self { handle, events })
     }

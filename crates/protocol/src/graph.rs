@@ -48,6 +48,9 @@ pub struct NodeSettings {
     /// Values that the consumers of its outputs receive when it fails.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub on_failure: Vec<LastValueSpec>,
+    /// The process that it shares with the other nodes of that name; one of its own if `None`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub process: Option<String>,
     /// Processors that it may run on; all if empty.
     pub cpu_affinity: Vec<u32>,
     /// How its threads are scheduled.
@@ -72,6 +75,8 @@ pub enum Program {
     Executable(PathBuf),
     /// A command to look up on the PATH, without a slash.
     Command(String),
+    /// A shared library with a node, which a host runs.
+    Component(PathBuf),
     /// Nothing that the keeper starts: a process that is started by hand joins as the node.
     Dynamic,
     /// Nothing on this machine: the daemon joins as the node, and carries its samples over the link.
@@ -172,7 +177,9 @@ impl Program {
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Python(path) | Self::Executable(path) => path.display().fmt(f),
+            Self::Python(path) | Self::Executable(path) | Self::Component(path) => {
+                path.display().fmt(f)
+            }
             Self::Command(name) => name.fmt(f),
             Self::Dynamic => "dynamic".fmt(f),
             Self::Remote { machine } => write!(f, "on {machine}"),

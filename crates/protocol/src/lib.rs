@@ -17,7 +17,9 @@ pub mod cli_to_keeper;
 pub mod daemon_to_cli;
 pub mod daemon_to_daemon;
 pub mod graph;
+pub mod host_to_keeper;
 pub mod keeper_to_cli;
+pub mod keeper_to_host;
 pub mod keeper_to_node;
 pub mod nanos;
 mod nearest;
@@ -33,6 +35,9 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 /// The environment variable with the number of the control socket's descriptor, for nodes that the
 /// keeper starts.
 pub const CONTROL_FD_VARIABLE: &str = "NERVURE_CONTROL_FD";
+
+/// The environment variable with the number of the descriptor of a host's connection to its keeper.
+pub const HOST_FD_VARIABLE: &str = "NERVURE_HOST_FD";
 
 /// The environment variable with the name of a dataflow, used where the command line has no `-d`.
 pub const DATAFLOW_VARIABLE: &str = "NERVURE_DATAFLOW";

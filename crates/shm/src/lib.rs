@@ -9,6 +9,7 @@
 #![expect(unsafe_code, reason = "shared memory is what this crate is for")]
 
 mod atomics;
+pub mod component;
 mod counter_rows;
 mod counters;
 mod edge;
@@ -31,6 +32,7 @@ mod pair;
 mod pool;
 mod producer;
 mod received_sample;
+mod scheduling;
 mod send;
 mod seqpacket;
 mod shortage;
@@ -57,6 +59,7 @@ pub use self::{
     pool::Budget,
     producer::Producer,
     received_sample::ReceivedSample,
+    scheduling::{Processors, schedule_this_thread},
     send::{Receipt, SendError, Wait},
     seqpacket::{Received, Seqpacket},
     shortage::Shortage,

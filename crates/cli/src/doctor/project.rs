@@ -289,7 +289,10 @@ fn python_scripts(node: &Node) -> Vec<PathBuf> {
                 OperatorSource::SharedLibrary(_) => None,
             })
             .collect(),
-        Program::Dynamic | Program::Remote { .. } | Program::LogOutputs(_) => Vec::new(),
+        Program::Component(_)
+        | Program::Dynamic
+        | Program::Remote { .. }
+        | Program::LogOutputs(_) => Vec::new(),
     };
     scripts
         .into_iter()

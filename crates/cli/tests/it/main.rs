@@ -2,6 +2,7 @@
 
 mod build;
 mod complete;
+mod composed;
 mod dataflow;
 mod diagnostics;
 mod doctor;

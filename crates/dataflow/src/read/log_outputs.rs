@@ -126,6 +126,8 @@ impl Sending {
             id: Some(Text { span, text: id }),
             span,
             machine: None,
+            process: None,
+            args_span: None,
             stops_on_partition: false,
             name: None,
             description: Some("Sends what other nodes write to stdout and stderr".to_owned()),

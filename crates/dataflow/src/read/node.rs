@@ -88,6 +88,10 @@ pub(super) fn read_node(
         machine: keys
             .value("machine")
             .and_then(|value| reader.name(value, "machine")),
+        process: keys
+            .value("process")
+            .and_then(|value| reader.name(value, "process")),
+        args_span: keys.entry("args").map(|entry| entry.key.span),
         stops_on_partition: keys
             .value("on_partition")
             .and_then(|value| reader.one_of(value, ON_PARTITION))
@@ -217,6 +221,7 @@ fn read_settings(
             .value("on_failure")
             .map(|value| read_last_values(reader, value, &node.outputs, node.outputs_complete))
             .unwrap_or_default(),
+        process: node.process.as_ref().map(|process| process.text.clone()),
         cpu_affinity: keys
             .value("cpu_affinity")
             .map(|value| read_processors(reader, value))

@@ -1,6 +1,7 @@
 //! Reads what a node runs: `path` and `args`.
 
 use std::borrow::Cow;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use nervure_protocol::graph::Program;
@@ -20,7 +21,8 @@ use crate::tree::{Kind, Text, Value};
 const MAX_PATH_BYTES: usize = 4_096;
 
 /// Keys that only have an effect on a process that the keeper starts.
-const PROCESS_KEYS: [&str; 12] = [
+const PROCESS_KEYS: [&str; 13] = [
+    "process",
     "args",
     "env",
     "cpu_affinity",
@@ -211,15 +213,18 @@ impl ProgramLocator<'_> {
         // `./camera` becomes `camera`. `..` stays, because a link may lead elsewhere.
         let file: PathBuf = self.directory.join(&path.text).components().collect();
         let is_python = is_python_script(path);
-        let may_be_command = !path.text.contains('/') && !is_python;
+        let is_component = is_shared_library(path);
+        let may_be_command = !path.text.contains('/') && !is_python && !is_component;
         let command = || Program::Command(path.text.clone());
         let program = if is_python {
             Program::Python(file.clone())
+        } else if is_component {
+            Program::Component(file.clone())
         } else {
             Program::Executable(file.clone())
         };
         match self.surroundings.entry(&file) {
-            Entry::File { executable } if executable || is_python => {
+            Entry::File { executable } if executable || is_python || is_component => {
                 return Some(LocatedProgram::built(program));
             }
             _ if may_be_command && self.surroundings.has_command(&path.text) => {
@@ -396,6 +401,12 @@ fn is_python_script(path: &Text) -> bool {
     Path::new(&path.text)
         .extension()
         .is_some_and(|extension| extension == "py")
+}
+
+/// True for `libcamera.so`, and for `libcamera.so.2`.
+fn is_shared_library(path: &Text) -> bool {
+    let name = Path::new(&path.text).file_name().and_then(OsStr::to_str);
+    name.is_some_and(|name| name.ends_with(".so") || name.contains(".so."))
 }
 
 fn not_built(path: &Text) -> Finding {

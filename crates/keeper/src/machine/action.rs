@@ -26,10 +26,12 @@ pub enum Event {
     Misbehaved { node: usize, what: String },
     /// A message for a node cannot be sent, whatever the node does.
     Undeliverable { node: usize, why: String },
-    /// A process ended.
+    /// A process ended, or a node that shares one.
     Ended {
         node: usize,
         end: End,
+        /// What happened, where `end` does not say it.
+        reason: Option<String>,
         stderr_tail: Vec<String>,
     },
     /// The answer to [`Action::ReadPulse`].

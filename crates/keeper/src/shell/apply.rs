@@ -25,11 +25,13 @@ use super::{
 use crate::{
     descendants,
     machine::{Action, Audience, Descriptor, Event, Signal},
+    plan::NodePlan,
 };
 
 impl Shell {
     pub(super) fn apply(&mut self, action: Action) -> Result<(), KeeperError> {
         match action {
+            Action::Spawn { node } if self.is_composed(node) => self.spawn_composed(node),
             Action::Spawn { node } => self.spawn(node),
             Action::Send {
                 node,
@@ -135,6 +137,10 @@ impl Shell {
                 self.examine(node, &why);
                 Ok(())
             }
+            Action::Signal { node, signal } if self.is_composed(node) => {
+                self.signal_composed(node, signal);
+                Ok(())
+            }
             Action::Signal { node, signal } => {
                 self.signal(node, signal);
                 Ok(())
@@ -208,12 +214,20 @@ impl Shell {
         node: usize,
         control: BorrowedFd<'_>,
     ) -> Result<Started, NotStarted> {
+        let node = self.machine.plan().nodes[node].clone();
+        self.start_process_of(&node, control)
+    }
+
+    /// Starts the process of a node, or of a host, in its control group.
+    pub(super) fn start_process_of(
+        &mut self,
+        node: &NodePlan,
+        control: BorrowedFd<'_>,
+    ) -> Result<Started, NotStarted> {
         loop {
-            let plan = self.machine.plan();
-            let node = &plan.nodes[node];
             let start = |group| {
                 process::start(
-                    plan,
+                    self.machine.plan(),
                     node,
                     control,
                     self.files,
@@ -264,7 +278,7 @@ impl Shell {
                 rustix::process::kill_process_group(pid, rustix::process::Signal::TERM)
             }
             Signal::Kill => {
-                self.kill_group(node);
+                self.kill_group(&self.machine.plan().nodes[node].id.clone(), Some(node));
                 rustix::process::kill_process_group(pid, rustix::process::Signal::KILL)
             }
             // A process without a handler would be killed by it.
@@ -273,24 +287,24 @@ impl Shell {
         };
     }
 
-    /// Kills all processes of a node, where it has a control group.
-    fn kill_group(&mut self, node: usize) {
+    /// Kills all processes in the control group of that name, if there is one. `node` is the node
+    /// in whose log a failure goes.
+    pub(super) fn kill_group(&mut self, id: &str, node: Option<usize>) {
         let Some(groups) = &self.groups else { return };
-        if let Err(error) = groups.kill(&self.machine.plan().nodes[node].id) {
+        if let Err(error) = groups.kill(id) {
             let text = format!("the processes in its control group cannot be killed: {error}");
-            self.log(Some(node), Level::Warn, "keeper", text);
+            self.log(node, Level::Warn, "keeper", text);
         }
     }
 
-    /// Kills the processes that the process `pid` of a node has left behind, also outside its
-    /// process group.
-    pub(super) fn kill_leftovers(&mut self, node: usize, pid: Pid) {
-        let id = &self.machine.plan().nodes[node].id;
+    /// Kills the processes that the process `pid` of a node, or of a host without one, has left
+    /// behind, also outside its process group.
+    pub(super) fn kill_leftovers(&mut self, id: &str, node: Option<usize>, pid: Pid) {
         let outside = match &self.groups {
             Some(groups) => Ok(descendants::count_outside(&groups.members(id), pid)),
             None => descendants::kill_marked(&self.key.mark(id), pid),
         };
-        self.kill_group(node);
+        self.kill_group(id, node);
         let text = match outside {
             Ok(0) => return,
             Ok(count) => {
@@ -300,12 +314,12 @@ impl Shell {
             }
             Err(error) => format!("processes that it has left behind cannot be found: {error}"),
         };
-        self.log(Some(node), Level::Warn, "keeper", text);
+        self.log(node, Level::Warn, "keeper", text);
     }
 
     /// Logs what the threads of a node that hangs do.
     fn examine(&mut self, node: usize, why: &str) {
-        let Some(pid) = self.slots[node].pid() else {
+        let Some(pid) = self.pid_of(node) else {
             return;
         };
         self.log(Some(node), Level::Error, "keeper", why.to_owned());

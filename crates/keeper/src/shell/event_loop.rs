@@ -24,6 +24,7 @@ use super::{
     clients::Clients,
     descriptors::Descriptors,
     error::{KeeperError, system},
+    hosts::{Hosts, shared_processes},
     log_files::{LogFile, Notice, line_of},
     log_writer::Logs,
     outbox::Delivery,
@@ -51,11 +52,13 @@ pub struct Shell {
     pub(super) descriptors: Descriptors,
     pub(super) clients: Clients,
     pub(super) slots: Vec<Slot>,
-    /// The logs of the plan's nodes, and then the keeper's own; `None` with `--no-logs`.
+    /// The logs of the plan's nodes, then the keeper's own, then those of shared processes; `None`
+    /// with `--no-logs`.
     pub(super) logs: Option<Logs>,
     /// While this is open no run removes the logs.
     _log_folder: Option<File>,
     pub(super) nodes_by_pid: HashMap<Pid, usize>,
+    pub(super) hosts: Hosts,
     /// The control groups of the nodes; `None` where the keeper cannot create any.
     pub(super) groups: Option<NodeGroups>,
     pub(super) key: ProcessKey,
@@ -91,6 +94,7 @@ impl Shell {
             Descriptors::left_for_clients(machine.plan(), files.maximum);
         machine.limit_guest_edges(max_guest_edges);
         let plan = machine.plan();
+        let plan_hosts = shared_processes(plan);
         let mut shell = Self {
             own_nodes: plan.nodes.len(),
             begin: Instant::now(),
@@ -106,6 +110,7 @@ impl Shell {
             clients: Clients::new(max_clients),
             machine,
             nodes_by_pid: HashMap::new(),
+            hosts: Hosts::new(plan_hosts),
             groups: None,
             key: ProcessKey::own()
                 .ok_or(Errno::NOENT)
@@ -267,6 +272,7 @@ impl Shell {
                 None => {}
             }
         }
+        self.flush_hosts(now);
         let notices = self
             .logs
             .as_mut()
@@ -277,7 +283,8 @@ impl Shell {
     }
 
     fn wait(&mut self) -> Result<(), KeeperError> {
-        let deadlines = self.slots.iter().filter_map(Slot::deadline);
+        let hosts = self.hosts.slots();
+        let deadlines = self.slots.iter().chain(hosts).filter_map(Slot::deadline);
         let links = self
             .clients
             .deadline()
@@ -325,6 +332,8 @@ impl Shell {
             }
             Token::Control(node) => self.receive_from_node(node),
             Token::Output(node, stream) => self.read_output(node, stream),
+            Token::Host(host) => self.receive_from_host(host),
+            Token::HostOutput(host, stream) => self.read_host_output(host, stream),
             Token::Listener => self.accept(),
             Token::Client(client) => self.receive_from_client(client),
             Token::ClientEnded(client) => self.client_ended(client),
@@ -360,19 +369,28 @@ impl Shell {
         let name = node
             .map_or("nervure", |node| &self.machine.plan().nodes[node].id)
             .to_owned();
-        let stream = stream.to_owned();
+        let file = node.map_or(self.own_nodes, |node| node.min(self.own_nodes));
+        self.log_as(name, file, level, stream, text);
+    }
+
+    /// Writes a line to the log file with this number, and reports it under that name.
+    pub(super) fn log_as(
+        &mut self,
+        name: String,
+        file: usize,
+        level: Level,
+        stream: &str,
+        text: String,
+    ) {
         let record = LogRecord {
             utc_nanos: utc_nanos(),
             node: name,
             level,
-            stream,
+            stream: stream.to_owned(),
             text,
         };
         if let Some(logs) = &self.logs {
-            logs.push(
-                node.map_or(self.own_nodes, |node| node.min(self.own_nodes)),
-                line_of(&record),
-            );
+            logs.push(file, line_of(&record));
         }
         self.report(&Report::Log(record));
     }
@@ -399,17 +417,19 @@ impl Shell {
     }
 }
 
-/// Starts the writer of the log files.
+/// Starts the writer of the log files: of the nodes, the keeper, and shared processes.
 fn open_logs(plan: &Plan) -> io::Result<Option<Logs>> {
     let (Some(limit), Some(folder)) = (&plan.log_limit, &plan.log_folder) else {
         return Ok(None);
     };
+    let shared = shared_processes(plan);
     let names = plan
         .nodes
         .iter()
         .map(|node| node.id.as_str())
-        .chain(["nervure"]);
-    let max_bytes = limit.max_file_bytes(plan.nodes.len() + 1);
+        .chain(["nervure"])
+        .chain(shared.iter().map(String::as_str));
+    let max_bytes = limit.max_file_bytes(plan.nodes.len() + 1 + shared.len());
     let files = names
         .map(|name| LogFile::new(folder, name, max_bytes))
         .collect();

@@ -7,14 +7,14 @@
 
 use std::{
     io,
-    mem::{MaybeUninit, size_of, zeroed},
+    mem::MaybeUninit,
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
-use nervure_protocol::{CONTROL_FD_VARIABLE, DATAFLOW_FILE_VARIABLE};
-use nervure_shm::Shortage;
+use nervure_protocol::{CONTROL_FD_VARIABLE, DATAFLOW_FILE_VARIABLE, HOST_FD_VARIABLE};
+use nervure_shm::{Processors, Shortage, schedule_this_thread};
 use rustix::{
     fd::{AsRawFd, BorrowedFd, OwnedFd},
     pipe::PipeFlags,
@@ -24,7 +24,7 @@ use rustix::{
 use super::{program, python_path::python_path};
 use crate::{
     descendants::MARK_VARIABLE,
-    plan::{NodePlan, Plan, Scheduling},
+    plan::{NodePlan, Plan, Program, Scheduling},
 };
 
 /// A process that was started, and the ends of its pipes.
@@ -98,7 +98,7 @@ pub fn start(
         .current_dir(folder)
         .envs(&node.settings.env)
         .envs(node.program.environment())
-        .env(CONTROL_FD_VARIABLE, control.as_raw_fd().to_string())
+        .env(control_variable(node), control.as_raw_fd().to_string())
         .env(MARK_VARIABLE, mark)
         .stdin(Stdio::null())
         .stdout(stdout_end)
@@ -114,7 +114,7 @@ pub fn start(
         control: control.as_raw_fd(),
         group: group.map(|group| group.as_raw_fd()),
         keeper: rustix::process::getpid(),
-        affinity: affinity(node)?,
+        affinity: Processors::new(&node.settings.cpu_affinity)?,
         scheduling: node.settings.scheduling,
         files,
     };
@@ -136,6 +136,14 @@ pub fn start(
         stderr,
         interpreter,
     })
+}
+
+/// The environment variable with the descriptor by which the process reaches its keeper.
+fn control_variable(node: &NodePlan) -> &'static str {
+    match node.program {
+        Program::Component(_) => HOST_FD_VARIABLE,
+        _ => CONTROL_FD_VARIABLE,
+    }
 }
 
 /// Arranges that a command gets SIGHUP when the thread that starts it ends, for whatever reason.
@@ -160,7 +168,7 @@ struct Setup {
     /// The file that moves the child into its control group.
     group: Option<i32>,
     keeper: Pid,
-    affinity: Option<libc::cpu_set_t>,
+    affinity: Option<Processors>,
     scheduling: Scheduling,
     files: Rlimit,
 }
@@ -201,11 +209,10 @@ impl Setup {
         rustix::process::setrlimit(Resource::Nofile, self.files)
             .map_err(|error| Step::Files.failed(error.into()))?;
         if let Some(set) = &self.affinity {
-            // SAFETY: `set` is a valid set of that size.
-            check(unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), set) })
+            set.bind_this_thread()
                 .map_err(|error| Step::Affinity.failed(error))?;
         }
-        schedule(self.scheduling).map_err(|error| Step::Scheduling.failed(error))
+        schedule_this_thread(self.scheduling).map_err(|error| Step::Scheduling.failed(error))
     }
 }
 
@@ -271,41 +278,6 @@ fn unblock_signals() -> io::Result<()> {
         libc::sigemptyset(set.as_mut_ptr());
         libc::sigprocmask(libc::SIG_SETMASK, set.as_ptr(), std::ptr::null_mut())
     })
-}
-
-fn schedule(scheduling: Scheduling) -> io::Result<()> {
-    let (policy, priority) = match scheduling {
-        Scheduling::Inherited => return Ok(()),
-        Scheduling::Other { nice } => {
-            return Ok(rustix::process::setpriority_process(None, i32::from(nice))?);
-        }
-        Scheduling::Fifo { priority } => (libc::SCHED_FIFO, priority),
-        Scheduling::RoundRobin { priority } => (libc::SCHED_RR, priority),
-    };
-    // SAFETY: all zeros is a valid value of this plain struct.
-    let mut parameters: libc::sched_param = unsafe { zeroed() };
-    parameters.sched_priority = i32::from(priority);
-    // SAFETY: `parameters` is valid.
-    check(unsafe { libc::sched_setscheduler(0, policy, &parameters) })
-}
-
-fn affinity(node: &NodePlan) -> Result<Option<libc::cpu_set_t>, String> {
-    if node.settings.cpu_affinity.is_empty() {
-        return Ok(None);
-    }
-    // SAFETY: all zeros is the empty set.
-    let mut set: libc::cpu_set_t = unsafe { zeroed() };
-    for &cpu in &node.settings.cpu_affinity {
-        if cpu >= libc::CPU_SETSIZE as u32 {
-            return Err(format!(
-                "`cpu_affinity` names CPU {cpu}, {} is the highest possible",
-                libc::CPU_SETSIZE - 1
-            ));
-        }
-        // SAFETY: the CPU's number is within the set.
-        unsafe { libc::CPU_SET(cpu as usize, &mut set) };
-    }
-    Ok(Some(set))
 }
 
 fn explain(error: &io::Error, node: &NodePlan, command: &Command, folder: &Path) -> String {

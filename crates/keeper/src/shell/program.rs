@@ -17,6 +17,9 @@ const OPERATORS_MODULE: &str = "nervure.operators";
 /// The command of this program that hosts operators in shared libraries.
 const OPERATORS_COMMAND: &str = "__operators";
 
+/// The command of this program that hosts components.
+const HOST_COMMAND: &str = "__host";
+
 /// The command of this program that sends logs.
 const LOG_OUTPUTS_COMMAND: &str = "__log-outputs";
 
@@ -30,6 +33,7 @@ pub fn words(program: &Program, own: &BTreeMap<String, String>) -> Result<Vec<Os
         Program::Python(script) => vec![python(own)?.into(), script.into()],
         Program::Executable(file) => vec![file.into()],
         Program::Command(name) => vec![name.into()],
+        Program::Component(_) => own_command(HOST_COMMAND)?,
         Program::LogOutputs(_) => own_command(LOG_OUTPUTS_COMMAND)?,
         Program::Dynamic | Program::Remote { .. } => {
             return Err("its keeper does not start it".to_owned());

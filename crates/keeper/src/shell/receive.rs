@@ -30,13 +30,20 @@ impl Shell {
     /// Reaps children that have ended, with what they have written until then.
     pub(super) fn reap(&mut self) {
         while let Some(pid) = descendants::next_ended() {
-            let Some(node) = self.nodes_by_pid.remove(&pid) else {
+            let host = self.hosts.of_process(pid);
+            let node = self.nodes_by_pid.remove(&pid);
+            if host.is_none() && node.is_none() {
                 descendants::reap(pid);
                 continue;
-            };
+            }
             // Before it is reaped: the id of its group may be used again afterwards.
             let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
-            self.kill_leftovers(node, pid);
+            let Some(node) = node else {
+                host.into_iter().for_each(|host| self.host_ended(host, pid));
+                continue;
+            };
+            let id = self.machine.plan().nodes[node].id.clone();
+            self.kill_leftovers(&id, Some(node), pid);
             let Some(end) = descendants::reap(pid) else {
                 continue;
             };
@@ -59,6 +66,7 @@ impl Shell {
             self.events.push_back(Event::Ended {
                 node,
                 end,
+                reason: None,
                 stderr_tail,
             });
         }

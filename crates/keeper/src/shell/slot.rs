@@ -8,9 +8,10 @@ use std::{
     time::Duration,
 };
 
-use nervure_protocol::{decode, node_to_keeper};
+use nervure_protocol::decode;
 use nervure_shm::{Received, Seqpacket};
 use rustix::{fd::OwnedFd, process::Pid};
+use serde::de::DeserializeOwned;
 
 use super::{
     lines::Lines,
@@ -96,7 +97,8 @@ impl Slot {
         });
     }
 
-    /// A guest, or a node that joined, has this place. `outbox` may hold messages for it.
+    /// A node without a process of its own has this place: a guest, one that joined, or one that a
+    /// host runs. `outbox` may hold messages for it.
     pub fn begin_guest(&mut self, control: Seqpacket, outbox: Outbox) {
         let output = || Output {
             pipe: None,
@@ -117,6 +119,21 @@ impl Slot {
         self.process
             .as_ref()
             .is_none_or(|process| process.control.is_none())
+    }
+
+    /// Closes the control socket.
+    pub fn close(&mut self) {
+        if let Some(process) = &mut self.process {
+            process.control = None;
+        }
+    }
+
+    /// The last lines of its stderr.
+    pub fn stderr_tail(&self) -> Vec<String> {
+        let process = self.process.as_ref();
+        process
+            .map(|process| process.stderr_tail.iter().cloned().collect())
+            .unwrap_or_default()
     }
 
     /// The node's process was reaped, or the guest is gone. Returns the last lines of its stderr.
@@ -166,10 +183,7 @@ impl Slot {
 
     /// Receives messages of the node; an error is what is wrong with one. `buffer` has room for the
     /// longest.
-    pub fn receive(
-        &mut self,
-        buffer: &mut Vec<u8>,
-    ) -> Vec<Result<node_to_keeper::Message, String>> {
+    pub fn receive<M: DeserializeOwned>(&mut self, buffer: &mut Vec<u8>) -> Vec<Result<M, String>> {
         let mut messages = Vec::new();
         let Some(process) = &mut self.process else {
             return messages;

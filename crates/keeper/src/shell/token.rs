@@ -18,6 +18,9 @@ pub enum Token {
     Client(usize),
     /// The process of a client has ended.
     ClientEnded(usize),
+    /// A host sent a message.
+    Host(usize),
+    HostOutput(usize, Stream),
     /// The log writer has notices.
     Logs,
 }
@@ -34,6 +37,9 @@ impl Token {
             Self::Client(client) => (6, client),
             Self::ClientEnded(client) => (7, client),
             Self::Logs => (8, 0),
+            Self::Host(host) => (9, host),
+            Self::HostOutput(host, Stream::Stdout) => (10, host),
+            Self::HostOutput(host, Stream::Stderr) => (11, host),
         };
         epoll::EventData::new_u64((node as u64) << 8 | kind)
     }
@@ -49,6 +55,9 @@ impl Token {
             5 => Self::Listener,
             6 => Self::Client(node),
             7 => Self::ClientEnded(node),
+            9 => Self::Host(node),
+            10 => Self::HostOutput(node, Stream::Stdout),
+            11 => Self::HostOutput(node, Stream::Stderr),
             _ => Self::Logs,
         }
     }

@@ -15,7 +15,7 @@ use crate::machine::{
 
 impl Supervisor {
     /// A process that the keeper started has ended.
-    pub fn take_exit(&mut self, node: usize, end: End) -> Exit {
+    pub fn take_exit(&mut self, node: usize, end: End, reason: Option<String>) -> Exit {
         let is_stopping = self.phase.is_stopping();
         let grace = self.grace();
         let state = self.network.node_mut(node);
@@ -42,8 +42,13 @@ impl Supervisor {
             reason: match kill_reason {
                 Some(why) => why,
                 None if is_overdue => overdue_reason(end, grace),
-                None if stopped_with_error => format!("{end} after Stop"),
-                None => end.to_string(),
+                None => {
+                    let reason = reason.unwrap_or_else(|| end.to_string());
+                    match stopped_with_error {
+                        true => format!("{reason} after Stop"),
+                        false => reason,
+                    }
+                }
             },
         }
     }

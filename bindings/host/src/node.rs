@@ -1,0 +1,124 @@
+//! The thread of a node: loads its component, and calls the entry.
+#![expect(unsafe_code, reason = "components are loaded, and their entry is C")]
+
+use std::ffi::{CStr, c_char};
+use std::os::fd::{IntoRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use nervure_protocol::host_to_keeper::{Ended, Message};
+use nervure_protocol::keeper_to_host::Start;
+use nervure_shm::Processors;
+use nervure_shm::component::{ENTRY, Entry, REASON_BYTES};
+
+use crate::exit;
+use crate::report::Keeper;
+
+/// The stack of a node's thread: as much as the main thread of a program has by default, so that a
+/// node needs no change to be composed. Linux backs it page by page, as it is used.
+const STACK_BYTES: usize = 8 << 20;
+
+/// The code of a node that could not begin.
+const NOT_BEGUN: i32 = 1;
+
+/// Starts a node on a thread of its own. The end is reported, also of one that cannot begin.
+pub fn start(start: Start, control: OwnedFd, keeper: &Arc<Keeper>) {
+    let id = start.node.clone();
+    let on_thread = keeper.clone();
+    let started = thread::Builder::new()
+        .name(id.clone())
+        .stack_size(STACK_BYTES)
+        .spawn(move || run(&start, control, &on_thread));
+    if let Err(error) = started {
+        let reason = format!("there is no thread for it: {error}");
+        keeper.report(&Message::Ended(Ended {
+            node: id,
+            code: NOT_BEGUN,
+            reason,
+        }));
+    }
+}
+
+/// What C's stdio writes is seen line by line, as in a terminal: otherwise the lines of a node would
+/// appear with the end of the process.
+pub fn buffer_lines() {
+    unsafe extern "C" {
+        static mut stdout: *mut libc::FILE;
+    }
+    // SAFETY: nothing else uses the stream yet, and its buffer is the library's own.
+    unsafe { libc::setvbuf(stdout, std::ptr::null_mut(), libc::_IOLBF, 0) };
+}
+
+fn run(start: &Start, control: OwnedFd, keeper: &Arc<Keeper>) {
+    let node = start.node.clone();
+    let thread = rustix::thread::gettid().as_raw_pid().unsigned_abs();
+    keeper.report(&Message::Running {
+        node: node.clone(),
+        thread,
+    });
+    exit::set_node(Some((node.clone(), keeper.clone())));
+    let (code, reason) = match prepare(start) {
+        Ok(entry) => enter(entry, control),
+        Err(reason) => (NOT_BEGUN, reason),
+    };
+    exit::set_node(None);
+    flush();
+    keeper.report(&Message::Ended(Ended { node, code, reason }));
+}
+
+fn prepare(start: &Start) -> Result<Entry, String> {
+    let processors = Processors::new(&start.cpu_affinity)?;
+    if let Some(processors) = processors {
+        processors.bind_this_thread().map_err(|error| {
+            format!(
+                "`cpu_affinity: {:?}` was refused: {error}",
+                start.cpu_affinity
+            )
+        })?;
+    }
+    nervure_shm::schedule_this_thread(start.scheduling)
+        .map_err(|error| format!("`scheduling: {:?}` was refused: {error}", start.scheduling))?;
+    load(&start.component)
+}
+
+/// Loads a component. It stays loaded until the process ends: a node may have left threads.
+fn load(path: &Path) -> Result<Entry, String> {
+    // SAFETY: the user names the library in the dataflow file, to have its code run. All symbols are
+    // bound now, so that a missing one is an error here.
+    let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
+    let library =
+        library.map_err(|error| format!("{} cannot be loaded: {error}", path.display()))?;
+    // SAFETY: a function of this name has the type of the interface's version.
+    let entry = unsafe { library.get::<Entry>(ENTRY.to_bytes_with_nul()) };
+    let entry = entry.map(|entry| *entry).map_err(|_| {
+        format!(
+            "{} is not a component: it has no function `{}`, which `nervure_node::component!` and `NERVURE_COMPONENT` define",
+            path.display(),
+            ENTRY.to_string_lossy()
+        )
+    })?;
+    std::mem::forget(library);
+    Ok(entry)
+}
+
+fn enter(entry: Entry, control: OwnedFd) -> (i32, String) {
+    let mut reason = [0u8; REASON_BYTES];
+    // SAFETY: the control socket is given away, and `reason` has that size.
+    let code = unsafe {
+        entry(
+            control.into_raw_fd(),
+            reason.as_mut_ptr().cast::<c_char>(),
+            reason.len(),
+        )
+    };
+    let text = CStr::from_bytes_until_nul(&reason).unwrap_or_default();
+    (code, text.to_string_lossy().into_owned())
+}
+
+/// Writes what C's streams hold.
+pub fn flush() {
+    // SAFETY: null is every stream.
+    unsafe { libc::fflush(std::ptr::null_mut()) };
+}
