@@ -59,14 +59,19 @@ def compiled(installed: Path, source: str, folder: Path, *options: str) -> Path:
 
 def succeeded(nodes: list[dict[str, object]], folder: Path) -> str:
     """What a dataflow has printed, whose nodes have all succeeded."""
+    status, printed = outcome(nodes, folder)
+    assert status == 0, printed
+    return printed
+
+
+def outcome(nodes: list[dict[str, object]], folder: Path) -> tuple[int, str]:
+    """The exit code of a dataflow, and what it has printed."""
     (folder / "dataflow.yml").write_text(json.dumps({"nodes": nodes}))
     nervure = Path(sys.executable).parent / "nervure"
     environment = {**os.environ, "NERVURE_LOG_DIR": str(folder / "logs")}
     command = [nervure, "run", "dataflow.yml"]
     run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
-    printed = run.stdout + run.stderr
-    assert run.returncode == 0, printed
-    return printed
+    return run.returncode, run.stdout + run.stderr
 
 
 @pytest.mark.parametrize("options", [[], ["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]])
@@ -142,6 +147,35 @@ def test_requests_between_languages(installed: Path, tmp_path: Path) -> None:
     assert "-7: nervure_call: service planner/plan failed: there is no way back" in printed
     assert '-2: nervure_call: node asker has no client "way"; its clients are: plan' in printed
     assert "[10, 20]" in printed
+
+
+def test_components_in_one_process_end_alone(installed: Path, tmp_path: Path) -> None:
+    """A call of exit in C and an exception in C++ end their nodes; the others of the process go on."""
+    library = ["-shared", "-fPIC"]
+    source = compiled(installed, "composed.c", tmp_path, *library).rename(tmp_path / "libsource.so")
+    adder = compiled(installed, "composed.cc", tmp_path, *library).rename(tmp_path / "libadder.so")
+    inputs = {"in": {"source": "source/out", "queue_policy": "block"}}
+
+    def composed(node: str, path: Path, **keys: object) -> dict[str, object]:
+        return {"id": node, "path": str(path), "process": "robot", **keys}
+
+    nodes = [
+        composed(
+            "source",
+            source,
+            inputs={"tick": "nervure/timer/hz/200"},
+            outputs=["out"],
+            params={"exits": True},
+        ),
+        composed("adder", adder, inputs=inputs, params={"throws": False}),
+        composed("thrower", adder, inputs=inputs, params={"throws": True}),
+    ]
+    status, printed = outcome(nodes, tmp_path)
+    assert status == 3, printed
+    assert "exited with code 7: it called `exit`" in printed
+    assert "calls exit" in printed
+    assert "exited with code 1: the sum is 6" in printed
+    assert "sum 190" in printed
 
 
 def test_a_program_that_is_no_node_says_how_it_is_started(installed: Path, tmp_path: Path) -> None:

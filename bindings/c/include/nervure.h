@@ -343,6 +343,10 @@ enum nervure_status nervure_metadata_get(const struct nervure_metadata *metadata
 // `nervure_disconnect`.
 enum nervure_status nervure_connect(struct nervure_node **node);
 
+// Connects a component over the control socket that its host was given, which is the node's from now on.
+// `NERVURE_COMPONENT` calls it.
+enum nervure_status nervure_component_connect(int32_t control, struct nervure_node **node);
+
 // Joins a running dataflow as its node with that id, which has `path: dynamic` in the file. `dataflow` may be NULL: then it
 // is the one that `NERVURE_DATAFLOW` names, or the only one that runs. In a program that a keeper started this is
 // `nervure_connect`.
@@ -543,6 +547,32 @@ static inline struct nervure_value nervure_from_number(double number) {
     value.kind = NERVURE_KIND_FLOAT;
     value.as.number = number;
     return value;
+}
+
+// Makes a shared library a component: a node that shares a process with the nodes that have the same `process` in the
+// dataflow file, or runs alone. `run` has the type `int run(nervure_node *node)`; it runs on a thread of the node's own, and
+// returns 0 for success. The node is freed afterwards. Link with `-shared`, without a `main`.
+#define NERVURE_COMPONENT(run)                                                                                \
+    __attribute__((visibility("default"))) int nervure_component_v1(int control, char *reason,               \
+                                                                    size_t capacity) {                        \
+        nervure_node *nervure_component_node = NULL;                                                          \
+        if (nervure_component_connect(control, &nervure_component_node) != NERVURE_STATUS_OK) {               \
+            nervure_component_reason(reason, capacity, nervure_error());                                      \
+            return 1;                                                                                         \
+        }                                                                                                     \
+        int nervure_component_code = run(nervure_component_node);                                             \
+        nervure_disconnect(nervure_component_node);                                                           \
+        return nervure_component_code;                                                                        \
+    }
+
+// Copies the reason of a component's failure, cut to its capacity.
+static inline void nervure_component_reason(char *reason, size_t capacity, const char *text) {
+    if (capacity > 0) {
+        size_t length = strlen(text);
+        length = length < capacity ? length : capacity - 1;
+        memcpy(reason, text, length);
+        reason[length] = 0;
+    }
 }
 
 // A tensor in C order as a value. `shape` has to live as long as the value is used.

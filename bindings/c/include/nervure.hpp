@@ -449,6 +449,13 @@ public:
         return Node(node);
     }
 
+    // Connects a component over the control socket that its host was given: NERVURE_COMPONENT calls it.
+    static Node component(int control) {
+        nervure_node *node;
+        detail::check(nervure_component_connect(control, &node));
+        return Node(node);
+    }
+
     // Joins a running dataflow as its node with that id, which has `path: dynamic` in the file.
     static Node join(const char *id, const char *dataflow = nullptr) {
         nervure_node *node;
@@ -525,6 +532,39 @@ private:
     bool has_ended_ = false;
 };
 
+namespace detail {
+
+// The entry of a component: an exception is the end of its node, and not of the process.
+template <typename Run> int component(int control, char *reason, std::size_t capacity, Run run) {
+#if defined(__cpp_exceptions)
+    try {
+        run(Node::component(control));
+        return 0;
+    } catch (const std::exception &error) {
+        nervure_component_reason(reason, capacity, error.what());
+    } catch (...) {
+        nervure_component_reason(reason, capacity, "an exception that is no std::exception");
+    }
+    return 1;
+#else
+    (void)reason;
+    (void)capacity;
+    run(Node::component(control));
+    return 0;
+#endif
+}
+
+} // namespace detail
+
 } // namespace nervure
+
+// Makes a shared library a component: a node that shares a process with the nodes that have the same `process` in the
+// dataflow file, or runs alone. `run` takes a nervure::Node, on a thread of the node's own. An exception is a failure.
+#undef NERVURE_COMPONENT
+#define NERVURE_COMPONENT(run)                                                                                         \
+    extern "C" __attribute__((visibility("default"))) int nervure_component_v1(int control, char *reason,              \
+                                                                               std::size_t capacity) {                 \
+        return nervure::detail::component(control, reason, capacity, run);                                             \
+    }
 
 #endif // NERVURE_HPP

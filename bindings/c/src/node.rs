@@ -2,6 +2,7 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::{CString, c_char};
+use std::os::fd::{FromRawFd, OwnedFd};
 
 use nervure_node::{Handle, Publisher, binding};
 
@@ -52,6 +53,23 @@ pub unsafe extern "C" fn nervure_connect(node: *mut *mut Node) -> Status {
     guarded("nervure_connect", || unsafe {
         pointers::put(node, std::ptr::null_mut(), "node")?;
         let connected = Node::new(binding::connect("c", || true)?);
+        pointers::put(node, owned(connected), "node")?;
+        Ok(Status::Ok)
+    })
+}
+
+/// Connects a component over the control socket that its host was given, which is the node's from now on.
+/// `NERVURE_COMPONENT` calls it.
+///
+/// # Safety
+/// `node` is null, or a place for a pointer. `control` is an open descriptor that nothing else uses.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nervure_component_connect(control: i32, node: *mut *mut Node) -> Status {
+    // SAFETY: the caller's promise.
+    guarded("nervure_component_connect", || unsafe {
+        let control = OwnedFd::from_raw_fd(control);
+        pointers::put(node, std::ptr::null_mut(), "node")?;
+        let connected = Node::new(binding::connect_over(control, "c")?);
         pointers::put(node, owned(connected), "node")?;
         Ok(Status::Ok)
     })
