@@ -39,6 +39,7 @@ FORBIDDEN = [
             "dora-node-api-c",
             "dora-node-api-cxx",
             "nervure-dora-operators",
+            "nervure-host",
         )
     ],
     *[
@@ -72,6 +73,7 @@ FORBIDDEN = [
     ),
     ("nervure-daemon", ["nervure-keeper"], "keepers are started by the command, and outlive daemons"),
     ("nervure-identity", ["nervure-link", "nervure-shm"], "keys know nothing of what they protect"),
+    ("nervure-host", ["nervure-node", "nervure-message"], "a host loads components, and knows nothing of samples"),
     ("nervure-keeper", ["nervure-node"], "the keeper wires nodes, it is none"),
 ]
 # Where `unsafe` may stand: these crates, and these files of others (starting, reaping, namespaces).
@@ -86,6 +88,7 @@ UNSAFE_CRATES = {
     "dora-operator-api-c",
     "dora-operator-api-cxx",
     "nervure-dora-operators",
+    "nervure-host",
 }
 UNSAFE_FILES = {
     "crates/cli/tests/inject/seccomp.rs",

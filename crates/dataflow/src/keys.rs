@@ -175,7 +175,7 @@ pub(crate) static DATAFLOW: Level = Level {
         ),
         later(
             "processes",
-            "this version runs every node in a process of its own",
+            "name the process in its nodes: `process: perception`",
             "Processes that several nodes share.",
         ),
         unsupported(
@@ -250,7 +250,7 @@ pub(crate) static NODE: Level = Level {
             ..required(
                 "path",
                 Path,
-                "The program: a Python script (`.py`, run with the Python of the active environment) or an executable, both relative to this file, or a command on the PATH. `dynamic`: the node is started by hand, and can join and rejoin while the dataflow runs.",
+                "The program: a Python script (`.py`, run with the Python of the active environment), a component (`.so`, see `process`) or an executable, all relative to this file, or a command on the PATH. `dynamic`: the node is started by hand, and can join and rejoin while the dataflow runs.",
             )
         },
         optional(

@@ -32,7 +32,7 @@ fn composed(id: &str, role: &str, inputs: Value, keys: Value) -> Value {
 /// A source with a lossless sink in one process, and beside them a node with that role.
 fn with(role: &str, keys: Value) -> Run {
     let lossless = json!({"in": {"source": "source/out", "queue_policy": "block"}});
-    Dataflow::new()
+    Dataflow::named()
         .raw(composed("source", "source", json!({}), json!({})))
         .raw(composed("sink", "sink", lossless, json!({})))
         .raw(composed("other", role, json!({"in": "source/out"}), keys))
@@ -199,8 +199,9 @@ fn a_composed_node_that_does_not_stop_ends_with_its_process() {
 #[test]
 fn one_composed_node_is_stopped_and_started_by_hand() {
     let mut run = with("sink", json!({}));
+    assert_flows(&mut run);
     for (command, report) in [("stop", "node_ended"), ("start", "node_started")] {
-        let control = run.command(&["node", command, "other"]);
+        let control = run.command(&["node", command, "other", "-d", run.name()]);
         let (code, _, stderr) = output(control);
         assert_eq!(code, Some(0), "{stderr}");
         run.until(report, |message| {
