@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 use nervure_protocol::host_to_keeper::{Ended, Message};
 
-use crate::node::flush;
 use crate::report::Keeper;
+use crate::stdio::flush;
 
 /// The node of a thread, and where its end is reported.
 type Current = (String, Arc<Keeper>);

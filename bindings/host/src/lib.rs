@@ -11,6 +11,7 @@
 mod exit;
 mod node;
 mod report;
+mod stdio;
 
 use std::io;
 use std::sync::Arc;
@@ -42,7 +43,7 @@ pub enum HostError {
 /// # Errors
 /// [`HostError`].
 pub fn host() -> Result<(), HostError> {
-    node::buffer_lines();
+    stdio::buffer_lines();
     // From here on forks are counted: see `exit`.
     nervure_shm::fork_generation();
     let keeper = Arc::new(Keeper::new(connection()?));

@@ -15,6 +15,7 @@ use nervure_shm::component::{ENTRY, Entry, REASON_BYTES};
 
 use crate::exit;
 use crate::report::Keeper;
+use crate::stdio::flush;
 
 /// The stack of a node's thread: as much as the main thread of a program has by default, so that a
 /// node needs no change to be composed. Linux backs it page by page, as it is used.
@@ -39,16 +40,6 @@ pub fn start(start: Start, control: OwnedFd, keeper: &Arc<Keeper>) {
             reason,
         }));
     }
-}
-
-/// What C's stdio writes is seen line by line, as in a terminal: otherwise the lines of a node would
-/// appear with the end of the process.
-pub fn buffer_lines() {
-    unsafe extern "C" {
-        static mut stdout: *mut libc::FILE;
-    }
-    // SAFETY: nothing else uses the stream yet, and its buffer is the library's own.
-    unsafe { libc::setvbuf(stdout, std::ptr::null_mut(), libc::_IOLBF, 0) };
 }
 
 fn run(start: &Start, control: OwnedFd, keeper: &Arc<Keeper>) {
@@ -115,10 +106,4 @@ fn enter(entry: Entry, control: OwnedFd) -> (i32, String) {
     };
     let text = CStr::from_bytes_until_nul(&reason).unwrap_or_default();
     (code, text.to_string_lossy().into_owned())
-}
-
-/// Writes what C's streams hold.
-pub fn flush() {
-    // SAFETY: null is every stream.
-    unsafe { libc::fflush(std::ptr::null_mut()) };
 }

@@ -110,10 +110,13 @@ impl Machine {
         } = self;
         match event {
             Event::Launch => supervisor.launch(turn),
-            Event::Started { node, pid } => {
+            Event::Started { node, pid, thread } => {
                 requests.process_tried(node, supervisor);
                 let timeout = requests.startup_timeout(node, supervisor);
-                supervisor.network_mut().started(node, pid, timeout, turn);
+                let process = (pid, thread);
+                supervisor
+                    .network_mut()
+                    .started(node, process, timeout, turn);
                 if !supervisor.network().graph().node(node).connects() {
                     requests.process_ready(node, supervisor, turn);
                 }

@@ -3,6 +3,7 @@
 mod accept;
 mod apply;
 mod clients;
+mod composed;
 mod descriptors;
 mod error;
 mod event_loop;

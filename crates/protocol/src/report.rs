@@ -35,6 +35,9 @@ pub struct NodeStarted {
     pub id: String,
     /// Its process id.
     pub pid: u32,
+    /// The kernel's id of its thread, if it shares the process with other nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread: Option<u32>,
     /// 0 for the first start; every process that is the node counts, those that are attached to it
     /// too.
     pub incarnation: u32,

@@ -4,7 +4,8 @@
 //!     cargo run --release -p nervure-testkit --example handover
 //!
 //! The time is from before the memory for the sample is taken until the consumer has it. The rivals
-//! have no memory to take: they pass a pointer to a buffer that exists already. Blocks of samples of
+//! have no memory to take: they pass a pointer to a buffer that exists already. One sample is in
+//! flight at a time, so that a pause of the machine delays one sample of each. Blocks of samples of
 //! all rivals alternate.
 
 use std::sync::Mutex;
@@ -15,7 +16,7 @@ use std::time::Duration;
 use nervure_message::Header;
 use nervure_protocol::wiring::{Policy, Queue};
 use nervure_shm::monotonic_nanos;
-use nervure_testkit::shared_memory::SharedMemory;
+use nervure_testkit::shared_memory::{SharedMemory, SharedSample};
 use nervure_testkit::{
     Arrival, Limits, Plane, PlaneInbox, PlaneLoan, PlaneOutput, PlaneSample, Wait,
 };
@@ -58,10 +59,11 @@ impl Consumer {
 /// Measures one block of samples, in nanoseconds.
 type Rival = fn(usize, Consumer) -> Vec<u64>;
 
-const RIVALS: [(&str, Rival); 3] = [
+const RIVALS: [(&str, Rival); 4] = [
     ("futex", futex_and_pointer),
     ("crossbeam", crossbeam),
-    ("shared memory", shared_memory),
+    ("shared memory", whole),
+    ("from publication on", published),
 ];
 
 fn main() {
@@ -109,14 +111,30 @@ fn age(payload: &[u8]) -> u64 {
     now - stamped
 }
 
-fn shared_memory(size: usize, consumer: Consumer) -> Vec<u64> {
+/// Shared memory, with the time to take the memory.
+fn whole(size: usize, consumer: Consumer) -> Vec<u64> {
+    shared_memory(size, consumer, |sample| age(sample.payload()))
+}
+
+/// Shared memory, from the publication of a filled sample on.
+fn published(size: usize, consumer: Consumer) -> Vec<u64> {
+    shared_memory(size, consumer, |sample| {
+        monotonic_nanos() - sample.header().publish_mono
+    })
+}
+
+fn shared_memory(
+    size: usize,
+    consumer: Consumer,
+    age: impl Fn(&SharedSample) -> u64 + Send,
+) -> Vec<u64> {
     let plane = SharedMemory::default();
     let output = plane.producer(Limits::default());
     let (receiver, mut inbox) = plane.consumer(1);
     let queue = Queue {
         policy: Policy::Block,
-        depth: 10,
-        max_held: 18,
+        depth: 1,
+        max_held: 9,
     };
     plane.connect(&output, &receiver, 0, queue);
     let samples = consumer.samples();
@@ -126,7 +144,7 @@ fn shared_memory(size: usize, consumer: Consumer) -> Vec<u64> {
             let mut ages = Vec::with_capacity(samples);
             while ages.len() < samples {
                 match inbox.try_next() {
-                    Some(Arrival::Sample(_, sample)) => ages.push(age(sample.payload())),
+                    Some(Arrival::Sample(_, sample)) => ages.push(age(&sample)),
                     Some(Arrival::Closed(_)) => break,
                     None if consumer == Consumer::Sleeps => inbox.wait(None),
                     None => std::hint::spin_loop(),
@@ -149,13 +167,14 @@ fn shared_memory(size: usize, consumer: Consumer) -> Vec<u64> {
             }
             consumer.pause();
         }
-        received.join().expect("the consumer has finished")
+        let ages = received.join().expect("the consumer has finished");
+        ages
     })
 }
 
 fn crossbeam(size: usize, consumer: Consumer) -> Vec<u64> {
-    let (sender, receiver) = crossbeam_channel::bounded::<Box<[u8]>>(10);
-    let (back, free) = crossbeam_channel::bounded::<Box<[u8]>>(10);
+    let (sender, receiver) = crossbeam_channel::bounded::<Box<[u8]>>(1);
+    let (back, free) = crossbeam_channel::bounded::<Box<[u8]>>(1);
     back.send(vec![0; size].into()).expect("room");
     let samples = consumer.samples();
     thread::scope(|scope| {

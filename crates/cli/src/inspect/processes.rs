@@ -69,6 +69,30 @@ impl Processes {
         })
     }
 
+    /// The use of a node that is a thread of a process: its CPU time is that of this thread, its
+    /// memory that of the process. The key of its readings is the thread.
+    pub fn usage_of_thread(&mut self, pid: u32, thread: u32) -> Option<Usage> {
+        let Some((stat, of_process)) = Stat::of_thread(pid, thread).zip(Stat::read(pid)) else {
+            self.readings.remove(&thread);
+            return None;
+        };
+        let now = Instant::now();
+        let reading = Reading {
+            at: now,
+            cpu_micros: stat.cpu_micros(),
+            group: None,
+        };
+        let cpu_percent = self.readings.insert(thread, reading).map(|then| {
+            let seconds = now.duration_since(then.at).as_secs_f64().max(1e-9);
+            100.0 * stat.cpu_micros().saturating_sub(then.cpu_micros) as f64 / 1e6 / seconds
+        });
+        Some(Usage {
+            cpu_percent,
+            resident_bytes: of_process.resident_pages * rustix::param::page_size() as u64,
+            threads: 1,
+        })
+    }
+
     /// The use of the node with this process; `None` if the process has ended. Counts all processes
     /// of the node's control group, or without one this process alone.
     pub fn usage(&mut self, pid: u32) -> Option<Usage> {
@@ -154,6 +178,10 @@ struct Stat {
 impl Stat {
     fn read(pid: u32) -> Option<Self> {
         Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    fn of_thread(pid: u32, thread: u32) -> Option<Self> {
+        Self::parse(&fs::read_to_string(format!("/proc/{pid}/task/{thread}/stat")).ok()?)
     }
 
     fn cpu_micros(&self) -> u64 {

@@ -63,6 +63,11 @@ impl NodeState {
             .map(|started| started.pid)
     }
 
+    /// The kernel's id of its thread, if it shares its process with other nodes.
+    pub fn thread(&self) -> Option<u32> {
+        self.started.as_ref()?.thread
+    }
+
     /// What the start of the dataflow waits for in this node, such as `is not ready`.
     pub fn awaited(&self) -> Option<&str> {
         self.declared

@@ -116,7 +116,10 @@ fn read_usages(state: &mut State, processes: &mut Processes) -> Usages {
     let usage = |(index, node): (&u32, &NodeState)| {
         let of_pid = |pid| match remotes.get(&State::part_of(*index)) {
             Some(remote) => processes.usage_of_other(State::part_of(*index), remote, pid),
-            None => processes.usage(pid),
+            None => match node.thread() {
+                Some(thread) => processes.usage_of_thread(pid, thread),
+                None => processes.usage(pid),
+            },
         };
         (*index, node.pid().and_then(of_pid))
     };
@@ -170,6 +173,7 @@ fn as_json(state: &State, usages: &Usages) -> Value {
             "observer": node.declared.observer,
             "state": node.state(),
             "pid": node.pid(),
+            "thread": node.thread(),
             "restarts": node.started.as_ref().map_or(0, |started| started.restarts),
             "cpu_percent": usage.and_then(|usage| usage.cpu_percent),
             "resident_bytes": usage.map(|usage| usage.resident_bytes),

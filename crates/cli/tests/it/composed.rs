@@ -1,5 +1,6 @@
 //! Nodes that share a process.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use rustix::process::{Pid, Signal};
@@ -158,9 +159,17 @@ fn a_segfault_ends_the_process_and_the_policies_restart_its_nodes() {
             "{reason}"
         );
     }
-    let second = restarted(&mut run, "source");
-    assert_ne!(first, second);
-    assert_eq!(restarted(&mut run, "sink"), second);
+    // The threads of the nodes report in any order.
+    let mut processes = BTreeMap::new();
+    run.until("restart of all nodes", |message| {
+        if message["message"] == "node_started" {
+            processes.insert(message["id"].to_string(), message["pid"].as_i64());
+        }
+        processes.len() == 3
+    });
+    let processes: BTreeSet<_> = processes.into_values().flatten().collect();
+    assert_eq!(processes.len(), 1);
+    assert!(!processes.contains(&i64::from(first.as_raw_pid())));
     assert_flows(&mut run);
     assert_eq!(stop(run).code, Some(0));
 }
@@ -211,6 +220,31 @@ fn one_composed_node_is_stopped_and_started_by_hand() {
     }
     let ended = stop(run);
     assert_eq!(ended.code, Some(0));
+}
+
+#[test]
+fn top_shows_the_threads_of_a_process_as_nodes() {
+    let mut run = with("sink", json!({}));
+    assert_flows(&mut run);
+    let arguments = ["top", "--json", "--count", "2", "-d", run.name()];
+    let (code, stdout, stderr) = output(run.command(&arguments));
+    assert_eq!(code, Some(0), "{stderr}");
+    let last: Value = serde_json::from_str(stdout.lines().last().unwrap()).unwrap();
+    let nodes = last["nodes"].as_array().unwrap();
+    let pids: BTreeSet<u64> = nodes
+        .iter()
+        .map(|node| node["pid"].as_u64().unwrap())
+        .collect();
+    let threads: BTreeSet<u64> = nodes
+        .iter()
+        .map(|node| node["thread"].as_u64().unwrap())
+        .collect();
+    assert_eq!((pids.len(), threads.len()), (1, 3), "{last}");
+    for node in nodes {
+        assert_eq!(node["threads"], 1, "{node}");
+        assert!(node["cpu_percent"].as_f64().is_some(), "{node}");
+    }
+    assert_eq!(stop(run).code, Some(0));
 }
 
 #[test]

@@ -59,7 +59,7 @@ fn sink(mut node: Node) -> Result<(), Box<dyn Error>> {
                     return Err(format!("expected {expected}, got {number}").into());
                 }
                 expected = number + 1;
-                if expected % 100 == 0 {
+                if expected.is_multiple_of(100) {
                     println!("{} has {expected}", node.id());
                 }
             }

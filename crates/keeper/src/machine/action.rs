@@ -14,7 +14,12 @@ pub enum Event {
     /// The keeper is set up.
     Launch,
     /// A process was started, as [`Action::Spawn`] asked.
-    Started { node: usize, pid: u32 },
+    Started {
+        node: usize,
+        pid: u32,
+        /// Its thread, if it shares the process.
+        thread: Option<u32>,
+    },
     /// A process could not be started.
     NotStarted { node: usize, reason: String },
     /// A node sent a message.

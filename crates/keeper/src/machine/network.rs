@@ -155,7 +155,7 @@ impl Network {
         turn.push(Action::Admit { client, node });
         let text = format!("process {pid} has joined");
         turn.log_node(&self.graph, node, Level::Info, text);
-        self.started(node, pid, None, turn);
+        self.started(node, (pid, None), None, turn);
     }
 
     /// A node's process was started, or has joined. `startup_timeout` is the longest time until it
@@ -163,7 +163,7 @@ impl Network {
     pub fn started(
         &mut self,
         node: usize,
-        pid: u32,
+        (pid, thread): (u32, Option<u32>),
         startup_timeout: Option<Duration>,
         turn: &mut Turn,
     ) {
@@ -178,6 +178,7 @@ impl Network {
             node: index(node),
             id: plan.id.clone(),
             pid,
+            thread,
             incarnation: state.incarnation(),
             restarts: state.restart_count(),
             observer: false,
@@ -336,6 +337,7 @@ impl Network {
             node: index(node),
             id: self.graph.node(node).id.clone(),
             pid,
+            thread: None,
             incarnation: self.nodes[node].incarnation(),
             restarts: 0,
             observer: true,

@@ -14,6 +14,7 @@ use rustix::{
 use tracing::{debug, trace};
 
 use super::{
+    composed,
     error::{KeeperError, retryable, system},
     event_loop::Shell,
     inspect,
@@ -31,7 +32,9 @@ use crate::{
 impl Shell {
     pub(super) fn apply(&mut self, action: Action) -> Result<(), KeeperError> {
         match action {
-            Action::Spawn { node } if self.is_composed(node) => self.spawn_composed(node),
+            Action::Spawn { node } if composed::is_composed(self, node) => {
+                composed::spawn(self, node)
+            }
             Action::Spawn { node } => self.spawn(node),
             Action::Send {
                 node,
@@ -137,8 +140,8 @@ impl Shell {
                 self.examine(node, &why);
                 Ok(())
             }
-            Action::Signal { node, signal } if self.is_composed(node) => {
-                self.signal_composed(node, signal);
+            Action::Signal { node, signal } if composed::is_composed(self, node) => {
+                composed::signal(self, node, signal);
                 Ok(())
             }
             Action::Signal { node, signal } => {
@@ -172,7 +175,8 @@ impl Shell {
         self.renew_pages(node)?;
         let (ours, theirs) =
             Seqpacket::pair().map_err(retryable("cannot make the control socket of a node"))?;
-        match self.start_process(node, theirs.as_fd()) {
+        let plan = self.machine.plan().nodes[node].clone();
+        match self.start_process(&plan, theirs.as_fd()) {
             Ok(started) => {
                 self.watch(ours.as_fd(), Token::Control(node))?;
                 self.watch(started.stdout.as_fd(), Token::Output(node, Stream::Stdout))?;
@@ -185,6 +189,7 @@ impl Shell {
                 self.events.push_back(Event::Started {
                     node,
                     pid: pid.as_raw_pid().unsigned_abs(),
+                    thread: None,
                 });
             }
             Err(NotStarted::Short(shortage)) if !self.has_lost_patience() => {
@@ -209,17 +214,8 @@ impl Shell {
             .is_some_and(|since| now.saturating_sub(since) >= SHORTAGE_PATIENCE)
     }
 
-    fn start_process(
-        &mut self,
-        node: usize,
-        control: BorrowedFd<'_>,
-    ) -> Result<Started, NotStarted> {
-        let node = self.machine.plan().nodes[node].clone();
-        self.start_process_of(&node, control)
-    }
-
     /// Starts the process of a node, or of a host, in its control group.
-    pub(super) fn start_process_of(
+    pub(super) fn start_process(
         &mut self,
         node: &NodePlan,
         control: BorrowedFd<'_>,
@@ -319,7 +315,7 @@ impl Shell {
 
     /// Logs what the threads of a node that hangs do.
     fn examine(&mut self, node: usize, why: &str) {
-        let Some(pid) = self.pid_of(node) else {
+        let Some(pid) = composed::pid_of(self, node) else {
             return;
         };
         self.log(Some(node), Level::Error, "keeper", why.to_owned());

@@ -272,7 +272,7 @@ impl Shell {
                 None => {}
             }
         }
-        self.flush_hosts(now);
+        self.hosts.flush(now);
         let notices = self
             .logs
             .as_mut()
@@ -332,8 +332,8 @@ impl Shell {
             }
             Token::Control(node) => self.receive_from_node(node),
             Token::Output(node, stream) => self.read_output(node, stream),
-            Token::Host(host) => self.receive_from_host(host),
-            Token::HostOutput(host, stream) => self.read_host_output(host, stream),
+            Token::Host(host) => self.serve_host(host, None),
+            Token::HostOutput(host, stream) => self.serve_host(host, Some(stream)),
             Token::Listener => self.accept(),
             Token::Client(client) => self.receive_from_client(client),
             Token::ClientEnded(client) => self.client_ended(client),

@@ -3,11 +3,15 @@
 use nervure_protocol::report::Level;
 use tracing::{debug, trace};
 
-use super::{event_loop::Shell, lines, slot::Stream};
+use super::{composed, event_loop::Shell, lines, slot::Stream};
 use crate::{descendants, machine::Event};
 
 impl Shell {
     pub(super) fn receive_from_node(&mut self, node: usize) {
+        // The report of its start is on another connection, and was sent before.
+        if let Some(host) = self.hosts.starting(node) {
+            composed::receive(self, host);
+        }
         for result in self.slots[node].receive(&mut self.buffer) {
             trace!(node, received = ?result, "message of a node");
             self.events.push_back(match result {
@@ -20,6 +24,14 @@ impl Shell {
     pub(super) fn read_output(&mut self, node: usize, stream: Stream) {
         for line in self.slots[node].read(stream) {
             self.log_line(node, stream, line);
+        }
+    }
+
+    /// Reads what a host has sent, or written to one of its streams.
+    pub(super) fn serve_host(&mut self, host: usize, stream: Option<Stream>) {
+        match stream {
+            None => composed::receive(self, host),
+            Some(stream) => composed::read_output(self, host, stream),
         }
     }
 
@@ -39,7 +51,8 @@ impl Shell {
             // Before it is reaped: the id of its group may be used again afterwards.
             let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
             let Some(node) = node else {
-                host.into_iter().for_each(|host| self.host_ended(host, pid));
+                host.into_iter()
+                    .for_each(|host| composed::process_ended(self, host, pid));
                 continue;
             };
             let id = self.machine.plan().nodes[node].id.clone();

@@ -234,7 +234,11 @@ impl World {
         while let Some(event) = events.pop_front() {
             for action in self.machine.handle(event, self.now) {
                 match action {
-                    Action::Spawn { node } => events.push_back(Event::Started { node, pid: 1 }),
+                    Action::Spawn { node } => events.push_back(Event::Started {
+                        node,
+                        pid: 1,
+                        thread: None,
+                    }),
                     Action::ReadPulse { node } => {
                         events.push_back(Event::Pulse {
                             node,
@@ -374,6 +378,7 @@ impl World {
         self.give(Event::Ended {
             node,
             end,
+            reason: None,
             stderr_tail: Vec::new(),
         });
     }
