@@ -128,6 +128,9 @@ class Experiment(ABC, Generic[A, P]):
     def set_up(self, toolchain: Toolchain) -> None:
         """Builds what all adapters need; raises ``Unavailable``."""
 
+    def store_beside(self, output: Path) -> None:
+        """Takes the place of the result file, for experiments that keep more than it beside it."""
+
     def describe(self, adapter: A) -> dict[str, Any]:
         """Returns the entry of an adapter in the result file."""
         return {"name": adapter.name, "title": adapter.title, "settings": adapter.settings}

@@ -22,10 +22,17 @@ class SeenProcess:
     start_ticks: int
     first_cpu_seconds: float
     cpu_seconds: float = 0.0
+    total_cpu_seconds: float = 0.0
+    """Since its start, with the children that it has waited for."""
     rss_bytes: int = 0
     max_rss_bytes: int = 0
     threads: int = 0
     voluntary_context_switches: int = 0
+    involuntary_context_switches: int = 0
+    ended: bool = False
+    """Whether the last sample did not find it."""
+    label: str = ""
+    """Value of the environment variable that the tree reads."""
 
 
 class Processes:
@@ -66,7 +73,9 @@ class Processes:
 class ProcessTree:
     """The processes that were spawned, and all their descendants."""
 
-    def __init__(self) -> None:
+    def __init__(self, variable: str = "") -> None:
+        self._variable = variable
+        """Environment variable that labels a process and its descendants."""
         self.seen: dict[int, SeenProcess] = {}
         self._roots: list[int] = []
 
@@ -75,6 +84,8 @@ class ProcessTree:
 
     def sample(self) -> None:
         """Samples every process of the tree. Orphans stay in it once they have been seen."""
+        for process in self.seen.values():
+            process.ended = True
         pending = [*self._roots, *self.seen]
         visited: set[int] = set()
         while pending:
@@ -99,21 +110,29 @@ class ProcessTree:
             return
         known = self.seen.get(pid)
         if known is None or known.start_ticks != stat.start_ticks:
-            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            known = SeenProcess(pid, command.strip()[:200], stat.start_ticks, stat.cpu_seconds)
+            known = SeenProcess(pid, "", stat.start_ticks, stat.cpu_seconds)
             self.seen[pid] = known
+        # Empty while a program is being started.
+        known.command = _text(pid, "cmdline")[:200] or known.command
+        if self._variable and not known.label:
+            known.label = _variable(_text(pid, "environ", "\n"), self._variable)
+        known.ended = False
         known.cpu_seconds = stat.cpu_seconds - known.first_cpu_seconds
+        known.total_cpu_seconds = stat.cpu_seconds + stat.children_cpu_seconds
         status = _status(Path(f"/proc/{pid}/status"))
         known.rss_bytes = status.get("VmRSS", 0) * 1024
         known.max_rss_bytes = status.get("VmHWM", 0) * 1024
         known.threads = status.get("Threads", 0)
-        known.voluntary_context_switches = _voluntary_context_switches(pid)
+        switches = _context_switches(pid)
+        known.voluntary_context_switches = switches["voluntary_ctxt_switches"]
+        known.involuntary_context_switches = switches["nonvoluntary_ctxt_switches"]
 
 
 @dataclass
 class _Stat:
     state: str
     cpu_seconds: float
+    children_cpu_seconds: float
     start_ticks: int
 
 
@@ -124,7 +143,21 @@ def _stat(pid: int) -> _Stat | None:
         return None
     # The second field is the name in parentheses and may hold anything; proc(5) numbers the next one 3.
     fields = text.rpartition(")")[2].split()
-    return _Stat(fields[0], (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND, int(fields[19]))
+    own, children = (int(fields[11]) + int(fields[12])), (int(fields[13]) + int(fields[14]))
+    return _Stat(fields[0], own / _TICKS_PER_SECOND, children / _TICKS_PER_SECOND, int(fields[19]))
+
+
+def _text(pid: int, name: str, separator: str = " ") -> str:
+    """A file of zero-terminated strings; empty if the process has gone."""
+    with contextlib.suppress(OSError):
+        text = Path(f"/proc/{pid}/{name}").read_bytes().decode(errors="replace")
+        return text.replace("\0", separator).strip()
+    return ""
+
+
+def _variable(environment: str, name: str) -> str:
+    found = (line for line in environment.splitlines() if line.startswith(f"{name}="))
+    return next(found, "").partition("=")[2]
 
 
 def _children(pid: int) -> list[int]:
@@ -136,12 +169,15 @@ def _children(pid: int) -> list[int]:
     return children
 
 
-def _voluntary_context_switches(pid: int) -> int:
+def _context_switches(pid: int) -> dict[str, int]:
     """Summed over the threads: the file of the process counts its main thread only."""
+    sums = {"voluntary_ctxt_switches": 0, "nonvoluntary_ctxt_switches": 0}
     with contextlib.suppress(OSError):
-        threads = list(Path(f"/proc/{pid}/task").iterdir())
-        return sum(_status(thread / "status").get("voluntary_ctxt_switches", 0) for thread in threads)
-    return 0
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            numbers = _status(thread / "status")
+            for name in sums:
+                sums[name] += numbers.get(name, 0)
+    return sums
 
 
 def _status(path: Path) -> dict[str, int]:

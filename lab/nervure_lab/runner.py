@@ -9,7 +9,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -53,9 +53,10 @@ def run_experiment(
     with tempfile.TemporaryDirectory(prefix="nervure-lab-") as name:
         toolchain = Toolchain(Path(name))
         experiment.set_up(toolchain)
-        entries = _prepare(experiment, adapters, toolchain)
+        entries = _prepare(experiment.describe, adapters, toolchain)
         available = [adapter for adapter, entry in zip(adapters, entries, strict=True) if entry["available"]]
         file = ResultFile(output, resume=options.resume)
+        experiment.store_beside(output)
         stored = load(output)["runs"] if file.resumed else []
         cells, names = whole or (wanted, [adapter.name for adapter in available])
         absent = {adapter.name for adapter in adapters} - {adapter.name for adapter in available}
@@ -152,12 +153,18 @@ class _Session:
             slots.took(run["adapter"], run["name"], expected, taken)
 
 
+def prepare_all(adapters: Sequence[Adapter]) -> list[dict[str, Any]]:
+    """Installs and builds without a run; returns whether each is available, or why not, and its versions."""
+    with tempfile.TemporaryDirectory(prefix="nervure-lab-") as name:
+        return _prepare(lambda adapter: {"name": adapter.name}, adapters, Toolchain(Path(name)))
+
+
 def _prepare(
-    experiment: Experiment[Any, Any], adapters: Sequence[Adapter], toolchain: Toolchain
+    describe: Callable[[Adapter], dict[str, Any]], adapters: Sequence[Adapter], toolchain: Toolchain
 ) -> list[dict[str, Any]]:
     entries = []
     for adapter in adapters:
-        entry = experiment.describe(adapter)
+        entry = describe(adapter)
         print(f"preparing {adapter.name}", file=sys.stderr)
         try:
             adapter.prepare(toolchain)

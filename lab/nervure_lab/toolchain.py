@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -51,6 +52,15 @@ class Toolchain:
             self._built.add(package)
         return PROGRAMS_DIRECTORY / "target" / "release" / package
 
+    def fastdds_program(self, name: str) -> Path:
+        """A C++ program of ``lab/programs/fastdds``, built against the system's Fast DDS."""
+        program = self.directory / f"fastdds-{name}"
+        if not program.exists():
+            source = PROGRAMS_DIRECTORY / "fastdds" / f"{name}.cpp"
+            libraries = ["-lfastrtps", "-lfastcdr", "-pthread"]
+            _run(["g++", "-std=c++17", "-O2", source, "-o", program, *libraries])
+        return program
+
     def dora_environment(self) -> Path:
         """The interpreter of the environment with dora. Its programs also run under Nervure there."""
         return self.python_environment("dora", ["dora-rs==1.1.0", "dora-rs-cli==1.1.0", "numpy>=2,<3"])
@@ -66,6 +76,18 @@ class Toolchain:
             _run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *requirements])
             stamp.write_text(wanted)
         return python
+
+
+def fastdds_version() -> str:
+    """The version of the system's Fast DDS; raises ``Unavailable`` without it."""
+    headers = [
+        *Path("/usr/include").glob("fastrtps/config.h"),
+        *Path("/usr/include").glob("*/fastrtps/config.h"),
+    ]
+    if not headers or shutil.which("g++") is None:
+        raise Unavailable("not installed: apt install g++ libfastrtps-dev libfastcdr-dev")
+    found = re.search(r'define FASTRTPS_VERSION_STR "(.*)"', headers[0].read_text())
+    return found.group(1) if found else "unknown"
 
 
 def python_versions(python: Path, packages: Sequence[str]) -> dict[str, str]:

@@ -1,10 +1,13 @@
-"""One module or package for each experiment, with its ``EXPERIMENT``."""
+"""One module or package for each experiment, with its ``EXPERIMENT``; the declared ones are in
+``comparison``.
+"""
 
 from __future__ import annotations
 
 import importlib
 from typing import Any
 
+from nervure_lab.comparison.experiment import declared_experiments
 from nervure_lab.contract import Experiment
 
 MODULES = ("local.experiment", "link.experiment", "calls", "cold", "observers", "recording")
@@ -12,4 +15,5 @@ MODULES = ("local.experiment", "link.experiment", "calls", "cold", "observers", 
 
 def all_experiments() -> dict[str, Experiment[Any, Any]]:
     modules = [importlib.import_module(f"{__name__}.{name}") for name in MODULES]
-    return {module.EXPERIMENT.name: module.EXPERIMENT for module in modules}
+    own: dict[str, Experiment[Any, Any]] = {module.EXPERIMENT.name: module.EXPERIMENT for module in modules}
+    return own | {experiment.name: experiment for experiment in declared_experiments()}

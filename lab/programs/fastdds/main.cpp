@@ -33,12 +33,12 @@
 #include <fastdds/dds/subscriber/SampleInfo.hpp>
 #include <fastdds/dds/subscriber/Subscriber.hpp>
 #include <fastdds/dds/topic/Topic.hpp>
-#include <fastdds/dds/topic/TopicDataType.hpp>
 #include <fastdds/rtps/transport/UDPv4TransportDescriptor.h>
 
+#include "bytes_type.hpp"
+#include "environment.hpp"
+
 using namespace eprosima::fastdds::dds;
-using eprosima::fastrtps::rtps::InstanceHandle_t;
-using eprosima::fastrtps::rtps::SerializedPayload_t;
 
 namespace {
 
@@ -50,43 +50,10 @@ constexpr std::size_t HEADER_BYTES = 16;
 constexpr std::uint32_t MAX_MESSAGE_BYTES = 1472;
 constexpr std::uint32_t SOCKET_BUFFER_BYTES = 8 << 20;
 
-std::int64_t monotonic_nanos() {
-    timespec time{};
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * 1'000'000'000LL + time.tv_nsec;
-}
-
 double cpu_seconds() {
     timespec time{};
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
     return time.tv_sec + time.tv_nsec * 1e-9;
-}
-
-const char* environment(const char* name) {
-    const char* value = std::getenv(name);
-    if (value == nullptr) {
-        std::cerr << "error: " << name << " is not set: the lab starts this program\n";
-        std::exit(2);
-    }
-    return value;
-}
-
-// Returns the number of a key of the case, which is flat JSON; 0 without the key.
-double number_of(const std::string& case_text, const std::string& key) {
-    const auto at = case_text.find("\"" + key + "\":");
-    return at == std::string::npos ? 0.0 : std::atof(case_text.c_str() + at + key.size() + 3);
-}
-
-// Returns the text of a key of the case; the text must have no escapes.
-std::string text_of(const std::string& case_text, const std::string& key) {
-    const std::string before = "\"" + key + "\": \"";
-    const auto at = case_text.find(before);
-    if (at == std::string::npos) {
-        std::cerr << "error: the case has no " << key << "\n";
-        std::exit(2);
-    }
-    const auto begin = at + before.size();
-    return case_text.substr(begin, case_text.find('"', begin) - begin);
 }
 
 void report(const std::string& json) { std::ofstream(environment("NERVURE_LAB_REPORT")) << json << "\n"; }
@@ -128,51 +95,6 @@ public:
     std::int64_t start_nanos = 0;
     std::int64_t end_nanos = 0;
     double cpu_before = 0;
-};
-
-// A sequence of bytes in plain CDR, as IDL's `sequence<octet>`.
-class BytesType : public TopicDataType {
-public:
-    using Bytes = std::vector<std::uint8_t>;
-
-    explicit BytesType(std::size_t payload_bytes) {
-        setName("Bytes");
-        m_typeSize = static_cast<std::uint32_t>(payload_bytes + 8);
-        m_isGetKeyDefined = false;
-    }
-
-    bool serialize(void* data, SerializedPayload_t* payload) override {
-        const auto& bytes = *static_cast<Bytes*>(data);
-        const std::uint8_t head[4] = {0, 1, 0, 0};
-        const auto length = static_cast<std::uint32_t>(bytes.size());
-        std::memcpy(payload->data, head, 4);
-        std::memcpy(payload->data + 4, &length, 4);
-        std::memcpy(payload->data + 8, bytes.data(), bytes.size());
-        payload->encapsulation = CDR_LE;
-        payload->length = length + 8;
-        return true;
-    }
-
-    bool deserialize(SerializedPayload_t* payload, void* data) override {
-        std::uint32_t length = 0;
-        if (payload->length < 8) {
-            return false;
-        }
-        std::memcpy(&length, payload->data + 4, 4);
-        if (length > payload->length - 8) {
-            return false;
-        }
-        static_cast<Bytes*>(data)->assign(payload->data + 8, payload->data + 8 + length);
-        return true;
-    }
-
-    std::function<std::uint32_t()> getSerializedSizeProvider(void* data) override {
-        return [data] { return static_cast<std::uint32_t>(static_cast<Bytes*>(data)->size() + 8); };
-    }
-
-    void* createData() override { return new Bytes(); }
-    void deleteData(void* data) override { delete static_cast<Bytes*>(data); }
-    bool getKey(void*, InstanceHandle_t*, bool) override { return false; }
 };
 
 // UDP alone, because the ends share a machine and would use shared memory; messages that IP does not fragment; large

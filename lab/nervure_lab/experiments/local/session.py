@@ -14,20 +14,17 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import selectors
 import shutil
-import signal
 import socket
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from nervure_lab.children import Children
 from nervure_lab.experiments.local.case import Case, ConsumerResult, Outcome, ProcessResult, RunResult, Usage
-from nervure_lab.processes import ProcessTree
 from nervure_lab.toolchain import LAB_DIRECTORY
 
 START_TIMEOUT_SECONDS = 30.0
@@ -54,9 +51,8 @@ class Session:
         self._listener.listen(case.consumers + producers)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
-        self._children: dict[subprocess.Popen[bytes], str] = {}
-        self._spawned_at_nanos: int | None = None
-        self._tree = ProcessTree()
+        self._children = Children(self.directory)
+        self._tree = self._children.tree
         self._idle_wakeups_per_second: dict[int, float] = {}
         self._endpoints: dict[tuple[str, int], _Endpoint] = {}
 
@@ -92,22 +88,7 @@ class Session:
     ) -> None:
         """Starts an endpoint, or a launcher that starts the endpoints, in the directory of this run."""
         variables = {} if role == _LAUNCHER else self.environment(role, index)
-        name = f"{role}-{index}"
-        if self._spawned_at_nanos is None:
-            self._spawned_at_nanos = time.monotonic_ns()
-        with self._log(name).open("wb") as output:
-            child = subprocess.Popen(
-                [str(part) for part in command],
-                cwd=self.directory,
-                env={**os.environ, **variables, **(environment or {})},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                pass_fds=pass_fds,
-            )
-        self._children[child] = name
-        self._tree.add_root(child.pid)
+        self._children.spawn(f"{role}-{index}", command, {**variables, **(environment or {})}, pass_fds)
 
     def result(self) -> RunResult:
         """Runs the case and returns its result."""
@@ -124,7 +105,7 @@ class Session:
             if self.case.mode != "idle":
                 self._tree.sample()
             self._send_line_to_all()
-            self._wait_for_leave()
+            self._children.wait_for_leave(LEAVE_TIMEOUT_SECONDS)
         except _Ended as ended:
             return self._collect(ended.outcome, ended.reason)
         return self._collect("ok", "")
@@ -142,7 +123,8 @@ class Session:
                     self._selector.register(connection, selectors.EVENT_READ, _Endpoint(connection))
                 else:
                     self._read_from(key.data)
-            self._check_children()
+            if failure := self._children.failure():
+                raise _Ended("failed", failure)
 
     def _watch_idle_processes(self) -> None:
         time.sleep(IDLE_SETTLING_SECONDS)
@@ -166,7 +148,7 @@ class Session:
             self._selector.unregister(endpoint.socket)
             endpoint.socket.close()
             if endpoint.report is None:
-                raise _Ended("failed", f"{endpoint.name} left before its report{self._last_words()}")
+                raise _Ended("failed", f"{endpoint.name} left before its report{self._children.last_words()}")
             return
         endpoint.received += received
         while b"\n" in endpoint.received:
@@ -177,14 +159,6 @@ class Session:
             else:
                 endpoint.report = json.loads(line)
 
-    def _check_children(self) -> None:
-        codes = {name: child.poll() for child, name in self._children.items()}
-        for name, code in codes.items():
-            if code not in (None, 0):
-                raise _Ended("failed", f"{name} exited with {code}{self._last_words()}")
-        if all(code == 0 for code in codes.values()):
-            raise _Ended("failed", f"all processes have left before their reports{self._last_words()}")
-
     def _missing(self, what: str) -> str:
         reported = {
             name for name, endpoint in self._endpoints.items() if what == "say hello" or endpoint.report
@@ -192,33 +166,14 @@ class Session:
         names = ", ".join(f"{role} {index}" for role, index in sorted(self._expected - reported))
         return f"{names} did not {what}"
 
-    def _last_words(self) -> str:
-        lines = []
-        for name in self._children.values():
-            text = self._log(name).read_text(errors="replace").strip()
-            lines += [line.strip() for line in text.splitlines()[-3:] if line.strip()]
-        return ": " + " | ".join(lines)[-600:] if lines else ""
-
-    def _log(self, name: str) -> Path:
-        return self.directory / f"{name}.log"
-
     def _send_line_to_all(self) -> None:
         for endpoint in self._endpoints.values():
             # An endpoint that has left is detected by reading.
             with contextlib.suppress(OSError):
                 endpoint.socket.sendall(b"\n")
 
-    def _wait_for_leave(self) -> None:
-        deadline = time.monotonic() + LEAVE_TIMEOUT_SECONDS
-        for child in self._children:
-            try:
-                child.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                # All reports are in: a process that does not exit now is killed later.
-                return
-
     def _collect(self, outcome: Outcome, reason: str) -> RunResult:
-        result = RunResult(outcome=outcome, reason=reason, spawned_at_nanos=self._spawned_at_nanos)
+        result = RunResult(outcome=outcome, reason=reason, spawned_at_nanos=self._children.spawned_at_nanos)
         for _, endpoint in sorted(self._endpoints.items(), key=lambda item: item[0]):
             report = endpoint.report
             if report is None:
@@ -250,19 +205,7 @@ class Session:
         return result
 
     def end_processes(self) -> None:
-        """Sends SIGTERM to the launchers, so that they end their own processes; then kills the rest."""
-        self._tree.sample()
-        alive = [child for child in self._children if child.poll() is None]
-        for child in alive:
-            child.send_signal(signal.SIGTERM)
-        deadline = time.monotonic() + 3.0
-        for child in alive:
-            try:
-                child.wait(max(0.05, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
-        self._tree.kill_survivors()
+        self._children.end()
 
 
 class _Endpoint:

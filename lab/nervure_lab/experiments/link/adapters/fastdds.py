@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-import re
-import shutil
-import subprocess
-from pathlib import Path
-
-from nervure_lab.contract import Unavailable
 from nervure_lab.experiments.link.case import Commands, Flow, LinkCase
-from nervure_lab.toolchain import PROGRAMS_DIRECTORY, Toolchain
-
-_SOURCE = PROGRAMS_DIRECTORY / "fastdds" / "main.cpp"
-_LIBRARIES = ["-lfastrtps", "-lfastcdr", "-pthread"]
+from nervure_lab.toolchain import Toolchain, fastdds_version
 
 
 class FastDds:
@@ -27,18 +18,8 @@ class FastDds:
     congestion_control = "cubic"
 
     def prepare(self, toolchain: Toolchain) -> None:
-        headers = [*Path("/usr/include").glob("fastrtps/config.h")]
-        headers += Path("/usr/include").glob("*/fastrtps/config.h")
-        if not headers or shutil.which("g++") is None:
-            raise Unavailable("not installed: apt install g++ libfastrtps-dev libfastcdr-dev")
-        found = re.search(r'define FASTRTPS_VERSION_STR "(.*)"', headers[0].read_text())
-        self._version = found.group(1) if found else "unknown"
-        self._program = str(toolchain.directory / "fastdds")
-        build = ["nice", "g++", "-std=c++17", "-O2", str(_SOURCE), "-o", self._program, *_LIBRARIES]
-        built = subprocess.run(build, capture_output=True, text=True, check=False)
-        if built.returncode:
-            reason = next((line for line in built.stderr.splitlines() if "error" in line), built.stderr)
-            raise Unavailable(f"cannot build its endpoint: {reason.strip()}")
+        self._version = fastdds_version()
+        self._program = str(toolchain.fastdds_program("main"))
 
     def versions(self) -> dict[str, str]:
         return {"fastdds": self._version}

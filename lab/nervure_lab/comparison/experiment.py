@@ -1,0 +1,141 @@
+"""A declared experiment, as the runner sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from nervure_lab.comparison.accounting import figures, violations
+from nervure_lab.comparison.case import Case
+from nervure_lab.comparison.declaration import Declaration, PlannedCase, declarations
+from nervure_lab.comparison.samples import table_of_logs, write_table
+from nervure_lab.comparison.session import Session, find_emulator
+from nervure_lab.contract import Experiment, Job
+from nervure_lab.peer import Configuration, Peer
+from nervure_lab.peers import all_peers
+from nervure_lab.processes import Processes
+from nervure_lab.toolchain import Toolchain
+
+OVERHEAD_SECONDS = 3.0
+"""Start and end of a run, beside its schedule; the runner only estimates with it."""
+
+
+class PeerAdapter:
+    """A peer in one of its configurations."""
+
+    def __init__(self, peer: Peer, configuration: Configuration) -> None:
+        self.peer = peer
+        self.configuration = configuration
+        self.name = f"{peer.name}-{configuration.name}"
+        self.title = f"{peer.title}, {configuration.name}"
+        self.settings = configuration.settings
+
+    def prepare(self, toolchain: Toolchain) -> None:
+        self.peer.prepare(toolchain)
+
+    def versions(self) -> dict[str, str]:
+        return self.peer.versions()
+
+
+class DeclaredExperiment(Experiment[PeerAdapter, PlannedCase]):
+    def __init__(self, declaration: Declaration) -> None:
+        self.declaration = declaration
+        self.name = declaration.name
+        self.summary = declaration.question
+        self._places = {planned.case.place for planned in declaration.plans["full"]}
+        self._emulator: Path | None = None
+        self._samples = Path()
+
+    def adapters(self) -> list[PeerAdapter]:
+        return [
+            PeerAdapter(peer, configuration)
+            for peer in all_peers()
+            for configuration in peer.configurations
+            if self._places & configuration.places
+        ]
+
+    def plan(self, quick: bool) -> list[PlannedCase]:
+        return self.declaration.plans["quick" if quick else "full"]
+
+    def store_beside(self, output: Path) -> None:
+        self._samples = output.parent / "samples"
+
+    def set_up(self, toolchain: Toolchain) -> None:
+        if "link" in self._places:
+            self._emulator = find_emulator()
+
+    def describe(self, adapter: PeerAdapter) -> dict[str, Any]:
+        peer, configuration = adapter.peer, adapter.configuration
+        return {
+            "name": adapter.name,
+            "title": adapter.title,
+            "peer": peer.name,
+            "language": configuration.values.get("language", peer.language)
+            if configuration.name != "link"
+            else "Rust",
+            "settings": configuration.settings,
+            "source": configuration.source,
+            "copies_in_send": peer.copies_in_send,
+            "encrypted": peer.encrypted or configuration.name == "quic",
+        }
+
+    def jobs(self, planned: Sequence[PlannedCase], adapters: Sequence[PeerAdapter]) -> list[Job]:
+        return list(_turns(planned, adapters))
+
+    def run(
+        self, adapter: PeerAdapter, job: Job, earlier: Sequence[dict[str, Any]], processes: Processes
+    ) -> dict[str, Any]:
+        case: Case = job.case
+        with Session(adapter.peer, case, job.repeat + 1, self._emulator) as session:
+            found = session.measure(adapter.configuration.name)
+        record: dict[str, Any] = {"case": asdict(case), "group": job.planned.group, **found.record()}
+        if found.outcome in ("failed", "hung"):
+            return record
+        echo = case.pattern == "echo"
+        try:
+            table = table_of_logs(found.logs, found.start_nanos, case.warmup, case.subscribers, echo=echo)
+        except ValueError as error:
+            return record | {"outcome": "failed", "reason": str(error)}
+        found_figures = figures(table, case)
+        if reasons := violations(found_figures, case, found.link):
+            record |= {"outcome": "untrue", "reason": "; ".join(reasons)}
+        file = self._samples / f"{self.name}--{job.name}--{adapter.name}--{job.repeat}.parquet"
+        write_table(table, file)
+        return record | {"samples": file.name, "figures": found_figures}
+
+    def progress(self, run: dict[str, Any]) -> str:
+        if run["outcome"] != "ok":
+            return f"{run['outcome']}: {run['reason'][:120]}"
+        found = run["figures"]
+        median = found["latency_micros"].get("p50")
+        text = f"{found['delivered_percent']:.1f} % delivered"
+        return text if median is None else f"{text}, median {median:,.0f} us"
+
+    def write_page(self, result: dict[str, Any], page: Path) -> list[str]:
+        # The report is of the whole directory: `nervure-lab report DIR`.
+        return [
+            f"{run['name']} {run['adapter']} repeat {run['repeat']}: {run['reason']}"
+            for run in result["runs"]
+            if run["outcome"] == "untrue"
+        ]
+
+
+def _turns(planned: Sequence[PlannedCase], adapters: Sequence[PeerAdapter]) -> Iterator[Job]:
+    """All adapters of a case in a row, another one first in each repeat, so that a drift of the machine
+    affects all alike.
+    """
+    for repeat in range(max((entry.repeats for entry in planned), default=0)):
+        for entry in planned:
+            if repeat >= entry.repeats:
+                continue
+            taking_part = [it for it in adapters if entry.case.place in it.configuration.places]
+            seconds = entry.case.sending_seconds + OVERHEAD_SECONDS
+            for position in range(len(taking_part)):
+                adapter = taking_part[(position + repeat) % len(taking_part)]
+                yield Job(adapter.name, repeat, entry, entry.case, seconds)
+
+
+def declared_experiments() -> list[DeclaredExperiment]:
+    return [DeclaredExperiment(declaration) for declaration in declarations()]

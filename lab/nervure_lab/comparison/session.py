@@ -1,0 +1,490 @@
+"""Runs one case: starts the endpoints, drives them through probe, start and stop, and collects their logs.
+
+A failure of the peer is a result (``failed``, ``hung``), not an exception.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import shlex
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nervure_lab.children import Children
+from nervure_lab.comparison.case import ADDRESS_OF_FIRST_HOST, Case
+from nervure_lab.contract import Unavailable
+from nervure_lab.peer import HOST, LINK, Peer, Wiring
+from nervure_lab.toolchain import LAB_DIRECTORY
+
+START_SECONDS = 30.0
+"""Limit of the time from the first process to the last hello."""
+DISCOVERY_SECONDS = 10.0
+"""Limit of the time in which every subscriber has to receive a probe; the run starts nevertheless."""
+BEFORE_FIRST_SECONDS = 0.3
+BLOCKED_SECONDS = 30.0
+"""Time after the end of the schedule at which a publisher counts as hung."""
+STOP_SECONDS = 10.0
+LEAVE_SECONDS = 3.0
+SAMPLING_SECONDS = 0.5
+_LABEL = "NERVURE_LAB_ENDPOINT"
+"""Environment variable with the name of the endpoint, which its descendants inherit."""
+_PROGRAMS_OF_THE_LAB = ("nervure-linkemu", "sh", "env", "exe")
+"""The emulated link and what it starts in its hosts."""
+
+Name = tuple[str, int]
+"""Role and index of an endpoint."""
+
+
+@dataclass
+class Outcome:
+    outcome: str = "ok"
+    reason: str = ""
+    discovery: dict[str, float] = field(default_factory=dict)
+    """Milliseconds from the opening of the later end to the first probe, by publisher and subscriber."""
+    discovered: bool = True
+    start_nanos: int = 0
+    """Due time of the first message."""
+    logs: dict[str, bytes] = field(default_factory=dict)
+    processes: list[dict[str, Any]] = field(default_factory=list)
+    window_seconds: float = 0.0
+    wrong: int = 0
+    link: dict[str, Any] | None = None
+    """The counters of the emulated link at its end."""
+
+    def record(self) -> dict[str, Any]:
+        entry = asdict(self)
+        del entry["logs"]
+        return entry
+
+
+class Launch:
+    """What a peer needs to start the endpoints of a run."""
+
+    def __init__(self, session: Session, configuration: str) -> None:
+        self._session = session
+        self.configuration = configuration
+        case = session.case
+        self.endpoints = case.endpoints
+        self.directory = str(session.directory)
+        self.run_name = session.directory.name
+        self.payload_bytes, self.depth = case.payload_bytes, case.depth
+        self.subscribers = case.subscribers
+
+    def python_command(self, python: Path) -> list[str]:
+        return [str(python), "-m", "nervure_lab.peer_endpoint", self._session.peer.__class__.__module__]
+
+    def spawn(
+        self, endpoint: Name, command: Sequence[str | Path], environment: Mapping[str, str] | None = None
+    ) -> None:
+        self._session.spawn(endpoint, command, {**self.environment(endpoint), **(environment or {})})
+
+    def spawn_launcher(self, command: Sequence[str | Path], environment: Mapping[str, str]) -> None:
+        self._session.spawn_launcher(command, {"PYTHONPATH": str(LAB_DIRECTORY), **environment})
+
+    def environment(self, endpoint: Name) -> dict[str, str]:
+        return self._session.environment(endpoint, self.configuration)
+
+    def write_dataflow(self, python: str, input_keys: dict[str, Any], node_keys: dict[str, Any]) -> str:
+        """Writes a dataflow of the endpoints with these keys of every input and of every node."""
+        module = self._session.peer.__class__.__module__
+        nodes = []
+        for role, index in self.endpoints:
+            node: dict[str, Any] = {
+                "id": f"{role}-{index}",
+                "path": python,
+                "args": f"-m nervure_lab.peer_endpoint {module}",
+                "env": self.environment((role, index)),
+            }
+            outputs, sources = _edges(self.endpoints, role)
+            if outputs:
+                node |= {"outputs": outputs, **node_keys}
+            if sources:
+                node["inputs"] = {
+                    f"in-{number}": {"source": source, **input_keys} for number, source in enumerate(sources)
+                }
+            nodes.append(node)
+        file = self._session.directory / "dataflow.yml"
+        file.write_text(json.dumps({"nodes": nodes}))  # JSON is YAML.
+        return str(file)
+
+
+def _edges(endpoints: Sequence[Name], role: str) -> tuple[list[str], list[str]]:
+    """Returns the outputs of a role and the sources of its inputs."""
+    publishers = [f"publisher-{index}/data" for name, index in endpoints if name == "publisher"]
+    edges: dict[str, tuple[list[str], list[str]]] = {
+        "publisher": (["data"], []),
+        "subscriber": ([], publishers),
+        "client": (["ping"], ["echo-0/pong"]),
+        "echo": (["pong"], ["client-0/ping"]),
+    }
+    return edges[role]
+
+
+class Session:
+    def __init__(self, peer: Peer, case: Case, seed: int, emulator: Path | None) -> None:
+        self.peer = peer
+        self.case = case
+        self.directory = Path(tempfile.mkdtemp(prefix="nervure-lab-"))
+        self._seed = seed
+        self._emulator = emulator
+        self._children = Children(self.directory, _LABEL)
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(self.directory / "rendezvous"))
+        self._listener.listen(len(case.endpoints))
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._endpoints: dict[Name, _Connection] = {}
+        self._on_link: dict[Name, str] = {}
+        self._port = _free_port() if case.place == HOST else 7447
+        self._domain = 1 + int.from_bytes(os.urandom(2), "big") % 200 if case.place == HOST else 0
+        self._sampled_at = 0.0
+        self._cpu_before: dict[int, float] = {}
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._children.end()
+        for key in list(self._selector.get_map().values()):
+            key.fileobj.close()  # type: ignore[union-attr]
+        self._selector.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def environment(self, endpoint: Name, configuration: str) -> dict[str, str]:
+        case = self.case
+        role, index = endpoint
+        echo = case.pattern == "echo"
+        wiring = Wiring(
+            run_name=self.directory.name,
+            directory=str(self.directory),
+            place=case.place,
+            configuration=configuration,
+            role=role,
+            index=index,
+            publishers=1 if echo else case.publishers,
+            subscribers=1 if echo else case.subscribers,
+            payload_bytes=case.payload_bytes,
+            rate_hz=case.rate_hz,
+            reliable=case.reliable,
+            depth=case.depth,
+            address=ADDRESS_OF_FIRST_HOST[case.place],
+            port=self._port,
+            domain=self._domain,
+        )
+        keys = ("rate_hz", "messages", "warmup", "reads", "drain_seconds")
+        return {
+            "NERVURE_LAB_WIRING": json.dumps(asdict(wiring)),
+            "NERVURE_LAB_CASE": json.dumps({key: getattr(case, key) for key in keys}),
+            _LABEL: f"{role}-{index}",
+            "NERVURE_LAB_RENDEZVOUS": str(self.directory / "rendezvous"),
+            "NERVURE_LAB_LOGS": str(self.directory),
+            "PYTHONPATH": str(LAB_DIRECTORY),
+        }
+
+    def spawn(self, endpoint: Name, command: Sequence[str | Path], environment: dict[str, str]) -> None:
+        if self.case.place == HOST:
+            self._children.spawn(f"{endpoint[0]}-{endpoint[1]}", command, environment)
+            return
+        settings = [f"{name}={value}" for name, value in environment.items()]
+        self._on_link[endpoint] = "exec " + shlex.join(["env", *settings, *map(str, command)])
+
+    def spawn_launcher(self, command: Sequence[str | Path], environment: dict[str, str]) -> None:
+        self._children.spawn("launcher", command, environment)
+
+    def measure(self, configuration: str) -> Outcome:
+        launch = Launch(self, configuration)
+        found = Outcome()
+        try:
+            self.peer.launch(launch)
+            if self.case.place == LINK:
+                self._start_link()
+            self._drive(found)
+            self._read_logs(found)
+            if not found.discovered and not any(
+                log for name, log in found.logs.items() if name.startswith("receptions")
+            ):
+                found.outcome = "unconnected"
+                found.reason = f"nothing arrived within {DISCOVERY_SECONDS:.0f} s, nor during the run"
+        except _Ended as ended:
+            found.outcome, found.reason = ended.outcome, ended.reason
+        except Unavailable as error:
+            found.outcome, found.reason = "failed", str(error)
+        finally:
+            self._children.end()
+            self.peer.clean(launch)
+        found.link = self._link_counters()
+        return found
+
+    def _start_link(self) -> None:
+        assert self._emulator is not None
+        # An outage is set when the run starts: its time depends on how long the endpoints take to open.
+        receivers = [script for (role, _), script in self._on_link.items() if role == "subscriber"]
+        senders = [script for (role, _), script in self._on_link.items() if role == "publisher"]
+        words: list[str | Path] = [
+            self._emulator,
+            "run",
+            *self.case.emulator_options(self._seed, self._outage_at),
+        ]
+        words += ["--json", str(self.directory / "link.json")]
+        words += ["--", "sh", "-c", _together(receivers), "---", "sh", "-c", _together(senders)]
+        self._link_started = time.monotonic()
+        self._children.spawn("link", words, {})
+
+    @property
+    def _outage_at(self) -> float | None:
+        """Seconds from the start of the emulator; the schedule starts at a fixed time after it."""
+        return FIXED_START_SECONDS + self.case.outage[0] if self.case.outage else None
+
+    def _drive(self, found: Outcome) -> None:
+        expected = set(self.case.endpoints)
+        self._wait(lambda: expected <= set(self._endpoints), START_SECONDS, "say hello")
+        self._probe(found)
+        publishers = [end for end in self._endpoints.values() if end.role in ("publisher", "client")]
+        receivers = [end for end in self._endpoints.values() if end.role in ("subscriber", "client")]
+        if self.case.outage:
+            self._wait_for_fixed_start()
+        found.start_nanos = time.monotonic_ns() + int(BEFORE_FIRST_SECONDS * 1e9)
+        began = time.monotonic()
+        self._sample()
+        self._cpu_before = {pid: seen.total_cpu_seconds for pid, seen in self._children.tree.seen.items()}
+        self._send("start", publishers, str(found.start_nanos))
+        limit = self.case.sending_seconds + BLOCKED_SECONDS
+        self._wait(lambda: all(end.has("sent") for end in publishers), limit, "end sending", "sent")
+        with contextlib.suppress(_Late):
+            self._wait(
+                lambda: all(end.has("received") for end in receivers), self.case.drain_seconds, "", late=True
+            )
+        self._send("stop", list(self._endpoints.values()))
+        everything = list(self._endpoints.values())
+        self._wait(lambda: all(end.has("stopped") for end in everything), STOP_SECONDS, "stop", "stopped")
+        self._sample()
+        found.window_seconds = time.monotonic() - began
+        found.processes = self._processes()
+        found.wrong = sum(int(end.records.get("received", {}).get("wrong", 0)) for end in receivers)
+        self._send("leave", everything)
+        self._children.wait_for_leave(LEAVE_SECONDS)
+
+    def _wait_for_fixed_start(self) -> None:
+        left = FIXED_START_SECONDS - BEFORE_FIRST_SECONDS - (time.monotonic() - self._link_started)
+        if left < 0:
+            raise _Ended("failed", f"the endpoints took longer than {FIXED_START_SECONDS:.0f} s to be ready")
+        time.sleep(left)
+
+    def _probe(self, found: Outcome) -> None:
+        senders = [end for end in self._endpoints.values() if end.role in ("publisher", "client")]
+        receivers = [end for end in self._endpoints.values() if end.role in ("subscriber", "client")]
+        if not all(end.hello.get("probes", True) for end in self._endpoints.values()):
+            return
+        self._send("probe", senders)
+        try:
+            self._wait(
+                lambda: all(len(end.probes) == len(senders) for end in receivers),
+                DISCOVERY_SECONDS,
+                "",
+                late=True,
+            )
+        except _Late:
+            found.discovered = False
+        opened = {(end.role, end.index): end.hello["opening"] for end in self._endpoints.values()}
+        for receiver in receivers:
+            for index, received in receiver.probes.items():
+                other = ("echo", 0) if receiver.role == "client" else ("publisher", index)
+                later = max(opened[receiver.role, receiver.index], opened[other])
+                found.discovery[f"{other[0]}-{other[1]} {receiver.role}-{receiver.index}"] = (
+                    received - later
+                ) / 1e6
+
+    def _wait(
+        self,
+        is_done: Callable[[], bool],
+        timeout_seconds: float,
+        what: str,
+        key: str = "",
+        late: bool = False,
+    ) -> None:
+        deadline = time.monotonic() + timeout_seconds
+        while not is_done():
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                if late:
+                    raise _Late
+                raise _Ended("hung", f"{self._missing(key)} did not {what} within {timeout_seconds:.0f} s")
+            for chosen, _ in self._selector.select(min(remaining, 0.25)):
+                if chosen.data is None:
+                    connection, _ = self._listener.accept()
+                    self._selector.register(connection, selectors.EVENT_READ, _Connection(connection))
+                else:
+                    self._read_from(chosen.data)
+            if failure := self._children.failure():
+                raise _Ended("failed", failure)
+            if time.monotonic() - self._sampled_at > SAMPLING_SECONDS:
+                self._sample()
+
+    def _read_from(self, connection: _Connection) -> None:
+        try:
+            received = connection.socket.recv(1 << 16)
+        except ConnectionError:
+            received = b""
+        if not received:
+            self._selector.unregister(connection.socket)
+            raise _Ended("failed", f"{connection.name} left before the end{self._children.last_words()}")
+        for record in connection.take(received):
+            if "opening" in record:
+                self._endpoints[record["role"], record["index"]] = connection
+
+    def _missing(self, key: str) -> str:
+        done = {name for name, end in self._endpoints.items() if not key or end.has(key)}
+        waiting = set(self.case.endpoints) - done
+        if key == "sent":
+            waiting = {name for name in waiting if name[0] in ("publisher", "client")}
+        return ", ".join(f"{role}-{index}" for role, index in sorted(waiting))
+
+    def _send(self, word: str, ends: Sequence[_Connection], value: str = "") -> None:
+        for end in ends:
+            # An endpoint that has left is detected by reading.
+            with contextlib.suppress(OSError):
+                end.socket.sendall(f"{word} {value}".strip().encode() + b"\n")
+
+    def _sample(self) -> None:
+        self._children.tree.sample()
+        self._sampled_at = time.monotonic()
+
+    def _processes(self) -> list[dict[str, Any]]:
+        """Every process of the system under test; those of the lab itself are named so."""
+        found = []
+        for seen in self._children.tree.seen.values():
+            program = Path(seen.command.split(" ")[0]).name
+            of_lab = program in _PROGRAMS_OF_THE_LAB and not seen.label
+            found.append(
+                {
+                    "role": seen.label or ("lab" if of_lab else "daemon"),
+                    "command": seen.command,
+                    # The parent counts the time of a child that has ended.
+                    "cpu_seconds": 0.0
+                    if seen.ended
+                    else round(seen.total_cpu_seconds - self._cpu_before.get(seen.pid, 0.0), 3),
+                    "max_rss_bytes": seen.max_rss_bytes,
+                    "threads": seen.threads,
+                    "voluntary_context_switches": seen.voluntary_context_switches,
+                    "involuntary_context_switches": seen.involuntary_context_switches,
+                }
+            )
+        return sorted(found, key=lambda entry: str(entry["role"]))
+
+    def _read_logs(self, found: Outcome) -> None:
+        for file in sorted(self.directory.glob("*s-*-[0-9]*.log")):
+            if file.name.startswith(("publications-", "receptions-")):
+                found.logs[file.stem] = file.read_bytes()
+
+    def _link_counters(self) -> dict[str, Any] | None:
+        file = self.directory / "link.json"
+        if not file.exists():
+            return None
+        for line in reversed(file.read_text().splitlines()):
+            with contextlib.suppress(json.JSONDecodeError):
+                entry: dict[str, Any] = json.loads(line)
+                if entry.get("kind") in (None, "summary"):
+                    return entry
+        return None
+
+
+FIXED_START_SECONDS = 8.0
+"""With an outage: time from the start of the emulator to the first message, so that the outage is at a known
+place of the schedule."""
+
+
+class _Connection:
+    def __init__(self, connection: socket.socket) -> None:
+        self.socket = connection
+        self.hello: dict[str, Any] = {}
+        self.records: dict[str, dict[str, Any]] = {}
+        self.probes: dict[int, int] = {}
+        self._received = b""
+
+    @property
+    def role(self) -> str:
+        return str(self.hello.get("role", "an endpoint"))
+
+    @property
+    def index(self) -> int:
+        return int(self.hello.get("index", 0))
+
+    @property
+    def name(self) -> str:
+        return f"{self.role}-{self.index}"
+
+    def has(self, key: str) -> bool:
+        return key in self.records
+
+    def take(self, received: bytes) -> Iterator[dict[str, Any]]:
+        self._received += received
+        while b"\n" in self._received:
+            line, _, self._received = self._received.partition(b"\n")
+            record = json.loads(line)
+            if "opening" in record:
+                self.hello = record
+            elif "probe" in record:
+                self.probes[record["probe"]] = record["received"]
+            else:
+                self.records[next(iter(record))] = record
+            yield record
+
+
+class _Ended(Exception):
+    def __init__(self, outcome: str, reason: str) -> None:
+        self.outcome = outcome
+        self.reason = reason
+
+
+class _Late(Exception):
+    """A time limit that is no failure."""
+
+
+def _together(scripts: list[str]) -> str:
+    if len(scripts) == 1:
+        return scripts[0]
+    return "".join(f"( {script} ) & " for script in scripts) + "wait"
+
+
+def _free_port() -> int:
+    """A port of loopback that was free together with the next one."""
+    for _ in range(100):
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", 0))
+            port = int(first.getsockname()[1])
+            with contextlib.suppress(OSError, OverflowError):
+                second.bind(("127.0.0.1", port + 1))
+                return port
+    raise Unavailable("no two free ports in sequence on the loopback")
+
+
+def find_emulator() -> Path:
+    """Returns the emulator of the checkout's environment; raises ``Unavailable`` with what to do."""
+    import subprocess
+
+    emulator = Path(sys.prefix) / "bin" / "nervure-linkemu"
+    if not emulator.exists():
+        other = shutil.which("nervure-linkemu")
+        if other is None:
+            raise Unavailable("there is no `nervure-linkemu`; `make linkemu` builds it")
+        emulator = Path(other)
+    trial = subprocess.run(
+        [emulator, "run", "--", "true", "---", "true"], capture_output=True, text=True, check=False
+    )
+    if trial.returncode:
+        raise Unavailable(
+            f"the emulated link does not run here: {trial.stderr.strip()}. It makes network namespaces: run "
+            "as root, or allow user namespaces (sysctl kernel.unprivileged_userns_clone=1), or in a "
+            "container give it --cap-add NET_ADMIN --cap-add SYS_ADMIN --device /dev/net/tun"
+        )
+    return emulator

@@ -1,0 +1,115 @@
+"""iceoryx2, from PyPI: event-driven publish and subscribe through shared memory."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nervure_lab.peer import Configuration, OnMessage, Peer, Stamp, Wiring
+
+if TYPE_CHECKING:
+    from nervure_lab.comparison.session import Launch
+
+
+class Iceoryx2(Peer):
+    name = "iceoryx2"
+    title = "iceoryx2"
+    copies_in_send = False
+    requirements = ("iceoryx2==0.10.0", "numpy>=2,<3")
+    packages = ("iceoryx2", "numpy")
+    configurations = (
+        Configuration(
+            "shm",
+            "A publish-subscribe service of byte slices, and an event service on whose listener the "
+            "subscriber blocks; the publisher notifies after each send. Queue depth of the case instead of "
+            "2, safe overflow (default).",
+            "its book, event-based communication",
+        ),
+    )
+
+    def open_publisher(self, wiring: Wiring, topic: str) -> Any:
+        return _IceoryxPublisher(*_services(wiring, topic), wiring.payload_bytes)
+
+    def open_subscriber(self, wiring: Wiring, topic: str, on_message: OnMessage) -> Any:
+        return _IceoryxSubscriber(*_services(wiring, topic), on_message)
+
+    def launch(self, launch: Launch) -> None:
+        configuration = Path(launch.directory) / "config" / "iceoryx2.toml"
+        configuration.parent.mkdir()
+        # It is read from the working directory.
+        configuration.write_text(
+            f'[global]\nroot-path = "{launch.directory}/iceoryx2"\nprefix = "{_prefix(launch.run_name)}"\n'
+        )
+        super().launch(launch)
+
+    def clean(self, launch: Launch) -> None:
+        for segment in Path("/dev/shm").glob(_prefix(launch.run_name) + "*"):
+            with contextlib.suppress(FileNotFoundError):
+                segment.unlink()
+
+
+def _prefix(run_name: str) -> str:
+    return run_name.replace("-", "_") + "_"
+
+
+def _services(wiring: Wiring, topic: str) -> tuple[Any, Any]:
+    import iceoryx2 as iox2
+
+    iox2.set_log_level(iox2.LogLevel.Error)
+    node = iox2.NodeBuilder.new().create(iox2.ServiceType.Ipc)
+    name = iox2.ServiceName.new(f"{wiring.run_name}/{topic}")
+    event = node.service_builder(name).event().open_or_create()
+    data = (
+        node.service_builder(name)
+        .publish_subscribe(iox2.Slice[ctypes.c_uint8])
+        .payload_alignment(iox2.Alignment.new(64))
+        .max_subscribers(max(wiring.subscribers, 1))
+        .max_publishers(max(wiring.publishers, 1))
+        .subscriber_max_buffer_size(wiring.depth)
+        .enable_safe_overflow(True)
+        .open_or_create()
+    )
+    return event, data
+
+
+class _IceoryxPublisher:
+    def __init__(self, event: Any, data: Any, payload_bytes: int) -> None:
+        import numpy
+
+        self._array: Callable[[Any], Any] = lambda buffer: numpy.frombuffer(buffer, numpy.uint8)
+        self._services = (event, data)
+        self._publisher = data.publisher_builder().initial_max_slice_len(max(payload_bytes, 64)).create()
+        self._notifier = event.notifier_builder().create()
+
+    def publish(self, source: bytearray, stamp: Stamp) -> None:
+        sample = self._publisher.loan_slice_uninit(len(source))
+        memory = self._array(sample.payload().as_memory_view())
+        memory[:] = self._array(source)
+        stamp(memory)
+        sample.assume_init().send()
+        self._notifier.notify()
+
+
+class _IceoryxSubscriber:
+    def __init__(self, event: Any, data: Any, on_message: OnMessage) -> None:
+        import iceoryx2 as iox2
+
+        self._services = (event, data)
+        self._subscriber = data.subscriber_builder().create()
+        self._listener = event.listener_builder().create()
+        self._on_message = on_message
+        self._duration = iox2.Duration
+
+    def spin(self, timeout_seconds: float) -> None:
+        if timeout_seconds <= 0:
+            return
+        self._listener.timed_wait(self._duration.from_nanos(int(timeout_seconds * 1e9)))
+        while (sample := self._subscriber.receive()) is not None:
+            self._on_message(sample.payload().as_memory_view())
+            sample.delete()
+
+
+PEER = Iceoryx2()
