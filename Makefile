@@ -45,7 +45,7 @@ test-asan: ## Run AddressSanitizer, if a nightly toolchain is installed
 	@if $(CARGO) +nightly --version >/dev/null 2>&1; then ./scripts/asan.sh; \
 	else echo "SKIPPED: AddressSanitizer needs a nightly toolchain (rustup toolchain install nightly)"; fi
 
-test-python: $(VENV)/.installed $(VENV)/.linkemu $(VENV)/.test $(VENV)/.demo ## Run the Python tests, the guides and the examples
+test-python: $(VENV)/.installed $(VENV)/.linkemu $(VENV)/.test $(VENV)/.lab $(VENV)/.demo ## Run the Python tests, the guides and the examples
 	$(call say,Running the Python tests and the guides and the examples)
 	@for suite in bindings/python/tests lab/tests tests; do echo "--- $$suite"; $(BIN)/python -m pytest -q $$suite || exit; done
 
@@ -78,13 +78,13 @@ test-fuzz: ## Run every fuzz target for some seconds, if cargo-fuzz and a nightl
 fuzz: ## Run every fuzz target for a minute (cargo-fuzz, nightly toolchain)
 	@./scripts/fuzz.sh 60
 
-bench: $(VENV)/.installed ## Measure Nervure beside its floors and its peers (25 minutes)
+bench: $(VENV)/.installed $(VENV)/.lab ## Measure Nervure beside its floors and its peers (25 minutes)
 	$(call say,Measuring: floors, iceoryx2, dora and Nervure, interleaved)
-	@PYTHONPATH=lab $(BIN)/python -m nervure_lab run local --report docs/reference/performance.md
+	@$(BIN)/python -m nervure_lab run local --report docs/reference/performance.md
 
-bench-link: $(VENV)/.installed ## Measure the link and its peers over an emulated link (140 minutes at most; RESUME=1 continues after an interruption; needs root)
+bench-link: $(VENV)/.installed $(VENV)/.lab ## Measure the link and its peers over an emulated link (140 minutes at most; RESUME=1 continues after an interruption; needs root)
 	$(call say,Measuring over the emulated link: Nervure and TCP and UDP and peers, in turns)
-	@PYTHONPATH=lab $(BIN)/python -m nervure_lab run link $(if $(RESUME),--resume) --report docs/reference/link.md
+	@$(BIN)/python -m nervure_lab run link $(if $(RESUME),--resume) --report docs/reference/link.md
 
 wheel: $(VENV)/.zig ## Build a wheel with module, command, and the APIs for C and C++ into dist/, for this machine or ARCHITECTURES="x86_64 aarch64"
 	$(call say,Building the wheel (release) against the glibc of manylinux2014)
@@ -127,6 +127,11 @@ $(VENV)/.installed: $(VENV)/.tools $(RUST_SOURCES) $(PYTHON_SOURCES)
 	$(call say,Building the Python module)
 	@cd bindings/python && VIRTUAL_ENV=$(CURDIR)/$(VENV) ../../$(BIN)/maturin develop --release --locked --quiet \
 	  >../../target/maturin.log 2>&1 || { cat ../../target/maturin.log >&2; exit 1; }
+	@touch $@
+
+$(VENV)/.lab: $(VENV)/.created lab/pyproject.toml
+	$(call say,Installing the lab)
+	@$(PIP) install --editable lab
 	@touch $@
 
 # The emulated link is a target of its own, so that the demo does not wait for it.

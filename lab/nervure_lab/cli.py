@@ -18,9 +18,9 @@ from nervure_lab.nearest import suggestion
 from nervure_lab.runner import Options, prepare_all, run_experiment
 from nervure_lab.slots import MOST_JOBS
 from nervure_lab.store import load
-from nervure_lab.toolchain import REPOSITORY_DIRECTORY
+from nervure_lab.toolchain import IN_CHECKOUT, REPOSITORY_DIRECTORY
 
-_RESULTS = REPOSITORY_DIRECTORY / "out" / "bench"
+_RESULTS = (REPOSITORY_DIRECTORY if IN_CHECKOUT else Path.cwd()) / "out" / "bench"
 _INTERRUPTED = 130
 COMMAND_MODULES = ("nervure_lab.comparison.commands",)
 """Modules with further commands, each with ``add_commands(commands)``."""

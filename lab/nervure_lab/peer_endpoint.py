@@ -242,6 +242,8 @@ class Endpoint:
             due = start + int(sequence * period)
             wait_until(due, spin)
             self.publications.publish(sequence, due)
+        # The report of this end must not disturb the last message.
+        wait_until(due + int(period), spin)
 
     def _report_receptions(self) -> None:
         assert self.receptions is not None

@@ -19,7 +19,11 @@ LAB_DIRECTORY = Path(__file__).parent.parent
 REPOSITORY_DIRECTORY = LAB_DIRECTORY.parent
 PROGRAMS_DIRECTORY = LAB_DIRECTORY / "programs"
 RELEASE_DIRECTORY = REPOSITORY_DIRECTORY / "target" / "release"
-ENVIRONMENTS_DIRECTORY = LAB_DIRECTORY / ".venv-peers"
+IN_CHECKOUT = (LAB_DIRECTORY / "pyproject.toml").exists()
+"""Whether the lab runs from its checkout; otherwise it is installed."""
+ENVIRONMENTS_DIRECTORY = (
+    LAB_DIRECTORY / ".venv-peers" if IN_CHECKOUT else Path.home() / ".cache" / "nervure-lab" / "peers"
+)
 
 
 class Toolchain:
@@ -68,6 +72,7 @@ class Toolchain:
     def python_environment(self, name: str, requirements: Sequence[str]) -> Path:
         """The interpreter of an environment with exactly these requirements."""
         directory = ENVIRONMENTS_DIRECTORY / name
+        directory.parent.mkdir(parents=True, exist_ok=True)
         python = directory / "bin" / "python"
         stamp = directory / "requirements.json"
         wanted = json.dumps([sys.version, *requirements])

@@ -166,7 +166,7 @@ def carried_bytes(link: dict[str, Any] | None) -> int | None:
     """Bytes that the emulated link delivered in both directions."""
     if link is None:
         return None
-    return sum(int(direction["delivered_bytes"]) for direction in link.get("directions", [])) or None
+    return sum(int(host["delivered"]["bytes"]) for host in link["hosts"])
 
 
 def interval(

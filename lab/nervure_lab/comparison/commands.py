@@ -6,13 +6,31 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from nervure_lab.comparison import recommend
+
 
 def add_commands(commands: Any) -> None:
-    pass
+    parser = commands.add_parser("recommend", help="name the peers that stored results speak for")
+    parser.add_argument("results", type=Path, metavar="DIR", help="a results directory of `run`")
+    parser.add_argument("--payload", required=True, metavar="SIZE", help="such as 64B, 512KB or 4MB")
+    parser.add_argument("--rate", required=True, type=float, metavar="HZ", help="messages per second")
+    parser.add_argument(
+        "--loss", default="0%", metavar="PERCENT", help="packets lost from host to host; default 0%%"
+    )
+    parser.add_argument(
+        "--bandwidth", metavar="RATE", help="of the link, such as 54Mbps; default: both ends on one host"
+    )
+    parser.set_defaults(action=_recommend)
 
 
 def write_reports(directory: Path, page: Path | None = None) -> None:
-    pass
+    from nervure_lab.comparison.report.page import write_report
+
+    print(write_report(directory, page))
 
 
-_ = argparse
+def _recommend(arguments: argparse.Namespace) -> int:
+    wanted = recommend.Wanted.parse(arguments.payload, arguments.rate, arguments.loss, arguments.bandwidth)
+    answer = recommend.answer(arguments.results, wanted)
+    print(answer.text)
+    return 0 if answer.known else 3

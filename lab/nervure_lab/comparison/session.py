@@ -24,7 +24,6 @@ from nervure_lab.children import Children
 from nervure_lab.comparison.case import ADDRESS_OF_FIRST_HOST, Case
 from nervure_lab.contract import Unavailable
 from nervure_lab.peer import HOST, LINK, Peer, Wiring
-from nervure_lab.toolchain import LAB_DIRECTORY
 
 START_SECONDS = 30.0
 """Limit of the time from the first process to the last hello."""
@@ -89,7 +88,7 @@ class Launch:
         self._session.spawn(endpoint, command, {**self.environment(endpoint), **(environment or {})})
 
     def spawn_launcher(self, command: Sequence[str | Path], environment: Mapping[str, str]) -> None:
-        self._session.spawn_launcher(command, {"PYTHONPATH": str(LAB_DIRECTORY), **environment})
+        self._session.spawn_launcher(command, {"PYTHONPATH": str(self._session.packages), **environment})
 
     def environment(self, endpoint: Name) -> dict[str, str]:
         return self._session.environment(endpoint, self.configuration)
@@ -135,6 +134,8 @@ class Session:
         self.peer = peer
         self.case = case
         self.directory = Path(tempfile.mkdtemp(prefix="nervure-lab-"))
+        self.packages = self.directory / "packages"
+        self._link_packages()
         self._seed = seed
         self._emulator = emulator
         self._children = Children(self.directory, _LABEL)
@@ -188,8 +189,17 @@ class Session:
             _LABEL: f"{role}-{index}",
             "NERVURE_LAB_RENDEZVOUS": str(self.directory / "rendezvous"),
             "NERVURE_LAB_LOGS": str(self.directory),
-            "PYTHONPATH": str(LAB_DIRECTORY),
+            "PYTHONPATH": str(self.packages),
         }
+
+    def _link_packages(self) -> None:
+        """Shows the lab, and the package of a peer from elsewhere, to the endpoints; and nothing else of this
+        environment.
+        """
+        self.packages.mkdir()
+        for name in {"nervure_lab", type(self.peer).__module__.partition(".")[0]}:
+            package = sys.modules[name]
+            (self.packages / name).symlink_to(package.__path__[0])
 
     def spawn(self, endpoint: Name, command: Sequence[str | Path], environment: dict[str, str]) -> None:
         if self.case.place == HOST:

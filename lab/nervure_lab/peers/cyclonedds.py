@@ -98,7 +98,7 @@ def _bytes_type() -> Any:
     from cyclonedds.idl.types import sequence, uint8
 
     @dataclass
-    class Bytes(IdlStruct, typename="Bytes"):  # type: ignore[call-arg]
+    class Bytes(IdlStruct, typename="Bytes"):  # type: ignore[call-arg,misc]
         payload: sequence[uint8]
 
         def serialize(self, *_arguments: Any, **_options: Any) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -40,8 +41,14 @@ class Nervure(Peer):
 
     def prepare(self, toolchain: Toolchain) -> None:
         from nervure_lab.contract import Unavailable
-        from nervure_lab.toolchain import REPOSITORY_DIRECTORY
+        from nervure_lab.toolchain import IN_CHECKOUT, REPOSITORY_DIRECTORY
 
+        if not IN_CHECKOUT:
+            command = shutil.which("nervure")
+            if command is None:
+                raise Unavailable("not installed: pip install nervure")
+            self._command, self._python = Path(command), Path(command).with_name("python")
+            return
         self._python = REPOSITORY_DIRECTORY / ".venv" / "bin" / "python"
         if not self._python.exists():
             raise Unavailable("there is no .venv in the checkout; `make demo` makes it")

@@ -1,0 +1,443 @@
+"""The figures of the report. Each returns its picture and the values behind it as CSV."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import FuncFormatter
+
+from nervure_lab.comparison.accounting import rate_over_time
+from nervure_lab.comparison.results import Cell, ResultSet
+
+matplotlib.use("Agg")
+matplotlib.rcParams |= {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "nervure-lab",
+}
+_COLOURS = {
+    "nervure": "#0072B2",
+    "dora": "#E69F00",
+    "iceoryx2": "#009E73",
+    "zenoh": "#CC79A7",
+    "zeromq": "#D55E00",
+    "cyclonedds": "#56B4E9",
+    "fastdds": "#8C6D00",
+}
+"""After Okabe and Ito (2008), which people with the common colour deficiencies can tell apart."""
+_OTHER_COLOUR = "#666666"
+_HATCHES = ("", "///", "...", "xx")
+_MOST_POINTS = 400
+
+
+@dataclass
+class Figure:
+    name: str
+    title: str
+    svg: str
+    csv: str
+    png: bytes
+
+
+def figures_of(results: ResultSet, experiment: str, kinds: tuple[str, ...]) -> list[Figure]:
+    """Draws the kinds that the experiment declares, and that have something to show."""
+    found = []
+    for kind in kinds:
+        for name, title, draw in _DRAWN[kind](results, experiment):
+            found.append(_finished(f"{experiment}-{name}", title, draw))
+    return found
+
+
+Rows = list[dict[str, Any]]
+Draw = Callable[[], tuple[Canvas, Rows]]
+Drawn = list[tuple[str, str, Draw]]
+
+
+def _finished(name: str, title: str, draw: Draw) -> Figure:
+    canvas, rows = draw()
+    text, picture = io.StringIO(), io.BytesIO()
+    canvas.savefig(text, format="svg", bbox_inches="tight", metadata={"Date": None})
+    canvas.savefig(picture, format="png", bbox_inches="tight", dpi=100)
+    svg = text.getvalue()
+    return Figure(name, title, svg[svg.index("<svg") :], _csv(rows), picture.getvalue())
+
+
+def _csv(rows: Rows) -> str:
+    if not rows:
+        return ""
+    names = list(rows[0])
+    lines = [",".join(names)]
+    lines += [",".join(_plain(row[name]) for name in names) for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _plain(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _colour(adapter: str) -> str:
+    return next((colour for peer, colour in _COLOURS.items() if adapter.startswith(peer)), _OTHER_COLOUR)
+
+
+def _time_axis(axes: Axes, of_x: bool = True) -> None:
+    axis = axes.xaxis if of_x else axes.yaxis
+    axis.set_major_formatter(FuncFormatter(lambda micros, _: _duration(micros)))
+
+
+def _duration(micros: float) -> str:
+    if micros >= 1e6:
+        return f"{micros / 1e6:g} s"
+    return f"{micros / 1e3:g} ms" if micros >= 1e3 else f"{micros:g} µs"
+
+
+def _latency_word(results: ResultSet, experiment: str) -> str:
+    return "Round trip" if results.of(experiment)[0].case.pattern == "echo" else "Latency"
+
+
+def _bars(results: ResultSet, experiment: str) -> Drawn:
+    word = _latency_word(results, experiment)
+    found: Drawn = []
+    for name in results.names(experiment):
+        cells = [cell for cell in results.measured(experiment, name) if cell.latency["count"]]
+        if cells:
+
+            def draw(cells: list[Cell] = cells) -> tuple[Canvas, Rows]:
+                return _draw_bars(cells)
+
+            found.append((f"bars-{name}", f"{word}, {name}: median, p90, p99 and maximum", draw))
+    return found
+
+
+def _draw_bars(cells: list[Cell]) -> tuple[Canvas, Rows]:
+    canvas = Canvas(figsize=(7.5, 0.36 * len(cells) + 0.9))
+    axes = canvas.subplots()
+    rows: Rows = []
+    for place, cell in enumerate(cells):
+        latency = cell.latency
+        low, high = cell.median_interval()
+        rows.append({"adapter": cell.adapter, **latency, "median_low": low, "median_high": high})
+        colour = _colour(cell.adapter)
+        # Three lengths of one bar: darker means more of the messages.
+        for percentile, alpha in (("p99", 0.3), ("p90", 0.5), ("p50", 1.0)):
+            axes.barh(place, latency[percentile], color=colour, alpha=alpha, height=0.7)
+        axes.plot([latency["max"]], [place], "|", color="black", markersize=9)
+        axes.plot([low, high], [place, place], color="black", linewidth=1.2)
+        lost = cell.total("lost")
+        text = _duration(float(f"{latency['p50']:.3g}")) + (f", {lost} lost" if lost else "")
+        axes.annotate(
+            text, (latency["max"], place), (6, 0), textcoords="offset points", va="center", fontsize=8
+        )
+    axes.set_yticks(range(len(cells)), [cell.adapter for cell in cells])
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    low_limit = min(float(cell.latency["p50"]) for cell in cells) / 2
+    axes.set_xlim(low_limit, max(float(cell.latency["max"]) for cell in cells) * 6)
+    axes.grid(axis="y", visible=False)
+    _time_axis(axes)
+    axes.set_xlabel("bars: median (in figures), p90, p99; tick: maximum; line: 95 % interval of the median")
+    return canvas, rows
+
+
+def _histogram(results: ResultSet, experiment: str) -> Drawn:
+    return _small_multiples(results, experiment, "histogram", "distribution of all messages", _one_histogram)
+
+
+def _one_histogram(axes: Axes, cell: Cell, limits: tuple[float, float]) -> Rows:
+    values = np.concatenate(cell.latencies)
+    edges = np.geomspace(limits[0], limits[1], 50)
+    counts, _ = np.histogram(values, edges)
+    shares = 100 * counts / len(values)
+    axes.stairs(shares, edges, fill=True, color=_colour(cell.adapter))
+    axes.axvline(float(np.percentile(values, 99)), color="black", linestyle=":", linewidth=1)
+    axes.set_xscale("log")
+    _time_axis(axes)
+    return [
+        {"adapter": cell.adapter, "from_micros": float(low), "percent": float(share)}
+        for low, share in zip(edges[:-1], shares, strict=True)
+        if share
+    ]
+
+
+def _over_time(results: ResultSet, experiment: str) -> Drawn:
+    return _small_multiples(
+        results, experiment, "over-time", "every message of the first repeat", _one_series
+    )
+
+
+def _one_series(axes: Axes, cell: Cell, limits: tuple[float, float]) -> Rows:
+    table = cell.tables[0].filter(~cell.tables[0]["warmup"] & cell.tables[0]["received_nanos"].is_not_null())
+    times = table["due_nanos"].to_numpy() / 1e9
+    values = (table["received_nanos"] - table["stamped_nanos"]).to_numpy() / 1e3
+    axes.plot(
+        times, values, ".", markersize=2, color=_colour(cell.adapter), rasterized=len(times) > _MOST_POINTS
+    )
+    axes.set_yscale("log")
+    axes.set_ylim(*limits)
+    _time_axis(axes, of_x=False)
+    return [
+        {"adapter": cell.adapter, "due_seconds": float(time), "micros": float(value)}
+        for time, value in zip(times, values, strict=True)
+    ]
+
+
+def _small_multiples(
+    results: ResultSet,
+    experiment: str,
+    kind: str,
+    title: str,
+    draw_one: Callable[[Axes, Cell, tuple[float, float]], Rows],
+) -> Drawn:
+    """One panel for each adapter, in the cell in the middle of the sizes."""
+    names = results.names(experiment)
+    name = names[len(names) // 2]
+    cells = [cell for cell in results.measured(experiment, name) if cell.latency["count"]]
+    if not cells:
+        return []
+
+    def draw() -> tuple[Canvas, Rows]:
+        columns = 3
+        lines = math.ceil(len(cells) / columns)
+        canvas = Canvas(figsize=(9, 1.5 * lines + 0.4), layout="constrained")
+        panels = np.asarray(canvas.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)).ravel()
+        low = min(float(np.concatenate(cell.latencies).min()) for cell in cells)
+        high = max(float(cell.latency["p99_9"]) for cell in cells)
+        rows: Rows = []
+        for panel, cell in zip(panels, cells, strict=False):
+            rows += draw_one(panel, cell, (max(low / 1.3, 1.0), high * 1.5))
+            panel.set_title(cell.adapter, fontsize=9)
+        for panel in panels[len(cells) :]:
+            panel.set_axis_off()
+        if kind == "histogram":
+            canvas.supylabel("% of messages (dotted: p99)", fontsize=9)
+        else:
+            canvas.supxlabel("s from the first message", fontsize=9)
+        return canvas, rows
+
+    return [(kind, f"{_latency_word(results, experiment)}, {name}: {title}", draw)]
+
+
+def _by_size(results: ResultSet, experiment: str) -> Drawn:
+    names = results.names(experiment)
+
+    def draw() -> tuple[Canvas, Rows]:
+        canvas = Canvas(figsize=(7.5, 4.5))
+        axes = canvas.subplots()
+        rows: Rows = []
+        seen: dict[str, int] = {}
+        for adapter in results.adapters(experiment):
+            cells = [results.find(experiment, name, adapter["name"]) for name in names]
+            shown = [cell for cell in cells if cell is not None and cell.latency["count"]]
+            if not shown:
+                continue
+            style = seen.get(adapter["peer"], 0)
+            seen[adapter["peer"]] = style + 1
+            sizes = [cell.case.payload_bytes for cell in shown]
+            medians = [float(cell.latency["p50"]) for cell in shown]
+            axes.plot(
+                sizes,
+                medians,
+                color=_colour(adapter["name"]),
+                linestyle=("-", "--", ":", "-.")[style % 4],
+                marker=("o", "s", "^", "x")[style % 4],
+                markersize=4,
+                label=adapter["name"],
+            )
+            rows += [
+                {"adapter": cell.adapter, "payload_bytes": cell.case.payload_bytes, **cell.latency}
+                for cell in shown
+            ]
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _size(value)))
+        _time_axis(axes, of_x=False)
+        axes.set_xlabel("payload")
+        axes.set_ylabel("median latency")
+        axes.legend(fontsize=7, ncols=1, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+        return canvas, rows
+
+    return [("by-size", "Median latency by payload", draw)] if len(names) > 1 else []
+
+
+def _size(count: float) -> str:
+    for unit, size in (("MiB", 2**20), ("KiB", 2**10)):
+        if count >= size:
+            return f"{count / size:g} {unit}"
+    return f"{count:g} B"
+
+
+def _loss_map(results: ResultSet, experiment: str) -> Drawn:
+    names = results.names(experiment)
+    adapters = [
+        adapter["name"]
+        for adapter in results.adapters(experiment)
+        if any(results.find(experiment, name, adapter["name"]) for name in names)
+    ]
+    if not adapters:
+        return []
+
+    def draw() -> tuple[Canvas, Rows]:
+        grid = np.full((len(adapters), len(names)), np.nan)
+        rows: Rows = []
+        for line, adapter in enumerate(adapters):
+            for column, name in enumerate(names):
+                cell = results.find(experiment, name, adapter)
+                if cell is not None and cell.delivered_percent is not None:
+                    grid[line, column] = cell.delivered_percent
+                    median = cell.latency.get("p50", math.nan)
+                    rows.append(
+                        {
+                            "adapter": adapter,
+                            "cell": name,
+                            "delivered_percent": cell.delivered_percent,
+                            "median_micros": float(median),
+                        }
+                    )
+        canvas = Canvas(figsize=(1.15 * len(names) + 2.5, 0.4 * len(adapters) + 1.4))
+        axes = canvas.subplots()
+        image = axes.imshow(grid, cmap="cividis", vmin=0, vmax=100, aspect="auto")
+        axes.grid(visible=False)
+        for line in range(len(adapters)):
+            for column in range(len(names)):
+                value = grid[line, column]
+                text = "failed" if np.isnan(value) else _percent(float(value))
+                colour = "white" if np.isnan(value) or value < 55 else "black"
+                shade = "black" if np.isnan(value) else colour
+                axes.text(column, line, text, ha="center", va="center", color=shade, fontsize=8)
+        axes.set_xticks(range(len(names)), names, rotation=30, ha="right")
+        axes.set_yticks(range(len(adapters)), adapters)
+        canvas.colorbar(image, ax=axes, label="% delivered")
+        return canvas, rows
+
+    return [("loss-map", "Messages delivered, % of those sent", draw)]
+
+
+def _percent(value: float) -> str:
+    return f"{value:.0f}" if value in (0.0, 100.0) else f"{value:.1f}"
+
+
+def _rate(results: ResultSet, experiment: str) -> Drawn:
+    found: Drawn = []
+    for name in results.names(experiment):
+        cells = list(results.measured(experiment, name))
+        if cells:
+
+            def draw(cells: list[Cell] = cells) -> tuple[Canvas, Rows]:
+                return _draw_rate(cells)
+
+            shaded = ", the outage shaded" if cells[0].case.outage else ""
+            found.append((f"rate-{name}", f"Messages received per second, {name}{shaded}", draw))
+    return found
+
+
+def _draw_rate(cells: list[Cell]) -> tuple[Canvas, Rows]:
+    columns = 3
+    lines = math.ceil(len(cells) / columns)
+    canvas = Canvas(figsize=(9, 1.45 * lines + 0.4), layout="constrained")
+    panels = np.asarray(canvas.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)).ravel()
+    rows: Rows = []
+    for panel, cell in zip(panels, cells, strict=False):
+        case = cell.case
+        series = rate_over_time(cell.tables[0], case.sending_seconds + case.drain_seconds, 0.5)
+        panel.step(
+            [at for at, _ in series], [rate for _, rate in series], where="post", color=_colour(cell.adapter)
+        )
+        panel.axhline(case.rate_hz, color="black", linestyle=":", linewidth=0.8)
+        if case.outage:
+            panel.axvspan(case.outage[0], sum(case.outage), color="#999999", alpha=0.35, linewidth=0)
+        panel.set_title(cell.adapter, fontsize=9)
+        rows += [{"adapter": cell.adapter, "seconds": at, "received_hz": rate} for at, rate in series]
+    for panel in panels[len(cells) :]:
+        panel.set_axis_off()
+    canvas.supylabel("received, Hz (dotted: sent)", fontsize=9)
+    canvas.supxlabel("s from the first message", fontsize=9)
+    return canvas, rows
+
+
+def _cpu(results: ResultSet, experiment: str) -> Drawn:
+    names = results.names(experiment)
+    cells = list(results.measured(experiment, names[-1]))
+    if not cells:
+        return []
+    echo = cells[0].case.pattern == "echo"
+    roles = (
+        {"client": "client", "echo": "echo"}
+        if echo
+        else {"publisher": "publisher", "subscriber": "subscriber"}
+    )
+    roles |= {"daemon": "daemon or broker"}
+
+    def draw() -> tuple[Canvas, Rows]:
+        canvas = Canvas(figsize=(7.5, 0.33 * len(cells) + 0.9))
+        axes = canvas.subplots()
+        rows: Rows = []
+        left = np.zeros(len(cells))
+        for (role, label), colour, hatch in zip(
+            roles.items(), ("#0072B2", "#E69F00", "#999999"), _HATCHES, strict=False
+        ):
+            shares = np.array([cell.cpu_percent(role) for cell in cells])
+            axes.barh(
+                range(len(cells)), shares, left=left, color=colour, hatch=hatch, label=label, height=0.7
+            )
+            left += shares
+            rows += [
+                {"adapter": cell.adapter, "role": label, "cpu_percent": float(share)}
+                for cell, share in zip(cells, shares, strict=True)
+            ]
+        axes.set_yticks(range(len(cells)), [cell.adapter for cell in cells])
+        axes.invert_yaxis()
+        axes.grid(axis="y", visible=False)
+        axes.set_xlabel("% of one core")
+        axes.legend(fontsize=8, frameon=False)
+        return canvas, rows
+
+    return [("cpu", f"CPU, {names[-1]}", draw)]
+
+
+def _blocking(results: ResultSet, experiment: str) -> Drawn:
+    cells = [cell for name in results.names(experiment) for cell in results.measured(experiment, name)]
+    if not cells:
+        return []
+
+    def draw() -> tuple[Canvas, Rows]:
+        canvas = Canvas(figsize=(7.5, 0.33 * len(cells) + 0.9))
+        axes = canvas.subplots()
+        rows: Rows = []
+        for place, cell in enumerate(cells):
+            found = cell.measured[0]["figures"]["publication_micros"]
+            rows.append({"adapter": cell.adapter, "cell": cell.name, **found})
+            for percentile, alpha in (("p99", 0.4), ("p50", 1.0)):
+                axes.barh(place, found[percentile], color=_colour(cell.adapter), alpha=alpha, height=0.7)
+            axes.plot([found["max"]], [place], "|", color="black", markersize=9)
+        axes.set_yticks(range(len(cells)), [f"{cell.adapter}, {cell.name}" for cell in cells])
+        axes.invert_yaxis()
+        axes.set_xscale("log")
+        axes.grid(axis="y", visible=False)
+        _time_axis(axes)
+        axes.set_xlabel("duration of the publish call: median, p99; tick: maximum")
+        return canvas, rows
+
+    return [("blocking", "How long the publish call takes", draw)]
+
+
+_DRAWN: dict[str, Callable[[ResultSet, str], Drawn]] = {
+    "bars": _bars,
+    "histogram": _histogram,
+    "over-time": _over_time,
+    "by-size": _by_size,
+    "loss-map": _loss_map,
+    "rate": _rate,
+    "cpu": _cpu,
+    "blocking": _blocking,
+}
