@@ -10,7 +10,7 @@ say = @printf '\033[1m==> %s\033[0m\n' "$(1)"
 RUST_SOURCES := $(shell find crates bindings -name '*.rs' -o -name Cargo.toml 2>/dev/null) Cargo.toml Cargo.lock
 PYTHON_SOURCES := $(shell find bindings/python -name '*.py' -o -name '*.pyi' -o -name pyproject.toml 2>/dev/null)
 
-.PHONY: help demo test lint test-rust test-loom test-asan test-python test-fuzz test-soak test-faults test-long bench bench-link wheel linkemu soak fuzz asan miri clean
+.PHONY: help demo test lint test-rust test-loom test-asan test-python test-fuzz test-soak test-faults test-long bench bench-setup bench-link wheel linkemu soak fuzz asan miri clean
 .DELETE_ON_ERROR:
 
 help: ## Print this list
@@ -81,6 +81,8 @@ fuzz: ## Run every fuzz target for a minute (cargo-fuzz, nightly toolchain)
 bench: $(VENV)/.installed $(VENV)/.lab ## Measure Nervure beside its floors and its peers (25 minutes)
 	$(call say,Measuring: floors, iceoryx2, dora and Nervure, interleaved)
 	@$(BIN)/python -m nervure_lab run local --report docs/reference/performance.md
+
+bench-setup: $(VENV)/.installed $(VENV)/.lab ## Install the lab, which compares middlewares (nervure-lab --help)
 
 bench-link: $(VENV)/.installed $(VENV)/.lab ## Measure the link and its peers over an emulated link (140 minutes at most; RESUME=1 continues after an interruption; needs root)
 	$(call say,Measuring over the emulated link: Nervure and TCP and UDP and peers, in turns)

@@ -36,9 +36,11 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[1]
 GUIDES = {path.stem: path for path in (REPOSITORY / "docs" / "guides").glob("*.md")}
-NEED_NAMESPACES = {"emulated-link"}
+NEED_NAMESPACES = {"emulated-link", "compare-middlewares"}
 # Why these are followed only where NERVURE_GUIDES names them, separated by spaces.
 ON_REQUEST = {
+    "add-a-peer": "it installs a middleware",
+    "compare-middlewares": "it installs middlewares",
     "container": "it needs podman, a base image and a wheel",
     "install": "it builds a wheel, which takes minutes",
     "start-at-boot": "it changes the system: only on a machine that is thrown away, with systemd",

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from nervure_lab.comparison.declaration import read_declaration
 from nervure_lab.comparison.experiment import DeclaredExperiment
 from nervure_lab.contract import Adapter, Experiment, Unavailable, chosen
 from nervure_lab.experiments import all_experiments
@@ -70,6 +71,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def experiment_named(name: str) -> Experiment[Any, Any]:
+    if name.endswith(".toml"):
+        return DeclaredExperiment(read_declaration(Path(name)))
     experiments = all_experiments()
     if name not in experiments:
         raise ValueError(f"no experiment is called {name}{suggestion(name, experiments)}")
@@ -103,7 +106,7 @@ def _run_one(experiment: Experiment[Any, Any], arguments: argparse.Namespace) ->
         whole=(planned, [adapter.name for adapter in adapters]),
     )
     print(output)
-    status = _write_page(output, arguments.report)
+    status = _write_page(output, arguments.report, experiment)
     if result["interrupted"]:
         print("interrupted: the same command with --resume continues it", file=sys.stderr)
         return _INTERRUPTED
@@ -143,9 +146,9 @@ def _report(arguments: argparse.Namespace) -> int:
     return _write_page(arguments.result, arguments.output)
 
 
-def _write_page(source: Path, page: Path | None) -> int:
+def _write_page(source: Path, page: Path | None, experiment: Experiment[Any, Any] | None = None) -> int:
     result = load(source)
-    experiment = experiment_named(result["experiment"])
+    experiment = experiment or experiment_named(result["experiment"])
     page = page or experiment.page or source.with_suffix(".md")
     errors = experiment.write_page(result, page)
     if page.exists():
@@ -216,7 +219,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_run(run: argparse.ArgumentParser) -> None:
-    run.add_argument("experiment", nargs="+", metavar="NAME", help="experiments; `list` names them")
+    run.add_argument(
+        "experiment", nargs="+", metavar="NAME", help="experiments of `list`, or files NAME.toml"
+    )
     length = run.add_mutually_exclusive_group()
     length.add_argument(
         "--quick", action="store_true", help="run fewer cases and repeats, for a rough picture"

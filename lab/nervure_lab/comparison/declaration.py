@@ -40,16 +40,19 @@ class Declaration:
     figures: tuple[str, ...]
     plans: dict[str, list[PlannedCase]]
     """By profile: quick and full."""
+    file: Path
 
 
-def declarations() -> list[Declaration]:
-    return [read_declaration(file) for file in sorted(DIRECTORY.glob("*.toml"))]
+def declarations(directory: Path = DIRECTORY) -> list[Declaration]:
+    return [read_declaration(file) for file in sorted(directory.glob("*.toml"))]
 
 
 def read_declaration(file: Path) -> Declaration:
     """Raises ``ValueError`` with the file and the key."""
     try:
         entry = tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ValueError(f"there is no file {file}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{file}: {error}") from error
     try:
@@ -58,7 +61,13 @@ def read_declaration(file: Path) -> Declaration:
             _expect_known({figure: None}, _FIGURES, "figure")
         plans = {profile: list(_plan(entry, entry[profile])) for profile in ("quick", "full")}
         return Declaration(
-            entry["name"], entry["title"], entry["question"], entry["source"], tuple(entry["figures"]), plans
+            entry["name"],
+            entry["title"],
+            entry["question"],
+            entry["source"],
+            tuple(entry["figures"]),
+            plans,
+            file,
         )
     except KeyError as error:
         raise ValueError(f"{file}: the key {error} is missing") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -61,6 +62,8 @@ class DeclaredExperiment(Experiment[PeerAdapter, PlannedCase]):
 
     def store_beside(self, output: Path) -> None:
         self._samples = output.parent / "samples"
+        # The report reads the declaration from there, also that of a user.
+        shutil.copyfile(self.declaration.file, output.with_suffix(".toml"))
 
     def set_up(self, toolchain: Toolchain) -> None:
         if "link" in self._places:

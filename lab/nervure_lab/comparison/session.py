@@ -198,8 +198,9 @@ class Session:
         """
         self.packages.mkdir()
         for name in {"nervure_lab", type(self.peer).__module__.partition(".")[0]}:
-            package = sys.modules[name]
-            (self.packages / name).symlink_to(package.__path__[0])
+            module = sys.modules[name]
+            source = Path(module.__path__[0] if hasattr(module, "__path__") else str(module.__file__))
+            (self.packages / source.name).symlink_to(source.absolute())
 
     def spawn(self, endpoint: Name, command: Sequence[str | Path], environment: dict[str, str]) -> None:
         if self.case.place == HOST:

@@ -41,7 +41,7 @@ class Section:
 def write_report(directory: Path, page: Path | None = None) -> Path:
     """Returns the HTML file. Raises ``ValueError`` for damaged results."""
     results = ResultSet.load(directory)
-    by_name = {declaration.name: declaration for declaration in declarations()}
+    by_name = {it.name: it for it in [*declarations(), *declarations(directory)]}
     sections = [_section(results, by_name[name]) for name in results.documents if name in by_name]
     first = next(iter(results.documents.values()))
     values: dict[str, Any] = {
