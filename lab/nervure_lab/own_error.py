@@ -1,4 +1,4 @@
-"""The error of the measurement itself: ``python -m nervure_lab.own_error`` times the endpoint without a peer."""
+"""The error of the measurement: ``python -m nervure_lab.own_error`` times the endpoint without a peer."""
 
 from __future__ import annotations
 

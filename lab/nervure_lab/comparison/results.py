@@ -8,9 +8,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
-from nervure_lab.comparison.accounting import Floats, interval, latencies_micros, spread
+from nervure_lab.comparison.accounting import (
+    Floats,
+    end_to_end_micros,
+    interval,
+    latencies_micros,
+    spread,
+)
 from nervure_lab.comparison.case import Case
 from nervure_lab.comparison.samples import read_table
 from nervure_lab.store import load
@@ -48,9 +55,13 @@ class Cell:
     @cached_property
     def latency(self) -> dict[str, float | int]:
         """Percentiles over all repeats."""
-        import numpy as np
-
         return spread(np.concatenate(self.latencies)) if self.latencies else {"count": 0}
+
+    @cached_property
+    def end_to_end(self) -> dict[str, float | int]:
+        """From before the publication to the end of the read, so that every copy is in it."""
+        parts = [end_to_end_micros(table) for table in self.tables]
+        return spread(np.concatenate(parts)) if parts else {"count": 0}
 
     def median_interval(self) -> tuple[float, float]:
         return interval(self.latencies)

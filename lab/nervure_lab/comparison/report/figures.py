@@ -229,45 +229,58 @@ def _small_multiples(
 
 
 def _by_size(results: ResultSet, experiment: str) -> Drawn:
+    if len(results.names(experiment)) < 2:
+        return []
+    return [
+        ("by-size", "Median latency by payload", lambda: _draw_by_size(results, experiment, "latency")),
+        (
+            "end-to-end-by-size",
+            "Median time from before the publish call to the end of the read, by payload",
+            lambda: _draw_by_size(results, experiment, "end_to_end"),
+        ),
+    ]
+
+
+def _draw_by_size(results: ResultSet, experiment: str, figure: str) -> tuple[Canvas, Rows]:
     names = results.names(experiment)
-
-    def draw() -> tuple[Canvas, Rows]:
-        canvas = Canvas(figsize=(7.5, 4.5))
-        axes = canvas.subplots()
-        rows: Rows = []
-        seen: dict[str, int] = {}
-        for adapter in results.adapters(experiment):
-            cells = [results.find(experiment, name, adapter["name"]) for name in names]
-            shown = [cell for cell in cells if cell is not None and cell.latency["count"]]
-            if not shown:
-                continue
-            style = seen.get(adapter["peer"], 0)
-            seen[adapter["peer"]] = style + 1
-            sizes = [cell.case.payload_bytes for cell in shown]
-            medians = [float(cell.latency["p50"]) for cell in shown]
-            axes.plot(
-                sizes,
-                medians,
-                color=_colour(adapter["name"]),
-                linestyle=("-", "--", ":", "-.")[style % 4],
-                marker=("o", "s", "^", "x")[style % 4],
-                markersize=4,
-                label=adapter["name"],
-            )
-            rows += [
-                {"adapter": cell.adapter, "payload_bytes": cell.case.payload_bytes, **cell.latency}
-                for cell in shown
-            ]
-        axes.set_xscale("log", base=2)
-        axes.set_yscale("log")
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _size(value)))
-        _time_axis(axes, of_x=False)
-        axes.set_xlabel("payload")
-        axes.set_ylabel("median latency")
-        axes.legend(fontsize=7, ncols=1, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
-        return canvas, rows
-
-    return [("by-size", "Median latency by payload", draw)] if len(names) > 1 else []
+    canvas = Canvas(figsize=(7.5, 4.5))
+    axes = canvas.subplots()
+    rows: Rows = []
+    seen: dict[str, int] = {}
+    for adapter in results.adapters(experiment):
+        cells = [results.find(experiment, name, adapter["name"]) for name in names]
+        shown = [cell for cell in cells if cell is not None and cell.latency["count"]]
+        if not shown:
+            continue
+        style = seen.get(adapter["peer"], 0)
+        seen[adapter["peer"]] = style + 1
+        sizes = [cell.case.payload_bytes for cell in shown]
+        medians = [float(getattr(cell, figure)["p50"]) for cell in shown]
+        axes.plot(
+            sizes,
+            medians,
+            color=_colour(adapter["name"]),
+            linestyle=("-", "--", ":", "-.")[style % 4],
+            marker=("o", "s", "^", "x")[style % 4],
+            markersize=4,
+            label=adapter["name"],
+        )
+        rows += [
+            {
+                "adapter": cell.adapter,
+                "payload_bytes": cell.case.payload_bytes,
+                **getattr(cell, figure),
+            }
+            for cell in shown
+        ]
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _size(value)))
+    _time_axis(axes, of_x=False)
+    axes.set_xlabel("payload")
+    axes.set_ylabel("median")
+    axes.legend(fontsize=7, ncols=1, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+    return canvas, rows
 
 
 def _size(count: float) -> str:

@@ -11,6 +11,8 @@ THREATS = (
     "Endpoints of most peers are Python programs, those of Fast DDS C++, that of Nervure's link Rust; the "
     "tables name the language. Compare rows of one language.",
     "Nervure's link and Zenoh over QUIC encrypt; the other peers do not.",
+    "On one host, compare *end to end* where APIs differ in their copies: iceoryx2 loans memory, and its "
+    "latency begins after the payload was copied there; the others copy inside the send call.",
     "Both ends of the link run on one machine, with one clock and a share of the same cores; the emulator "
     "takes a part of them.",
     "The settings follow each project's own documentation, but were chosen by the authors of Nervure.",
@@ -33,6 +35,7 @@ class Row:
     p99_9: str
     maximum: str
     jitter: str
+    end_to_end: str
     discovery: str
     cpu: str
     memory: str
@@ -71,6 +74,7 @@ def _row(cell: Cell, language: str, note: str) -> Row:
         p99_9="-" if none else time_text(latency["p99_9"]),
         maximum="-" if none else time_text(latency["max"]),
         jitter="-" if none else time_text(latency["jitter"]),
+        end_to_end="-" if none else time_text(cell.end_to_end["p50"]),
         discovery="-" if cell.discovery_ms is None else f"{cell.discovery_ms:.0f} ms",
         cpu=" + ".join(f"{share:.1f}" for share in cpu) if cell.measured else "-",
         memory=f"{cell.most_memory_bytes() / 2**20:.0f}" if cell.measured else "-",
