@@ -38,7 +38,7 @@ class Configuration:
     """Where the peer's own documentation advises it, or "defaults"."""
     places: frozenset[str] = frozenset({HOST})
     values: Mapping[str, Any] = field(default_factory=dict)
-    """Values for the peer's own functions."""
+    """Values for the peer's own functions. The report shows ``encrypted``, and ``language`` if not the peer's."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,6 @@ class Peer:
     title: str
     language: str = "Python"
     copies_in_send: bool = True
-    encrypted: bool = False
     requirements: tuple[str, ...] = ()
     """Pinned requirements of its Python environment."""
     packages: tuple[str, ...] = ()

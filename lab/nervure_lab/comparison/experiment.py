@@ -75,13 +75,11 @@ class DeclaredExperiment(Experiment[PeerAdapter, PlannedCase]):
             "name": adapter.name,
             "title": adapter.title,
             "peer": peer.name,
-            "language": configuration.values.get("language", peer.language)
-            if configuration.name != "link"
-            else "Rust",
+            "language": configuration.values.get("language", peer.language),
             "settings": configuration.settings,
             "source": configuration.source,
             "copies_in_send": peer.copies_in_send,
-            "encrypted": peer.encrypted or configuration.name == "quic",
+            "encrypted": configuration.values.get("encrypted", False),
         }
 
     def jobs(self, planned: Sequence[PlannedCase], adapters: Sequence[PeerAdapter]) -> list[Job]:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 class Nervure(Peer):
     name = "nervure"
     title = "Nervure"
-    encrypted = True
     configurations = (
         Configuration(
             "default",
@@ -36,6 +35,7 @@ class Nervure(Peer):
             "them up to a few hundred microseconds a sample.",
             "defaults",
             frozenset({LINK}),
+            {"encrypted": True, "language": "Rust"},
         ),
     )
 
@@ -178,6 +178,8 @@ class LinkBench:
                 self._driver.report({"sent": True})
             elif word == "stop":
                 if role == "subscriber":
+                    # Waits for it if it has ended, so that its CPU time counts as that of this process.
+                    self._program.poll()
                     self._report_receptions()
                 self._driver.report({"stopped": True})
             elif word == "leave":

@@ -31,7 +31,13 @@ class Zenoh(Peer):
             "tcp", f"TCP (Cubic), shared memory off. {_COMMON}", _DOCUMENTED, _BOTH, {"scheme": "tcp"}
         ),
         Configuration("udp", f"UDP, shared memory off. {_COMMON}", _DOCUMENTED, _BOTH, {"scheme": "udp"}),
-        Configuration("quic", f"QUIC with TLS, encrypted. {_COMMON}", _DOCUMENTED, _BOTH, {"scheme": "quic"}),
+        Configuration(
+            "quic",
+            f"QUIC with TLS, encrypted. {_COMMON}",
+            _DOCUMENTED,
+            _BOTH,
+            {"scheme": "quic", "encrypted": True},
+        ),
         Configuration(
             "shm",
             f"TCP and shared memory: payloads of 3 KiB and more go through it. {_COMMON}",

@@ -369,7 +369,10 @@ def _draw_rate(cells: list[Cell]) -> tuple[Canvas, Rows]:
         panel.axhline(case.rate_hz, color="black", linestyle=":", linewidth=0.8)
         if case.outage:
             panel.axvspan(case.outage[0], sum(case.outage), color="#999999", alpha=0.35, linewidth=0)
-        panel.set_title(cell.adapter, fontsize=9)
+        arrived = cell.tables[0]["received_nanos"].drop_nulls().to_numpy() / 1e9
+        last = float(arrived.max()) if len(arrived) else 0.0
+        beyond = f" (on until {last:.0f} s)" if last > series[-1][0] else ""
+        panel.set_title(cell.adapter + beyond, fontsize=9)
         rows += [{"adapter": cell.adapter, "seconds": at, "received_hz": rate} for at, rate in series]
     for panel in panels[len(cells) :]:
         panel.set_axis_off()
