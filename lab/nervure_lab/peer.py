@@ -38,7 +38,7 @@ class Configuration:
     """Where the peer's own documentation advises it, or "defaults"."""
     places: frozenset[str] = frozenset({HOST})
     values: Mapping[str, Any] = field(default_factory=dict)
-    """Values for the peer's own functions. The report shows ``encrypted``, and ``language`` if not the peer's."""
+    """For the peer's own functions. The report shows ``encrypted``, and ``language`` if not the peer's."""
 
 
 @dataclass(frozen=True)
