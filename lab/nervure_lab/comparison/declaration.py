@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tomllib
-
 from nervure_lab.comparison.case import Case
 from nervure_lab.nearest import suggestion
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 DIRECTORY = Path(__file__).parent / "declarations"
 _CASE_FIELDS = frozenset(field.name for field in dataclasses.fields(Case))

@@ -1,0 +1,1 @@
+"""The analysis of stored data: the ROS middleware evaluation of 2020, recomputed from its raw data."""

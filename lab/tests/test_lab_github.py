@@ -1,0 +1,181 @@
+"""The client of the GitHub API, against a server on the loopback that answers as the API does."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from nervure_lab.toolchain import LAB_DIRECTORY
+from nervure_lab.tsc import repositories
+from nervure_lab.tsc.github import Client, GitHubError
+from nervure_lab.tsc.source import Source
+
+NOW = datetime.datetime(2026, 11, 25, tzinfo=datetime.timezone.utc)
+SINCE = NOW - datetime.timedelta(days=180)
+Answer = tuple[int, dict[str, str], bytes]
+
+
+def entry(number: int, opened: str, closed: str | None = None, pull: bool = False) -> dict[str, Any]:
+    """An issue with the fields of the API that matter here, and some that do not."""
+    found = {
+        "url": f"https://api.github.com/repos/owner/name/issues/{number}",
+        "number": number,
+        "state": "closed" if closed else "open",
+        "title": "A title",
+        "created_at": opened,
+        "updated_at": opened,
+        "closed_at": closed,
+        "comments": 0,
+    }
+    return found | ({"pull_request": {"merged_at": closed}} if pull else {})
+
+
+class Api:
+    """Answers each request with `answer`, and keeps paths and headers."""
+
+    def __init__(self) -> None:
+        self.answer: Callable[[str], Answer] = lambda path: (200, {}, b"[]")
+        self.requests: list[tuple[str, dict[str, str]]] = []
+        api = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                api.requests.append((self.path, dict(self.headers)))
+                status, headers, body = api.answer(self.path)
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_arguments: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+
+@pytest.fixture
+def api() -> Iterator[Api]:
+    api = Api()
+    thread = threading.Thread(target=api.server.serve_forever)
+    thread.start()
+    yield api
+    api.server.shutdown()
+    thread.join()
+    api.server.server_close()
+
+
+def pages(api: Api, *content: list[dict[str, Any]]) -> None:
+    def answer(path: str) -> Answer:
+        at = int(path.partition("&page=")[2] or 1) - 1
+        link = {}
+        if at + 1 < len(content):
+            following = f"{api.url}/repos/owner/name/issues?state=all&page={at + 2}"
+            link = {
+                "Link": f'<{api.url}/x>; rel="prev", <{following}>; rel="next", <{following}>; rel="last"'
+            }
+        return 200, link, json.dumps(content[at]).encode()
+
+    api.answer = answer
+
+
+def test_items_of_all_pages_within_the_window(api: Api) -> None:
+    pages(
+        api,
+        [
+            entry(5, "2026-11-20T00:00:00Z"),
+            entry(4, "2026-11-01T00:00:00Z", "2026-11-01T12:00:00Z", pull=True),
+        ],
+        # An issue that was opened between the requests has moved this one to the second page, too.
+        [
+            entry(4, "2026-11-01T00:00:00Z", "2026-11-01T12:00:00Z", pull=True),
+            entry(3, "2026-06-01T00:00:00Z"),
+        ],
+        [entry(2, "2026-05-01T00:00:00Z"), entry(1, "2025-01-01T00:00:00Z")],
+        [entry(0, "2024-01-01T00:00:00Z")],
+    )
+    items = Client("secret", api.url).items("owner/name", SINCE)
+    assert [item.number for item in items] == [5, 4, 3]
+    assert [item.is_pull for item in items] == [False, True, False]
+    assert items[1].closed - items[1].opened == datetime.timedelta(hours=12)
+    assert len(api.requests) == 3, "the page after the window is not requested"
+    path, headers = api.requests[0]
+    assert path == "/repos/owner/name/issues?state=all&sort=created&direction=desc&per_page=100"
+    assert headers["Authorization"] == "Bearer secret"
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "body", "message"),
+    [
+        (401, {}, b"{}", "owner/name: the API refuses the token in GITHUB_TOKEN"),
+        (404, {}, b"{}", "owner/name: there is no such repository"),
+        (500, {}, b"{}", "owner/name: the API answers 500"),
+        (403, {}, b"{}", "the token may not read this repository"),
+        (
+            403,
+            {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1764064800"},
+            b"{}",
+            "rate limit is used up; it allows more from 10:00:00 UTC on",
+        ),
+        (429, {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "9" * 30}, b"{}", "rate limit is used up$"),
+        (302, {"Location": "https://elsewhere.invalid/"}, b"", "the API answers 302"),
+        (200, {}, b"<html>", "owner/name: expected JSON from the API"),
+        (200, {}, b'{"message": "no"}', "expected a list of issues from the API"),
+        (200, {}, b'[{"number": 1}]', "expected an issue with number, created_at and closed_at"),
+        (200, {"Link": '<https://elsewhere.invalid/2>; rel="next"'}, b"[]", "next page on another host"),
+    ],
+)
+def test_errors_say_what_to_do(
+    api: Api, status: int, headers: dict[str, str], body: bytes, message: str
+) -> None:
+    api.answer = lambda path: (status, headers, body)
+    with pytest.raises(GitHubError, match=message):
+        Client("secret", api.url).items("owner/name", SINCE)
+
+
+def test_endless_pages_end(api: Api) -> None:
+    api.answer = lambda path: (200, {"Link": f'<{api.url}/more>; rel="next"'}, b"[]")
+    with pytest.raises(GitHubError, match="more than 100 pages"):
+        Client("secret", api.url).items("owner/name", SINCE)
+
+
+def test_bad_arguments() -> None:
+    for token in ("", "two\nlines"):
+        with pytest.raises(GitHubError, match="GITHUB_TOKEN"):
+            Client(token)
+    with pytest.raises(GitHubError, match="OWNER/NAME"):
+        Client("secret").items("../etc", SINCE)
+
+
+def test_an_unreachable_api(api: Api) -> None:
+    api.server.server_close()
+    with pytest.raises(GitHubError, match="cannot be reached"):
+        Client("secret", api.url).items("owner/name", SINCE)
+
+
+def test_a_fresh_window_stands_beside_the_stored_one(api: Api) -> None:
+    pages(
+        api,
+        [
+            entry(3, "2026-11-20T00:00:00Z", "2026-11-20T02:00:00Z", pull=True),
+            entry(2, "2026-11-10T00:00:00Z", "2026-11-10T08:00:00Z"),
+            entry(1, "2026-11-09T00:00:00Z"),
+        ],
+    )
+    source = Source(LAB_DIRECTORY / "data" / "ros-middleware-evaluation-2020")
+    section = repositories.section(source, Client("secret", api.url), NOW)
+    fresh = next(table for table in section.tables if table.name == "repositories-fresh")
+    assert fresh.rows[0] == ["Cyclone DDS", "pull requests", 1, 0, 0, 2.0, 2.0]
+    assert fresh.rows[2] == ["Cyclone DDS", "issues alone", 2, 1, 0, 8.0, 8.0]
+    assert [request[0].split("/")[3] for request in api.requests] == [
+        "cyclonedds",
+        "Fast-DDS",
+        "rmw_cyclonedds",
+        "rmw_fastrtps",
+    ]
