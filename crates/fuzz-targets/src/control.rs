@@ -7,7 +7,8 @@ use std::fmt::Debug;
 
 use nervure_protocol::{
     ProtocolError, VERSIONS, cli_to_daemon, cli_to_keeper, daemon_to_cli, daemon_to_daemon, decode,
-    encode, keeper_to_cli, keeper_to_node, node_to_keeper, report::Report,
+    encode, host_to_keeper, keeper_to_cli, keeper_to_host, keeper_to_node, node_to_keeper,
+    report::Report,
 };
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -25,6 +26,8 @@ pub fn run(bytes: &[u8]) {
         b'5' => check::<daemon_to_daemon::Ask>(packet),
         b'6' => check::<cli_to_daemon::Message>(packet),
         b'7' => check::<daemon_to_cli::Message>(packet),
+        b'8' => check::<host_to_keeper::Message>(packet),
+        b'9' => check::<keeper_to_host::Message>(packet),
         _ => {}
     }
     if let (b'1', Ok(node_to_keeper::Message::Hello(hello))) = (arrow, decode(packet)) {
