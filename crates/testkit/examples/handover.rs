@@ -167,8 +167,7 @@ fn shared_memory(
             }
             consumer.pause();
         }
-        let ages = received.join().expect("the consumer has finished");
-        ages
+        received.join().expect("the consumer has finished")
     })
 }
 
