@@ -78,6 +78,25 @@ fn a_node_that_is_stopped_is_held_until_it_is_started() {
 }
 
 #[test]
+fn the_next_process_of_a_node_that_had_ended_closes_its_own_edge_alone() {
+    let mut world = World::running(
+        vec![node("camera", Never), node("sink", Never)],
+        &[block(0, 1)],
+    );
+    // What it has sent waits in the sink's queue.
+    world.exit(0, End::Code(0));
+    assert!(world.processes[1].over.contains(&0));
+    world.processes[1].may_reopen = true;
+    order(&mut world, "camera", NodeOrder::Start).unwrap();
+    world.hello(0);
+    let opened = world.input(1);
+    assert_eq!(world.output(0).map(|(edge, _)| edge), opened);
+    assert!(opened.is_some() && world.processes[1].over.is_empty());
+    world.message(0, node_to_keeper::Message::CloseOutput { output: 0 });
+    assert!(world.processes[1].over.contains(&0) && world.input(1).is_none());
+}
+
+#[test]
 fn a_restart_is_at_once_and_no_failure_whatever_the_code() {
     let mut world = World::running(
         vec![node("camera", Never), node("sink", Never)],

@@ -135,10 +135,16 @@ impl Rewiring<'_> {
 
     fn close_if_output_closed(&mut self, at: usize) {
         let Instance {
-            id, spec, consumer, ..
+            id,
+            spec,
+            producer,
+            consumer,
+            ..
         } = self.wiring.instances[at];
         let known = &self.wiring.specs[spec];
-        if known.output_closed && !known.closed_for_good && consumer == EndState::Attached {
+        // The input of a producer that is gone is closed already.
+        let is_open = producer != EndState::Gone && consumer == EndState::Attached;
+        if is_open && known.output_closed && !known.closed_for_good {
             self.close_input(id, spec, true);
         }
     }
