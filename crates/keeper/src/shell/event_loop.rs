@@ -94,13 +94,13 @@ impl Shell {
             Descriptors::left_for_clients(machine.plan(), files.maximum);
         machine.limit_guest_edges(max_guest_edges);
         let plan = machine.plan();
-        let plan_hosts = shared_processes(plan);
+        let hosts = Hosts::new(shared_processes(plan));
         let mut shell = Self {
             own_nodes: plan.nodes.len(),
             begin: Instant::now(),
             descriptors: Descriptors::new(plan).map_err(system("cannot make the control page"))?,
             slots: plan.nodes.iter().map(|_| Slot::new()).collect(),
-            logs: open_logs(plan).map_err(system("cannot write log files"))?,
+            logs: open_logs(plan, &hosts.logged).map_err(system("cannot write log files"))?,
             _log_folder: plan
                 .log_folder
                 .as_deref()
@@ -110,7 +110,7 @@ impl Shell {
             clients: Clients::new(max_clients),
             machine,
             nodes_by_pid: HashMap::new(),
-            hosts: Hosts::new(plan_hosts),
+            hosts,
             groups: None,
             key: ProcessKey::own()
                 .ok_or(Errno::NOENT)
@@ -418,11 +418,10 @@ impl Shell {
 }
 
 /// Starts the writer of the log files: of the nodes, the keeper, and shared processes.
-fn open_logs(plan: &Plan) -> io::Result<Option<Logs>> {
+fn open_logs(plan: &Plan, shared: &[String]) -> io::Result<Option<Logs>> {
     let (Some(limit), Some(folder)) = (&plan.log_limit, &plan.log_folder) else {
         return Ok(None);
     };
-    let shared = shared_processes(plan);
     let names = plan
         .nodes
         .iter()
