@@ -10,7 +10,8 @@ from typing import Any
 
 import polars as pl
 
-from nervure_lab.performance_test import Log, parse_log
+from nervure_lab.performance_test import parse_log
+from nervure_lab.tsc.ends import Ends
 from nervure_lab.tsc.source import Source
 
 LOGS = ("mininet_raw.tar.xz", "mininet_experiments")
@@ -27,7 +28,7 @@ _FIELDS = {"rmw_implementation": str, "async_pub": str, "bandwidth": int, "loss"
 
 
 @dataclass(frozen=True)
-class Run:
+class Run(Ends):
     experiment: str
     name: str
     middleware: str
@@ -35,16 +36,6 @@ class Run:
     bandwidth_mbit: int
     loss_percent: int
     """Of each of the two hops."""
-    publisher: Log
-    subscriber: Log
-
-    @property
-    def sent(self) -> float:
-        return self.publisher.total("sent")
-
-    @property
-    def received(self) -> float:
-        return self.subscriber.total("received")
 
     @property
     def lost_percent(self) -> float:
@@ -94,7 +85,7 @@ class Run:
             "publish_hz": self.sent / seconds,
             "delivered_hz": self.received / self.subscriber.total("T_loop"),
             "first_s": None if first is None else self.subscriber.column("T_experiment")[first],
-            "silent_end": self.received > 0 and not any(self.subscriber.column("received")[-5:]),
+            "silent_end": self.received > 0 and self.ended_silent,
             "pub_cpu": self.publisher.mean("cpu_usage (%)"),
             "sub_cpu": self.subscriber.mean("cpu_usage (%)"),
             "pub_mb": self.publisher.mean("ru_maxrss") / 1024,
@@ -132,7 +123,7 @@ def _run(experiment: str, name: str, parts: dict[str, Any]) -> Run:
     if not publisher.total("sent") > 0 or not subscriber.rows:
         raise ValueError(f"{experiment}/{name}: expected a publisher that sent and a subscriber with rows")
     link = found["bandwidth"], found["loss"]
-    return Run(experiment, name, middleware, found["message_type"], *link, publisher, subscriber)
+    return Run(publisher, subscriber, experiment, name, middleware, found["message_type"], *link)
 
 
 def _configuration(text: str, source: str) -> dict[str, Any]:

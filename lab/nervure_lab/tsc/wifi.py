@@ -11,34 +11,20 @@ import matplotlib.pyplot as plt
 from nervure_lab.performance_test import Log, parse_log
 from nervure_lab.tsc.document import DIFFERS, HOLDS, Cell, Figure, Finding, Section, Table
 from nervure_lab.tsc.drawing import BLUE, ORANGE, figure
+from nervure_lab.tsc.ends import SILENT_SECONDS, Ends
 from nervure_lab.tsc.source import Source
 
 _LOGS = ("wifi.tar.xz", "wifi")
 _NAME = re.compile(r"([fc])-([ps])-(\d{1,4})-(\d{1,3})\.txt")
 _MIDDLEWARES = {"f": "Fast RTPS", "c": "Cyclone DDS"}
 _COLOURS = {"f": ORANGE, "c": BLUE}
-SILENT_SECONDS = 5
 
 
 @dataclass(frozen=True)
-class _Run:
+class _Run(Ends):
     middleware: str
     rate: int
     number: int
-    publisher: Log
-    subscriber: Log
-
-    @property
-    def sent(self) -> float:
-        return self.publisher.total("sent")
-
-    @property
-    def received(self) -> float:
-        return self.subscriber.total("received")
-
-    @property
-    def ended_silent(self) -> bool:
-        return not any(self.subscriber.column("received")[-SILENT_SECONDS:])
 
 
 def section(source: Source) -> Section:
@@ -81,7 +67,7 @@ def _runs(source: Source) -> list[_Run]:
             raise ValueError(
                 f"wifi: expected {name}-{missing.pop()}-{rate}-{number}.txt beside its other end, got none"
             )
-    return [_Run(*key, ends["p"], ends["s"]) for key, ends in sorted(logs.items())]
+    return [_Run(ends["p"], ends["s"], *key) for key, ends in sorted(logs.items())]
 
 
 def _of(runs: Sequence[_Run], name: str, rate: int) -> list[_Run]:
