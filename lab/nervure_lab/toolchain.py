@@ -131,3 +131,16 @@ def _run(command: Sequence[str | Path], cwd: Path | None = None) -> str:
             f"`{' '.join(words[:6])}` failed: {lines[-1] if lines else error.returncode}"
         ) from error
     return finished.stdout
+
+
+def try_emulator(emulator: Path) -> None:
+    """Runs the emulated link for a moment; raises ``Unavailable`` with what to do if it does not run here."""
+    trial = subprocess.run(
+        [emulator, "run", "--", "true", "---", "true"], capture_output=True, text=True, check=False
+    )
+    if trial.returncode:
+        raise Unavailable(
+            f"the emulated link does not run here: {trial.stderr.strip()}. It makes network namespaces: run "
+            "as root, or allow user namespaces (sysctl kernel.unprivileged_userns_clone=1), or in a "
+            "container give it --cap-add NET_ADMIN --cap-add SYS_ADMIN --device /dev/net/tun"
+        )

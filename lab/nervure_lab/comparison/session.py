@@ -24,6 +24,7 @@ from nervure_lab.children import Children
 from nervure_lab.comparison.case import ADDRESS_OF_FIRST_HOST, Case
 from nervure_lab.contract import Unavailable
 from nervure_lab.peer import HOST, LINK, Peer, Wiring
+from nervure_lab.toolchain import try_emulator
 
 START_SECONDS = 30.0
 """Limit of the time from the first process to the last hello."""
@@ -481,21 +482,11 @@ def _free_port() -> int:
 
 def find_emulator() -> Path:
     """Returns the emulator of the checkout's environment; raises ``Unavailable`` with what to do."""
-    import subprocess
-
     emulator = Path(sys.prefix) / "bin" / "nervure-linkemu"
     if not emulator.exists():
         other = shutil.which("nervure-linkemu")
         if other is None:
             raise Unavailable("there is no `nervure-linkemu`; `make linkemu` builds it")
         emulator = Path(other)
-    trial = subprocess.run(
-        [emulator, "run", "--", "true", "---", "true"], capture_output=True, text=True, check=False
-    )
-    if trial.returncode:
-        raise Unavailable(
-            f"the emulated link does not run here: {trial.stderr.strip()}. It makes network namespaces: run "
-            "as root, or allow user namespaces (sysctl kernel.unprivileged_userns_clone=1), or in a "
-            "container give it --cap-add NET_ADMIN --cap-add SYS_ADMIN --device /dev/net/tun"
-        )
+    try_emulator(emulator)
     return emulator

@@ -7,7 +7,6 @@ import json
 import os
 import shlex
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
@@ -17,11 +16,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from nervure_lab.contract import Unavailable
 from nervure_lab.experiments.link.case import ENDPOINTS, JOIN_SECONDS, Commands, Flow, LinkAdapter, LinkCase
 from nervure_lab.experiments.link.ticker import ProcessorSeconds, merged_stops, ticking
 from nervure_lab.processes import Processes
-from nervure_lab.toolchain import LAB_DIRECTORY, Toolchain
+from nervure_lab.toolchain import LAB_DIRECTORY, Toolchain, try_emulator
 
 START_SECONDS = 30.0
 """Limit of the time from the start of the emulator to the first sample."""
@@ -37,10 +35,7 @@ CONNECT_SECONDS_AT_MOST = 1.5
 def build_emulator(toolchain: Toolchain) -> Path:
     """Returns the emulator's release binary; raises ``Unavailable`` where it cannot be built or run."""
     emulator = toolchain.workspace_program("nervure-linkemu", "nervure-linkemu")
-    trial = [str(emulator), "run", "--", "true", "---", "true"]
-    finished = subprocess.run(trial, capture_output=True, text=True, check=False)
-    if finished.returncode:
-        raise Unavailable(f"the emulated link does not run here: {finished.stderr.strip()}")
+    try_emulator(emulator)
     return emulator
 
 
