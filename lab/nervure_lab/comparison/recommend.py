@@ -127,7 +127,7 @@ def _refusal(cells: list[Cell], wanted: Wanted) -> str:
             lines.append(f"  {quantity}: wanted {wish:g}, measured from {values[0]:g} to {values[-1]:g}")
     experiment = "mininet or large-data" if wanted.rate_mbit else "local-latency"
     lines.append(
-        f"This run would tell: `nervure-lab run {experiment.replace(' or ', ' ')} --full --out DIR`,"
+        f"This run would answer it: `nervure-lab run {experiment.replace(' or ', ' ')} --full --out DIR`,"
     )
     grid = f"payload_bytes = [{wanted.payload_bytes:g}], rate_hz = {wanted.rate_hz:g}"
     if wanted.rate_mbit:
@@ -138,7 +138,7 @@ def _refusal(cells: list[Cell], wanted: Wanted) -> str:
 
 def _number(text: str, units: dict[str, float] | dict[str, int], option: str, expectation: str) -> float:
     match = re.fullmatch(r"([0-9.]+)\s*([A-Za-z/]*)", text.strip())
-    unit = match.group(2).upper().replace("/S", "").replace("BIT", "BIT") if match else ""
+    unit = match.group(2).upper().replace("/S", "") if match else ""
     if not match or (unit or next(iter(units))) not in units:
         raise ValueError(f"{option}: expected {expectation}, got {text!r}")
     return float(match.group(1)) * float(units[unit or next(iter(units))])

@@ -30,12 +30,17 @@ _TUNED_FOR_LINK = """
     <MaxRexmitMessageSize>1456B</MaxRexmitMessageSize>
   </General>
   <Internal>
-    <HeartbeatInterval min="1ms" minsched="{heartbeat_ms:.1f}ms"
-    max="1s">{heartbeat_ms:.1f}ms</HeartbeatInterval> <NackDelay>1ms</NackDelay>
+    <HeartbeatInterval min="1ms" minsched="{heartbeat_ms:.1f}ms" max="1s">
+      {heartbeat_ms:.1f}ms
+    </HeartbeatInterval>
+    <NackDelay>1ms</NackDelay>
     <Watermarks><WhcHigh>{queue_bytes}B</WhcHigh></Watermarks>
     <MaxQueuedRexmitBytes>{queue_bytes}B</MaxQueuedRexmitBytes>
-    <DefragReliableMaxSamples>32</DefragReliableMaxSamples> <SocketReceiveBufferSize min="default"
-    max="8MiB"/> <SocketSendBufferSize min="default" max="8MiB"/> </Internal> </Domain></CycloneDDS>
+    <DefragReliableMaxSamples>32</DefragReliableMaxSamples>
+    <SocketReceiveBufferSize min="default" max="8MiB"/>
+    <SocketSendBufferSize min="default" max="8MiB"/>
+  </Internal>
+</Domain></CycloneDDS>
 """
 _BOTH = frozenset({HOST, LINK})
 
@@ -94,6 +99,7 @@ def _quality(wiring: Wiring) -> Any:
 
 
 def _bytes_type() -> Any:
+    """The type of the topic: bytes that are serialised already."""
     from cyclonedds.idl import IdlStruct
     from cyclonedds.idl.types import sequence, uint8
 

@@ -1,4 +1,4 @@
-"""What the figures share: colours that colour-blind readers can tell apart, and the way to SVG."""
+"""What the figures share: colours that colour-blind readers can distinguish, and the way to SVG."""
 
 from __future__ import annotations
 

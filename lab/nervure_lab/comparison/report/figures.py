@@ -36,7 +36,7 @@ _COLOURS = {
     "cyclonedds": "#56B4E9",
     "fastdds": "#8C6D00",
 }
-"""After Okabe and Ito (2008), which people with the common colour deficiencies can tell apart."""
+"""After Okabe and Ito (2008), which people with the common colour deficiencies can distinguish."""
 _OTHER_COLOUR = "#666666"
 _HATCHES = ("", "///", "...", "xx")
 _MOST_POINTS = 400
