@@ -36,7 +36,7 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[1]
 GUIDES = {path.stem: path for path in (REPOSITORY / "docs" / "guides").glob("*.md")}
-NEED_NAMESPACES = {"emulated-link", "compare-middlewares"}
+NEED_NAMESPACES = {"emulated-link", "compare-middlewares", "tune-dds"}
 # Why these are followed only where NERVURE_GUIDES names them, separated by spaces.
 ON_REQUEST = {
     "add-a-peer": "it installs a middleware",
@@ -44,6 +44,7 @@ ON_REQUEST = {
     "container": "it needs podman, a base image and a wheel",
     "install": "it builds a wheel, which takes minutes",
     "start-at-boot": "it changes the system: only on a machine that is thrown away, with systemd",
+    "tune-dds": "it measures for two minutes, and needs Fast DDS",
 }
 HOME = "/home/robot"
 # A command that takes longer hangs. A wheel takes minutes to build.

@@ -23,7 +23,11 @@ from nervure_lab.toolchain import IN_CHECKOUT, REPOSITORY_DIRECTORY
 
 _RESULTS = (REPOSITORY_DIRECTORY if IN_CHECKOUT else Path.cwd()) / "out" / "bench"
 _INTERRUPTED = 130
-COMMAND_MODULES = ("nervure_lab.comparison.commands", "nervure_lab.analysis_commands")
+COMMAND_MODULES = (
+    "nervure_lab.comparison.commands",
+    "nervure_lab.tuning.commands",
+    "nervure_lab.analysis_commands",
+)
 """Modules with further commands, each with ``add_commands(commands)``."""
 
 

@@ -66,6 +66,10 @@ class Wiring:
     """Free, like the one after it."""
     domain: int
     """A DDS domain, from 1 to 200."""
+    keep_all: bool = False
+    """KEEP_ALL in place of the depth, for peers that know it."""
+    settings_file: str = ""
+    """A file in the peer's own format, in place of the settings of a configuration."""
 
     @classmethod
     def from_environment(cls) -> Wiring:

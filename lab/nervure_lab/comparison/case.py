@@ -24,6 +24,8 @@ class Case:
     reliable: bool = True
     depth: int = 10
     """KEEP_LAST depth, or length of the queue."""
+    keep_all: bool = False
+    """KEEP_ALL in place of the depth; only DDS knows it."""
     reads: bool = False
     """Whether subscribers read the payload, by one copy of all of it."""
     drain_seconds: float = 1.0

@@ -89,8 +89,10 @@ class DeclaredExperiment(Experiment[PeerAdapter, PlannedCase]):
         self, adapter: PeerAdapter, job: Job, earlier: Sequence[dict[str, Any]], processes: Processes
     ) -> dict[str, Any]:
         case: Case = job.case
-        with Session(adapter.peer, case, job.repeat + 1, self._emulator) as session:
-            found = session.measure(adapter.configuration.name)
+        configuration = adapter.configuration
+        file = configuration.values.get("settings_file", "")
+        with Session(adapter.peer, case, job.repeat + 1, self._emulator, file) as session:
+            found = session.measure(configuration.name)
         record: dict[str, Any] = {"case": asdict(case), "group": job.planned.group, **found.record()}
         if found.outcome in ("failed", "hung"):
             return record
@@ -102,9 +104,9 @@ class DeclaredExperiment(Experiment[PeerAdapter, PlannedCase]):
         found_figures = figures(table, case)
         if reasons := violations(found_figures, case, found.link):
             record |= {"outcome": "untrue", "reason": "; ".join(reasons)}
-        file = self._samples / f"{self.name}--{job.name}--{adapter.name}--{job.repeat}.parquet"
-        write_table(table, file)
-        return record | {"samples": file.name, "figures": found_figures}
+        samples = self._samples / f"{self.name}--{job.name}--{adapter.name}--{job.repeat}.parquet"
+        write_table(table, samples)
+        return record | {"samples": samples.name, "figures": found_figures}
 
     def progress(self, run: dict[str, Any]) -> str:
         if run["outcome"] != "ok":

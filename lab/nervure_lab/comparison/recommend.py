@@ -8,16 +8,14 @@ quantity enclose a wish between them; the answer is then the worse of both, neve
 from __future__ import annotations
 
 import itertools
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from nervure_lab.comparison.case import Case
 from nervure_lab.comparison.report.summary import LOSSLESS_PERCENT, time_text
 from nervure_lab.comparison.results import Cell, ResultSet
+from nervure_lab.quantities import parse_bandwidth, parse_loss, parse_size
 
-_SIZES = {"B": 1, "KB": 1000, "KIB": 1024, "MB": 1000**2, "MIB": 1024**2}
-_RATES = {"KBPS": 1e-3, "MBPS": 1.0, "MBIT": 1.0, "GBPS": 1e3, "GBIT": 1e3}
 QUANTITIES = ("payload_bytes", "rate_hz", "loss_percent", "rate_mbit")
 _NEAR = 0.05
 """Values closer than this are the same: 512 KB and 512 KiB."""
@@ -34,12 +32,9 @@ class Wanted:
     @classmethod
     def parse(cls, payload: str, rate_hz: float, loss: str, bandwidth: str | None) -> Wanted:
         """Raises ``ValueError`` with the value and the expectation."""
-        size = _number(payload, _SIZES, "--payload", "a size such as 512KB")
-        mbit = _number(bandwidth, _RATES, "--bandwidth", "a rate such as 54Mbps") if bandwidth else 0.0
-        match = re.fullmatch(r"([0-9.]+)\s*%?", loss)
-        percent = float(match.group(1)) if match else -1.0
-        if not 0 <= percent < 100:
-            raise ValueError(f"--loss: expected a percentage such as 5%, got {loss!r}")
+        size = parse_size(payload, "--payload")
+        mbit = parse_bandwidth(bandwidth, "--bandwidth") if bandwidth else 0.0
+        percent = parse_loss(loss, "--loss")
         if rate_hz <= 0 or size <= 0:
             raise ValueError(f"expected a payload and a rate above 0, got {payload} at {rate_hz} Hz")
         if percent and not mbit:
@@ -134,11 +129,3 @@ def _refusal(cells: list[Cell], wanted: Wanted) -> str:
         grid += f", loss_percent = [{wanted.loss_percent:g}], rate_mbit = {wanted.rate_mbit:g}"
     lines.append(f"if its cells enclose it; otherwise add a grid to one of these experiments: {grid}")
     return "\n".join(lines)
-
-
-def _number(text: str, units: dict[str, float] | dict[str, int], option: str, expectation: str) -> float:
-    match = re.fullmatch(r"([0-9.]+)\s*([A-Za-z/]*)", text.strip())
-    unit = match.group(2).upper().replace("/S", "") if match else ""
-    if not match or (unit or next(iter(units))) not in units:
-        raise ValueError(f"{option}: expected {expectation}, got {text!r}")
-    return float(match.group(1)) * float(units[unit or next(iter(units))])

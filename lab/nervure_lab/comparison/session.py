@@ -79,6 +79,7 @@ class Launch:
         self.run_name = session.directory.name
         self.payload_bytes, self.depth = case.payload_bytes, case.depth
         self.subscribers = case.subscribers
+        self.settings_file = session.settings_file
 
     def python_command(self, python: Path) -> list[str]:
         return [str(python), "-m", "nervure_lab.peer_endpoint", self._session.peer.__class__.__module__]
@@ -131,9 +132,12 @@ def _edges(endpoints: Sequence[Name], role: str) -> tuple[list[str], list[str]]:
 
 
 class Session:
-    def __init__(self, peer: Peer, case: Case, seed: int, emulator: Path | None) -> None:
+    def __init__(
+        self, peer: Peer, case: Case, seed: int, emulator: Path | None, settings_file: str = ""
+    ) -> None:
         self.peer = peer
         self.case = case
+        self.settings_file = settings_file
         self.directory = Path(tempfile.mkdtemp(prefix="nervure-lab-"))
         self.packages = self.directory / "packages"
         self._link_packages()
@@ -182,6 +186,8 @@ class Session:
             address=ADDRESS_OF_FIRST_HOST[case.place],
             port=self._port,
             domain=self._domain,
+            keep_all=case.keep_all,
+            settings_file=self.settings_file,
         )
         keys = ("rate_hz", "messages", "warmup", "reads", "drain_seconds")
         return {

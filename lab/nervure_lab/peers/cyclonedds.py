@@ -57,7 +57,7 @@ class CycloneDds(Peer):
             "One host: `MaxMessageSize` 65500 B, `FragmentSize` 65000 B. Link: messages of 1472 B, "
             "heartbeats of half a period, `NackDelay` 1 ms, `MaxQueuedRexmitBytes` of the history, "
             "`DefragReliableMaxSamples` 32. Both: `WhcHigh` of the history, socket buffers up to 8 MiB.",
-            "Cyclone's configuration reference; large data over lossy wireless (IROS 2024 poster)",
+            "Cyclone's configuration reference; large data over lossy wireless (poster)",
             _BOTH,
         ),
     )
@@ -75,7 +75,9 @@ class CycloneDds(Peer):
 
 def _participant(peer: CycloneDds, wiring: Wiring) -> Any:
     if peer._shared is None:
-        if wiring.configuration == "tuned":
+        if wiring.settings_file:
+            os.environ["CYCLONEDDS_URI"] = f"file://{wiring.settings_file}"
+        elif wiring.configuration == "tuned":
             text = _TUNED_FOR_LINK if wiring.place == LINK else _TUNED_FOR_HOST
             # The library reads its configuration when it is loaded.
             os.environ["CYCLONEDDS_URI"] = text.format(
@@ -95,7 +97,8 @@ def _quality(wiring: Wiring) -> Any:
     reliability = Policy.Reliability.BestEffort
     if wiring.reliable:
         reliability = Policy.Reliability.Reliable(duration(milliseconds=100))
-    return Qos(reliability, Policy.History.KeepLast(wiring.depth))
+    history = Policy.History.KeepAll if wiring.keep_all else Policy.History.KeepLast(wiring.depth)
+    return Qos(reliability, history)
 
 
 def _bytes_type() -> Any:

@@ -36,7 +36,7 @@ class FastDds(Peer):
             "One host: shared-memory segment of 32 MiB with messages up to 8 MiB. Link: messages of 1472 B, "
             "heartbeats at twice the rate instead of one with each message, no response or suppression "
             "delays. Both: socket buffers of 8 MiB.",
-            "Fast DDS documentation, large data rates; large data over lossy wireless (IROS 2024 poster)",
+            "Fast DDS documentation, large data rates; large data over lossy wireless (poster)",
             _BOTH,
         ),
     )
@@ -51,8 +51,11 @@ class FastDds(Peer):
         return {"fastdds": self._version}
 
     def launch(self, launch: Launch) -> None:
+        # The name of the variable before and after version 2.12.
+        variables = ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE")
+        profiles = dict.fromkeys(variables, launch.settings_file) if launch.settings_file else {}
         for endpoint in launch.endpoints:
-            launch.spawn(endpoint, [self._program])
+            launch.spawn(endpoint, [self._program], profiles)
 
 
 PEER = FastDds()

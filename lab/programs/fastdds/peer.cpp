@@ -63,6 +63,9 @@ struct Wiring {
     std::string role = text_of(text, "role");
     bool on_link = text_of(text, "place") == "link";
     bool reliable = text.find("\"reliable\": true") != std::string::npos;
+    bool keep_all = text.find("\"keep_all\": true") != std::string::npos;
+    // All QoS is then that of the profiles, which Fast DDS loads by itself.
+    bool from_profiles = !text_of(text, "settings_file").empty();
     std::size_t payload_bytes = std::max<std::size_t>(number_of(text, "payload_bytes"), LEAST_BYTES);
     double rate_hz = number_of(text, "rate_hz");
     int index = static_cast<int>(number_of(text, "index"));
@@ -131,8 +134,9 @@ void write_log(const Wiring& wiring, const char* kind, const std::vector<std::in
 }
 
 DomainParticipant* create_participant(const Wiring& wiring) {
-    DomainParticipantQos qos;
-    if (wiring.on_link || wiring.tuned) {
+    DomainParticipantFactory::get_instance()->load_profiles();
+    DomainParticipantQos qos = DomainParticipantFactory::get_instance()->get_default_participant_qos();
+    if (!wiring.from_profiles && (wiring.on_link || wiring.tuned)) {
         // Over the link no shared memory, because its hosts share a machine.
         auto udp = std::make_shared<UDPv4TransportDescriptor>();
         if (wiring.tuned) {
@@ -168,7 +172,7 @@ template <typename Qos>
 void set_common_qos(Qos& qos, const Wiring& wiring) {
     qos.reliability().kind = wiring.reliable ? RELIABLE_RELIABILITY_QOS : BEST_EFFORT_RELIABILITY_QOS;
     qos.durability().kind = VOLATILE_DURABILITY_QOS;
-    qos.history().kind = KEEP_LAST_HISTORY_QOS;
+    qos.history().kind = wiring.keep_all ? KEEP_ALL_HISTORY_QOS : KEEP_LAST_HISTORY_QOS;
     qos.history().depth = wiring.depth;
     qos.endpoint().history_memory_policy = eprosima::fastrtps::rtps::PREALLOCATED_WITH_REALLOC_MEMORY_MODE;
 }
@@ -181,6 +185,10 @@ public:
     }
 
     DataWriter* writer(const char* name) {
+        auto* publisher = participant_->create_publisher(PUBLISHER_QOS_DEFAULT);
+        if (wiring_.from_profiles) {
+            return publisher->create_datawriter(topic(name), DATAWRITER_QOS_DEFAULT);
+        }
         DataWriterQos qos;
         set_common_qos(qos, wiring_);
         // A sample larger than a message cannot be sent from the publisher's thread.
@@ -196,17 +204,22 @@ public:
             // With a heartbeat on every message, the reader would request fragments that are in flight.
             qos.reliable_writer_qos().disable_heartbeat_piggyback = true;
         }
-        return participant_->create_publisher(PUBLISHER_QOS_DEFAULT)->create_datawriter(topic(name), qos);
+        return publisher->create_datawriter(topic(name), qos);
     }
 
     void reader(const char* name, DataReaderListener* listener) {
+        auto* subscriber = participant_->create_subscriber(SUBSCRIBER_QOS_DEFAULT);
+        if (wiring_.from_profiles) {
+            subscriber->create_datareader(topic(name), DATAREADER_QOS_DEFAULT, listener);
+            return;
+        }
         DataReaderQos qos;
         set_common_qos(qos, wiring_);
         if (wiring_.tuned && wiring_.on_link) {
             qos.reliable_reader_qos().times.heartbeatResponseDelay = seconds(0);
             qos.reliable_reader_qos().times.initialAcknackDelay = seconds(0);
         }
-        participant_->create_subscriber(SUBSCRIBER_QOS_DEFAULT)->create_datareader(topic(name), qos, listener);
+        subscriber->create_datareader(topic(name), qos, listener);
     }
 
 private:

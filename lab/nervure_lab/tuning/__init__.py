@@ -1,0 +1,1 @@
+"""Settings of DDS for large samples over a lossy link: computed, written, verified over the emulator."""
