@@ -92,6 +92,7 @@ UNSAFE_CRATES = {
 }
 UNSAFE_FILES = {
     "crates/cli/tests/inject/seccomp.rs",
+    "crates/cli/tests/nodes/steady_node.rs",
     "crates/keeper/src/descendants.rs",
     "crates/keeper/src/shell/process.rs",
     "crates/node/src/component.rs",

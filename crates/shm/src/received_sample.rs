@@ -13,6 +13,8 @@ use nervure_message::{
     DecodeError, Encode, Header, Layout, Metadata, MetadataError, decode_head, encode_head,
 };
 use nervure_protocol::wiring::Policy;
+use std::cell::RefCell;
+use std::mem::ManuallyDrop;
 use std::sync::{Arc, OnceLock};
 
 /// A received sample: a read-only view of its producer's memory, which stays valid until the sample
@@ -22,7 +24,7 @@ use std::sync::{Arc, OnceLock};
 /// outside the block is ever read. Anything that depends on a value read here (an offset, a length)
 /// must be checked on a private copy of it.
 #[derive(Clone)]
-pub struct ReceivedSample(Arc<SampleInner>);
+pub struct ReceivedSample(ManuallyDrop<Arc<SampleInner>>);
 
 impl std::fmt::Debug for ReceivedSample {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -88,6 +90,10 @@ unsafe impl Send for SampleInner {}
 unsafe impl Sync for SampleInner {}
 
 impl ReceivedSample {
+    fn new(inner: Arc<SampleInner>) -> Self {
+        Self(ManuallyDrop::new(inner))
+    }
+
     /// The header, with the sample's sequence number and times.
     pub fn header(&self) -> &Header {
         &self.0.header
@@ -178,7 +184,7 @@ impl ReceivedSample {
         let schema_id = schema.as_ref().map_or(0, |(id, _)| *id);
         let frame = frame.map(|name| (header.frame_id, name.as_bytes().into()));
         let announcements: Vec<(u64, Arc<[u8]>)> = schema.into_iter().chain(frame).collect();
-        Ok(Self(Arc::new(SampleInner {
+        Ok(Self::new(Arc::new(SampleInner {
             header: Header {
                 schema_id,
                 ..header
@@ -209,7 +215,7 @@ impl ReceivedSample {
         let announcements = ids
             .filter_map(|id| Some((id, self.announcement(id)?)))
             .collect();
-        Self(Arc::new(SampleInner {
+        Self::new(Arc::new(SampleInner {
             header: *self.header(),
             received_mono: self.received_mono(),
             payload_bytes: self.payload().len(),
@@ -226,18 +232,77 @@ impl ReceivedSample {
     }
 }
 
+/// Blank samples that a thread keeps for reuse: as many as a node commonly holds at a time, in 8 KB.
+const SPARES_PER_THREAD: usize = 16;
+
+thread_local! {
+    /// Memory of samples that were dropped on this thread, for those that it receives next. So a loop that receives
+    /// and drops on one thread allocates nothing.
+    static SPARES: RefCell<Vec<Arc<SampleInner>>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Drop for ReceivedSample {
+    fn drop(&mut self) {
+        // SAFETY: the field is taken here alone, where the sample ends.
+        let mut inner = unsafe { ManuallyDrop::take(&mut self.0) };
+        let Some(sample) = Arc::get_mut(&mut inner) else {
+            return;
+        };
+        sample.clear();
+        // Not while the thread ends.
+        let _ = SPARES.try_with(|spares| {
+            if let Ok(mut spares) = spares.try_borrow_mut()
+                && spares.len() < SPARES_PER_THREAD
+            {
+                if spares.capacity() == 0 {
+                    spares.reserve_exact(SPARES_PER_THREAD);
+                }
+                spares.push(inner);
+            }
+        });
+    }
+}
+
 impl SampleInner {
     fn blank() -> Arc<Self> {
-        Arc::new(Self {
-            header: Header::default(),
-            received_mono: 0,
-            payload_bytes: 0,
-            head_bytes: 0,
-            edge: None,
-            body: Body::Inline,
-            inline: InlineArea::default(),
-            layout: OnceLock::new(),
+        let spare = SPARES.try_with(|spares| spares.try_borrow_mut().ok()?.pop());
+        spare.ok().flatten().unwrap_or_else(|| {
+            Arc::new(Self {
+                header: Header::default(),
+                received_mono: 0,
+                payload_bytes: 0,
+                head_bytes: 0,
+                edge: None,
+                body: Body::Inline,
+                inline: InlineArea::default(),
+                layout: OnceLock::new(),
+            })
         })
+    }
+
+    /// Gives the block back, and makes the sample a blank one. The bytes in `inline` stay: they have no meaning in a
+    /// blank sample.
+    fn clear(&mut self) {
+        self.release();
+        self.edge = None;
+        self.body = Body::Inline;
+        self.layout = OnceLock::new();
+    }
+
+    /// Gives the block back.
+    fn release(&mut self) {
+        if let (
+            Body::Block {
+                row,
+                fork_generation,
+                ..
+            },
+            Some(edge),
+        ) = (&self.body, &self.edge)
+            && fork::check(*fork_generation).is_ok()
+        {
+            edge.release_block(*row);
+        }
     }
 
     /// Fills a blank sample from a slot, of which `inline` holds the rest already. Validates what
@@ -380,18 +445,7 @@ fn in_block(
 
 impl Drop for SampleInner {
     fn drop(&mut self) {
-        if let (
-            Body::Block {
-                row,
-                fork_generation,
-                ..
-            },
-            Some(edge),
-        ) = (&self.body, &self.edge)
-            && fork::check(*fork_generation).is_ok()
-        {
-            edge.release_block(*row);
-        }
+        self.release();
     }
 }
 
@@ -446,7 +500,7 @@ impl InputEdge {
                 row.received(received.payload_bytes as u64, received.latency_nanos());
             }
             return Ok(spare.take().map_or(Pop::Nothing, |received| {
-                Pop::Sample(ReceivedSample(received))
+                Pop::Sample(ReceivedSample::new(received))
             }));
         }
     }

@@ -28,6 +28,7 @@ mod run;
 mod schema;
 mod services;
 mod shortage;
+mod steady;
 mod top;
 mod validate;
 mod vandal;
