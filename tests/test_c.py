@@ -178,6 +178,28 @@ def test_components_in_one_process_end_alone(installed: Path, tmp_path: Path) ->
     assert "sum 190" in printed
 
 
+@pytest.mark.parametrize("disturbance", ["none", "allocation", "call"])
+def test_the_data_path_allocates_nothing_and_makes_no_system_call(
+    installed: Path, tmp_path: Path, disturbance: str
+) -> None:
+    """After the start; a disturbance of the data path is found."""
+    program = str(compiled(installed, "steady.cc", tmp_path))
+
+    def node(role: str, inputs: dict[str, object], outputs: list[str], disturbance: str) -> dict[str, object]:
+        ports = {"inputs": inputs, "outputs": outputs}
+        return {"id": role, "path": program, "args": role, **ports, "params": {"disturbance": disturbance}}
+
+    asked = {"tick": "nervure/timer/hz/500", "back": {"source": "echo/out", "expect_every": "10s"}}
+    answered = {"numbers": "pulse/numbers", "text": "pulse/text"}
+    nodes = [node("pulse", asked, ["numbers", "text"], disturbance), node("echo", answered, ["out"], "none")]
+    status, printed = outcome(nodes, tmp_path)
+    if disturbance == "none":
+        assert status == 0 and printed.count("0 calls of the allocator in 700 rounds") == 2, printed
+    else:
+        found = {"allocation": "1400 calls of the allocator", "call": "the data path made system call"}
+        assert found[disturbance] in printed and status != 0, printed
+
+
 def test_a_program_that_is_no_node_says_how_it_is_started(installed: Path, tmp_path: Path) -> None:
     program = compiled(installed, "source.c", tmp_path)
     run = subprocess.run([program], capture_output=True, text=True, check=False)

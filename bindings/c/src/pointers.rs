@@ -1,6 +1,9 @@
 //! What callers pass.
 
+use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_void};
+use std::mem::MaybeUninit;
+use std::thread::LocalKey;
 
 use crate::status::Failure;
 
@@ -79,4 +82,46 @@ pub(crate) unsafe fn free<T>(handle: *mut T) {
         // SAFETY: the caller's promise.
         drop(unsafe { Box::from_raw(handle) });
     }
+}
+
+/// Handles whose memory a thread keeps for the next of that kind.
+const SPARES_PER_THREAD: usize = 8;
+
+/// The memory of handles that this thread has freed.
+pub(crate) type Spares<T> = RefCell<Vec<Box<MaybeUninit<T>>>>;
+
+/// A handle that a data path makes and frees with each sample: without a call of the allocator, after the first ones.
+pub(crate) trait Recycled: Sized + 'static {
+    fn spares() -> &'static LocalKey<Spares<Self>>;
+}
+
+/// As [`owned`].
+pub(crate) fn recycled<T: Recycled>(value: T) -> *mut T {
+    let spare = T::spares().try_with(|spares| spares.borrow_mut().pop());
+    let memory = spare.ok().flatten().unwrap_or_else(Box::new_uninit);
+    Box::into_raw(Box::write(memory, value))
+}
+
+/// Takes the value of a handle, and frees the handle.
+///
+/// # Safety
+/// `handle` is from [`recycled`], and not freed yet.
+pub(crate) unsafe fn take<T: Recycled>(handle: *mut T) -> T {
+    // SAFETY: the caller's promise: the box is from `recycled`, and its value is read once.
+    let (memory, value) = unsafe {
+        let memory = Box::from_raw(handle.cast::<MaybeUninit<T>>());
+        let value = memory.assume_init_read();
+        (memory, value)
+    };
+    // Not while the thread ends.
+    let _ = T::spares().try_with(|spares| {
+        let mut spares = spares.borrow_mut();
+        if spares.len() < SPARES_PER_THREAD {
+            if spares.capacity() == 0 {
+                spares.reserve_exact(SPARES_PER_THREAD);
+            }
+            spares.push(memory);
+        }
+    });
+    value
 }

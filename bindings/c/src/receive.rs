@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::event::Event;
 use crate::node::Node;
-use crate::pointers::{self, owned};
+use crate::pointers::{self, recycled};
 use crate::sample::Sample;
 use crate::status::{Failure, Status, guarded};
 use crate::value::Value;
@@ -60,7 +60,7 @@ pub unsafe extern "C" fn nervure_latest(
         else {
             return Ok(Status::None);
         };
-        pointers::put(sample, owned(Sample(latest)), "sample")?;
+        pointers::put(sample, recycled(Sample(latest)), "sample")?;
         Ok(Status::Ok)
     })
 }
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn nervure_call(
         let value = Value::checked(value)?;
         let answered =
             value.decode(|value| Ok(receiving.events.call(client, value, timeout)?))?;
-        pointers::put(answer, owned(Sample(answered)), "answer")?;
+        pointers::put(answer, recycled(Sample(answered)), "answer")?;
         Ok(Status::Ok)
     })
 }

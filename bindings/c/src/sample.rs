@@ -1,13 +1,14 @@
 //! Received samples.
 
 use std::ffi::c_char;
+use std::thread::LocalKey;
 
 use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema};
 use nervure_node::Sample as Received;
 use nervure_node::message::{Header, Layout};
 
 use crate::metadata::Metadata;
-use crate::pointers::{self, owned};
+use crate::pointers::{self, Recycled, Spares, owned, recycled};
 use crate::status::{Failure, Status, c_text, guarded};
 use crate::value::{Bytes, Kind, Value};
 
@@ -15,6 +16,16 @@ use crate::value::{Bytes, Kind, Value};
 /// samples, or copy what you keep.
 #[derive(Debug)]
 pub struct Sample(pub(crate) Received);
+
+thread_local! {
+    static SPARES: Spares<Sample> = const { Spares::new(Vec::new()) };
+}
+
+impl Recycled for Sample {
+    fn spares() -> &'static LocalKey<Spares<Self>> {
+        &SPARES
+    }
+}
 
 /// Times and numbers of a sample.
 #[repr(C)]
@@ -187,7 +198,7 @@ pub unsafe extern "C" fn nervure_sample_frame(
 pub unsafe extern "C" fn nervure_sample_keep(sample: *const Sample) -> *mut Sample {
     // SAFETY: the caller's promise.
     unsafe { sample.as_ref() }.map_or(std::ptr::null_mut(), |sample| {
-        owned(Sample(sample.0.clone()))
+        recycled(Sample(sample.0.clone()))
     })
 }
 
@@ -199,7 +210,7 @@ pub unsafe extern "C" fn nervure_sample_keep(sample: *const Sample) -> *mut Samp
 pub unsafe extern "C" fn nervure_sample_copy(sample: *const Sample) -> *mut Sample {
     // SAFETY: the caller's promise.
     unsafe { sample.as_ref() }.map_or(std::ptr::null_mut(), |sample| {
-        owned(Sample(sample.0.copied()))
+        recycled(Sample(sample.0.copied()))
     })
 }
 
@@ -210,6 +221,8 @@ pub unsafe extern "C" fn nervure_sample_copy(sample: *const Sample) -> *mut Samp
 /// `sample` is null, or as said and not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nervure_sample_free(sample: *mut Sample) {
-    // SAFETY: the caller's promise.
-    unsafe { pointers::free(sample) }
+    if !sample.is_null() {
+        // SAFETY: the caller's promise.
+        drop(unsafe { pointers::take(sample) });
+    }
 }

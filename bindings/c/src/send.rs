@@ -1,11 +1,12 @@
 //! Sending.
 
 use std::ffi::{c_char, c_void};
+use std::thread::LocalKey;
 
 use nervure_node::{Envelope as Sent, Loan as Borrowed, Publisher, SendError, Wait, binding};
 
 use crate::metadata::Metadata;
-use crate::pointers::{self, owned};
+use crate::pointers::{self, Recycled, Spares, recycled};
 use crate::sample::Sample;
 use crate::status::{Failure, Status, guarded};
 use crate::value::Value;
@@ -26,6 +27,16 @@ impl Output {
 #[derive(Debug)]
 pub struct Loan {
     loan: Borrowed,
+}
+
+thread_local! {
+    static SPARES: Spares<Loan> = const { Spares::new(Vec::new()) };
+}
+
+impl Recycled for Loan {
+    fn spares() -> &'static LocalKey<Spares<Self>> {
+        &SPARES
+    }
 }
 
 /// What is sent along with a value. Members that are 0 or NULL are not sent.
@@ -145,7 +156,7 @@ pub unsafe extern "C" fn nervure_borrow(
                 result => break result?,
             }
         };
-        let borrowed = owned(Loan { loan: borrowed });
+        let borrowed = recycled(Loan { loan: borrowed });
         // The memory of a small payload is in the loan, so its address is taken where the loan stays.
         memory.write((*borrowed).loan.payload_mut().as_mut_ptr().cast());
         loan.write(borrowed);
@@ -162,12 +173,12 @@ pub unsafe extern "C" fn nervure_loan_send(
     loan: *mut Loan,
     envelope_of: *const Envelope,
 ) -> Status {
-    // SAFETY: the caller's promise: the loan is from `owned`, and not used later.
+    // SAFETY: the caller's promise: the loan is from `recycled`, and not used later.
     guarded("nervure_loan_send", || unsafe {
         if loan.is_null() {
             return Err(Failure::argument("the loan is NULL"));
         }
-        let loan = Box::from_raw(loan).loan;
+        let loan = pointers::take(loan).loan;
         loan.send(&envelope(envelope_of)?)?;
         Ok(Status::Ok)
     })
@@ -179,6 +190,8 @@ pub unsafe extern "C" fn nervure_loan_send(
 /// `loan` is null, or from `nervure_borrow` and neither sent nor freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nervure_loan_free(loan: *mut Loan) {
-    // SAFETY: the caller's promise.
-    unsafe { pointers::free(loan) }
+    if !loan.is_null() {
+        // SAFETY: the caller's promise.
+        drop(unsafe { pointers::take(loan) });
+    }
 }

@@ -1,5 +1,6 @@
 //! Results of the functions, and the message of the last failure.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -46,18 +47,18 @@ pub enum Status {
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) status: Status,
-    pub(crate) message: String,
+    pub(crate) message: Cow<'static, str>,
 }
 
 impl Failure {
-    pub(crate) fn new(status: Status, message: impl Into<String>) -> Self {
+    pub(crate) fn new(status: Status, message: impl Into<Cow<'static, str>>) -> Self {
         Self {
             status,
             message: message.into(),
         }
     }
 
-    pub(crate) fn argument(message: impl Into<String>) -> Self {
+    pub(crate) fn argument(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Status::Argument, message)
     }
 }
@@ -122,24 +123,43 @@ impl From<NodeForked> for Failure {
     }
 }
 
+/// The last failure of a thread.
+#[derive(Default)]
+struct Last {
+    function: &'static str,
+    message: Cow<'static, str>,
+    /// Both for C, once they were asked for: a timeout, which is no failure of the program, allocates nothing.
+    text: Option<CString>,
+}
+
 thread_local! {
-    static LAST: RefCell<CString> = RefCell::default();
+    static LAST: RefCell<Last> = RefCell::default();
 }
 
 /// Runs a function of the interface. A panic does not reach the caller's frames, which cannot unwind.
-pub(crate) fn guarded(function: &str, run: impl FnOnce() -> Result<Status, Failure>) -> Status {
+pub(crate) fn guarded(
+    function: &'static str,
+    run: impl FnOnce() -> Result<Status, Failure>,
+) -> Status {
     let failure = match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(status)) => return status,
         Ok(Err(failure)) => failure,
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-            Failure::new(Status::Defect, text.unwrap_or("a panic without a text"))
+            let text = text.unwrap_or("a panic without a text").to_owned();
+            Failure::new(Status::Defect, text)
         }
     };
-    let message = c_text(&format!("{function}: {}", failure.message));
-    LAST.with_borrow_mut(|last| *last = message);
-    failure.status
+    let Failure { status, message } = failure;
+    LAST.with_borrow_mut(|last| {
+        *last = Last {
+            function,
+            message,
+            text: None,
+        }
+    });
+    status
 }
 
 /// A text for C, which ends at its first NUL.
@@ -152,5 +172,16 @@ pub(crate) fn c_text(text: &str) -> CString {
 /// in this thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn nervure_error() -> *const c_char {
-    LAST.with_borrow(|last| last.as_ptr())
+    LAST.with_borrow_mut(|last| {
+        let Last {
+            function,
+            message,
+            text,
+        } = last;
+        if function.is_empty() {
+            return c"".as_ptr();
+        }
+        text.get_or_insert_with(|| c_text(&format!("{function}: {message}")))
+            .as_ptr()
+    })
 }
