@@ -1,0 +1,169 @@
+//! Samples over the link, and daemons that end meanwhile.
+
+use super::*;
+
+fn every_sample_crosses(fleet: &Fleet) {
+    let file = fleet.file(&numbers("source 300 1 10000"));
+    let started = fleet.output(
+        0,
+        &["start", file.to_str().unwrap(), "--bind", "edge=laptop"],
+    );
+    assert!(
+        started.contains("two runs on laptop (edge), robot"),
+        "{started}"
+    );
+    fleet.await_that("the dataflow ends by itself on both machines", |fleet| {
+        NAMES.iter().all(|name| {
+            fleet
+                .actual(name)
+                .is_some_and(|run| run["state"]["is"] == "ended")
+        })
+    });
+    assert_eq!(
+        received(fleet),
+        (0..300).collect::<Vec<_>>(),
+        "{:#?}",
+        fleet.printed(0, "sink")
+    );
+    let stopped = fleet.output(0, &["stop", "-d", "two"]);
+    // The end of the topic is the last message.
+    assert!(
+        stopped.contains("source/out -> laptop: 301 sent, 301 delivered, none lost"),
+        "{stopped}"
+    );
+    fleet.check_nothing_left();
+}
+
+#[test]
+fn two_machines_on_loopback_run_one_dataflow() {
+    every_sample_crosses(&Fleet::new(None));
+}
+
+#[test]
+fn two_machines_in_namespaces_run_one_dataflow() {
+    if let Some(namespaces) = Namespaces::new(1) {
+        every_sample_crosses(&Fleet::new(Some(namespaces)));
+    }
+}
+
+#[test]
+fn structs_with_a_schema_arrive_as_they_were_sent() {
+    let fleet = Fleet::new(None);
+    let file = fleet.file(&json!({
+        "machines": {"robot": {}, "laptop": {}},
+        "nodes": [
+            {"id": "frames", "machine": "robot", "path": test_node(), "args": "frames", "outputs": ["frame"]},
+            {"id": "sink", "machine": "laptop", "path": test_node(), "args": "frame-sink",
+             "inputs": {"frame": {"source": "frames/frame", "qos": {"traffic_class": "bulk", "lifespan": "1s"}}}},
+        ],
+    }));
+    fleet.output(0, &["start", file.to_str().unwrap()]);
+    fleet.await_that("frames arrive", |fleet| fleet.printed(0, "sink").len() > 3);
+    fleet.output(0, &["stop", "-d", "two"]);
+    let printed = fleet.printed(0, "sink");
+    assert_eq!(
+        printed[0], "1.5 [20, 30, 3] 18000 [\"cup\"] true",
+        "{printed:?}"
+    );
+    fleet.check_nothing_left();
+}
+
+#[test]
+fn a_killed_daemon_is_missed_by_no_node_and_its_successor_carries_on() {
+    let mut fleet = Fleet::new(None);
+    start_endless(&fleet, "source 1000000 5 100");
+    let processes = fleet.processes();
+    fleet.daemons[1].as_mut().unwrap().kill();
+    // The robot's next daemon needs no invitation.
+    fleet.daemons[1] = Some(Daemon::start(fleet.command(1, &["join"])));
+    fleet.daemon(1).line("robot is ready");
+    let before = received(&fleet).len();
+    fleet.await_that("samples arrive again", |fleet| {
+        received(fleet).len() > before + 100
+    });
+    assert_eq!(
+        fleet.processes(),
+        processes,
+        "no process has ended or was started"
+    );
+    let numbers = received(&fleet);
+    assert!(
+        numbers.is_sorted_by(|one, other| one < other),
+        "nothing arrives twice: {numbers:?}"
+    );
+    fleet.output(0, &["stop", "-d", "two"]);
+    fleet.check_nothing_left();
+}
+
+#[test]
+fn a_machine_that_boots_without_the_coordinator_starts_what_it_ran() {
+    let mut fleet = Fleet::new(None);
+    start_endless(&fleet, "source 1000000 5 100");
+    // A power failure of both; only the robot boots.
+    for daemon in fleet.daemons.iter_mut().flatten() {
+        daemon.kill();
+    }
+    for pid in fleet.processes() {
+        kill(pid);
+    }
+    fleet.await_that("all processes are gone", |fleet| {
+        fleet.processes().is_empty()
+    });
+    fleet.daemons[1] = Some(Daemon::start(fleet.command(1, &["join"])));
+    fleet.await_that("the robot's part runs again", |fleet| {
+        fleet.processes().iter().any(|pid| {
+            let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&command).contains("source\u{0}1000000")
+        })
+    });
+    // The coordinator is back, and the dataflow runs on both machines as before.
+    fleet.daemons[0] = Some(Daemon::start(fleet.command(0, &["up"])));
+    let before = received(&fleet).len();
+    fleet.await_that("samples arrive again", |fleet| {
+        received(fleet).len() > before + 20
+    });
+    fleet.output(0, &["stop", "-d", "two"]);
+    fleet.check_nothing_left();
+}
+
+#[test]
+fn what_cannot_be_placed_or_prepared_is_named_and_nothing_starts() {
+    let fleet = Fleet::new(None);
+    let file = fleet.file(&numbers("source 10 1 1"));
+    let refused = fleet
+        .command(0, &["start", file.to_str().unwrap()])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(2), "{text}");
+    assert!(
+        text.contains(
+            "machine `edge` with sink: no machine `edge` has joined; these have: laptop, robot"
+        ),
+        "{text}"
+    );
+
+    // A program that the command knows by its environment, and the daemons do not. The first machine
+    // to fail is named.
+    let mut dataflow = numbers("source 10 1 1");
+    dataflow["nodes"][0]["path"] = json!("${PROGRAM_OF_TEST}");
+    let file = fleet.file(&dataflow);
+    let refused = fleet
+        .command(
+            0,
+            &["start", file.to_str().unwrap(), "--bind", "edge=laptop"],
+        )
+        .env("PROGRAM_OF_TEST", test_node())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(2), "{text}");
+    assert!(
+        text.contains("nothing of it runs")
+            && ["robot: ", "laptop: "]
+                .iter()
+                .any(|machine| text.contains(&format!("caused by: {machine}error[missing-file]"))),
+        "{text}"
+    );
+    fleet.check_nothing_left();
+}

@@ -1,0 +1,231 @@
+//! Roles, revocation, approval, and a fleet whose state is in etcd.
+
+use super::*;
+
+#[test]
+fn a_robot_can_neither_start_nor_stop_nor_invite() {
+    let fleet = Fleet::new(None);
+    start_endless(&fleet, "source 1000000 5 100");
+    let file = fleet.file(&numbers("source 10 1 1"));
+    let file = file.to_str().unwrap();
+    for (arguments, what) in [
+        (
+            &["start", file, "--name", "other", "--bind", "edge=laptop"][..],
+            "read `actual/laptop`",
+        ),
+        (&["stop", "-d", "two"], "read `desired/`"),
+        (&["machine", "list"], "read `alive/`"),
+        (
+            &["machine", "invite", "--role", "operator"],
+            "manage `invitations/`",
+        ),
+        (&["machine", "approve", "robot"], "manage `machines/robot`"),
+        (&["machine", "revoke", "laptop"], "manage `machines/laptop`"),
+    ] {
+        let (code, text) = refused(&fleet, 1, arguments);
+        assert_eq!(code, Some(2), "{text}");
+        let expected = format!("`robot` is a robot of this fleet, and may not {what}");
+        assert!(text.contains(&expected), "{arguments:?}: {text}");
+        assert!(text.contains("hint: "), "{text}");
+    }
+    let before = received(&fleet).len();
+    fleet.await_that("samples arrive", |fleet| {
+        received(fleet).len() > before + 20
+    });
+    fleet.output(0, &["stop", "-d", "two"]);
+    fleet.check_nothing_left();
+}
+
+#[test]
+fn a_revoked_machine_is_cut_off_while_its_nodes_go_on_and_returns_by_invitation() {
+    let mut fleet = Fleet::new(None);
+    start_endless(&fleet, "source 1000000 5 100");
+    let on_robot = |fleet: &Fleet| {
+        let of_robot = fleet.processes().into_iter().filter(|pid| {
+            let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&command).contains("source\u{0}1000000")
+        });
+        of_robot.collect::<BTreeSet<_>>()
+    };
+    let running = on_robot(&fleet);
+    assert_eq!(
+        fleet.output(0, &["machine", "revoke", "robot"]),
+        "robot was revoked\n"
+    );
+    fleet.await_that("it is shown", |fleet| {
+        is_listed(fleet, "robot", "robot", "revoked")
+    });
+    // The topic ends on the other machine, and the node that waits for it with it.
+    fleet.await_that("the consumer's input is closed", |fleet| {
+        fleet
+            .actual("laptop")
+            .is_some_and(|run| run["state"]["is"] == "ended")
+    });
+    let before = received(&fleet).len();
+    let (_, text) = refused(&fleet, 1, &["machine", "list"]);
+    assert!(
+        text.contains("`robot` was revoked, and needs a new invitation"),
+        "{text}"
+    );
+    assert_eq!(on_robot(&fleet), running, "its nodes go on");
+    assert_eq!(received(&fleet).len(), before);
+    // Without an invitation its daemon starts, and reaches no machine.
+    fleet.daemons[1].as_mut().unwrap().kill();
+    let line = fleet.output(0, &["machine", "invite"]);
+    let words: Vec<&str> = line.split_ascii_whitespace().skip(1).collect();
+    fleet.daemons[1] = Some(Daemon::start(fleet.command(1, &words)));
+    fleet.daemon(1).line("robot is ready");
+    fleet.await_that("it is reachable again", |fleet| {
+        is_listed(fleet, "robot", "robot", "reachable")
+    });
+    // It has nothing to do any more.
+    fleet.await_that("its nodes have ended", |fleet| on_robot(fleet).is_empty());
+    fleet.output(0, &["stop", "-d", "two"]);
+    fleet.check_nothing_left();
+}
+
+#[test]
+fn machines_of_an_image_wait_until_they_are_approved() {
+    let mut fleet = Fleet::new(None);
+    let line = fleet.output(
+        0,
+        &["machine", "invite", "--with-approval", "--valid", "720h"],
+    );
+    let words: Vec<&str> = line.split_ascii_whitespace().skip(1).collect();
+    fleet.daemons[1].as_mut().unwrap().kill();
+    let folder = fleet.folder.path().join("image");
+    let start = |fleet: &Fleet| {
+        let mut command = fleet.command(1, &[&words[..], &["--name", "robot"]].concat());
+        command.env("NERVURE_STATE", &folder);
+        Daemon::start(command)
+    };
+    // Another machine has the name.
+    let daemon = start(&fleet);
+    let line = daemon.line("waiting for approval");
+    let name = line
+        .split('`')
+        .nth(1)
+        .unwrap()
+        .rsplit(' ')
+        .next()
+        .unwrap()
+        .to_owned();
+    assert!(name.starts_with("robot-"), "{line}");
+    fleet.daemons[1] = Some(daemon);
+    assert!(is_listed(&fleet, &name, "robot", "waits for approval"));
+    let file = fleet.file(&numbers("source 10 1 1"));
+    let bind = format!("robot={name}");
+    let arguments = [
+        "start",
+        file.to_str().unwrap(),
+        "--bind",
+        "edge=laptop",
+        "--bind",
+        &bind,
+    ];
+    let (code, text) = refused(&fleet, 0, &arguments);
+    assert_eq!(code, Some(2));
+    assert!(
+        text.contains(&format!("`{name}` waits for approval")),
+        "{text}"
+    );
+    let approved = fleet.output(0, &["machine", "approve", &name]);
+    assert_eq!(approved, format!("{name} belongs to the fleet, as robot\n"));
+    fleet.await_that("it is reachable", |fleet| {
+        is_listed(fleet, &name, "robot", "reachable")
+    });
+}
+
+#[cfg(feature = "etcd")]
+#[test]
+fn the_state_of_a_fleet_in_etcd_outlives_the_folder_of_the_coordinator() {
+    let folder = tempfile::tempdir().unwrap();
+    let free = || {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap()
+    };
+    let (address, coordinator) = (free(), free());
+    let (clients, peers) = (format!("http://{address}"), format!("http://{}", free()));
+    let etcd = Command::new("etcd")
+        .args(["--name", "test", "--data-dir"])
+        .arg(folder.path())
+        .args([
+            "--listen-client-urls",
+            &clients,
+            "--advertise-client-urls",
+            &clients,
+        ])
+        .args([
+            "--listen-peer-urls",
+            &peers,
+            "--initial-advertise-peer-urls",
+            &peers,
+        ])
+        .args(["--initial-cluster", &format!("test={peers}")])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let Ok(etcd) = etcd else {
+        eprintln!("SKIPPED: no etcd is installed (apt install etcd-server)");
+        return;
+    };
+    let mut etcd = Ended(etcd);
+    let until = Instant::now() + PATIENCE;
+    while std::net::TcpStream::connect(address).is_err() {
+        assert!(Instant::now() < until, "etcd does not listen");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let (store, coordinator) = (format!("etcd://{address}"), coordinator.to_string());
+    let mut fleet = Fleet {
+        dataflow: "two".to_owned(),
+        namespaces: None,
+        folder: tempfile::tempdir().unwrap(),
+        daemons: [None, None],
+    };
+    let up = [
+        "up",
+        "--name",
+        "laptop",
+        "--address",
+        &coordinator,
+        "--store",
+        &store,
+    ];
+    let laptop = Daemon::start(fleet.command(0, &up));
+    let line = laptop.line("nervure join");
+    let words: Vec<&str> = line.split_ascii_whitespace().skip(1).collect();
+    fleet.daemons[0] = Some(laptop);
+    let robot = fleet.command(1, &[words.as_slice(), &["--name", "robot"]].concat());
+    fleet.daemons[1] = Some(Daemon::start(robot));
+    fleet.await_that("both can be reached", |fleet| {
+        is_listed(fleet, "laptop", "operator", "reachable")
+            && is_listed(fleet, "robot", "robot", "reachable")
+    });
+    start_endless(&fleet, "source 1000000 5 100");
+    // The coordinator is killed, and its disk is lost but for its key. The next one needs no option.
+    fleet.daemons[0].as_mut().unwrap().kill();
+    fs::remove_dir_all(fleet.state(0).join("coordinator")).unwrap();
+    fleet.daemons[0] = Some(Daemon::start(fleet.command(0, &["up"])));
+    fleet.daemon(0).line("laptop is ready");
+    fleet.await_that("all is as it was", |fleet| {
+        is_listed(fleet, "robot", "robot", "reachable")
+    });
+    let before = received(&fleet).len();
+    fleet.await_that("samples arrive", |fleet| {
+        received(fleet).len() > before + 20
+    });
+    fleet.output(0, &["stop", "-d", "two"]);
+    fleet.check_nothing_left();
+    let _ = etcd.0.kill();
+}
+
+/// A process that ends with the test.
+#[cfg(feature = "etcd")]
+struct Ended(Child);
+
+#[cfg(feature = "etcd")]
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = (self.0.kill(), self.0.wait());
+    }
+}

@@ -1,0 +1,381 @@
+//! A fleet of two machines: on loopback with two folders of state, and in two network namespaces.
+
+mod edges;
+mod membership;
+mod partition;
+mod tools;
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::{BufRead, BufReader, Read},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::mpsc::{Receiver, channel},
+    time::{Duration, Instant},
+};
+
+use nervure_linkemu::namespaces::{Namespaces, run};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// Time limit of a wait; tests need only a small part of it.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Two machines, each with its folders.
+struct Fleet {
+    /// The name of the dataflow. Other fleets of this host may have one of the same name.
+    dataflow: String,
+    namespaces: Option<Namespaces>,
+    folder: TempDir,
+    daemons: [Option<Daemon>; 2],
+}
+
+struct Daemon {
+    child: Child,
+    /// Lines of stdout and stderr.
+    lines: Receiver<String>,
+}
+
+impl Daemon {
+    fn start(mut command: Command) -> Self {
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (sender, lines) = channel();
+        let streams: [Box<dyn Read + Send>; 2] = [
+            Box::new(child.stdout.take().unwrap()),
+            Box::new(child.stderr.take().unwrap()),
+        ];
+        for stream in streams {
+            let sender = sender.clone();
+            std::thread::spawn(move || {
+                for line in BufReader::new(stream).lines().map_while(Result::ok) {
+                    let _ = sender.send(line);
+                }
+            });
+        }
+        Self { child, lines }
+    }
+
+    /// Waits for a line that contains this text.
+    fn line(&self, text: &str) -> String {
+        let mut seen = Vec::new();
+        while let Ok(line) = self.lines.recv_timeout(PATIENCE) {
+            if line.contains(text) {
+                return line;
+            }
+            seen.push(line);
+        }
+        panic!("no line with {text:?}, but {seen:#?}");
+    }
+
+    fn kill(&mut self) {
+        let _ = (self.child.kill(), self.child.wait());
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+const NAMES: [&str; 2] = ["laptop", "robot"];
+
+impl Fleet {
+    /// Pairs both machines, and waits until their daemons have reported.
+    fn new(namespaces: Option<Namespaces>) -> Self {
+        Self::with_robot_as("robot", namespaces)
+    }
+
+    /// As [`Fleet::new`], with a role for the second machine.
+    fn with_robot_as(role: &str, namespaces: Option<Namespaces>) -> Self {
+        let mut fleet = Self {
+            dataflow: "two".to_owned(),
+            namespaces,
+            folder: tempfile::tempdir().unwrap(),
+            daemons: [None, None],
+        };
+        let address = match fleet.namespaces {
+            Some(_) => "10.77.0.1:7700",
+            None => "127.0.0.1:0",
+        };
+        let laptop =
+            Daemon::start(fleet.command(0, &["up", "--name", "laptop", "--address", address]));
+        laptop.line("nervure join");
+        fleet.daemons[0] = Some(laptop);
+        let line = fleet.output(0, &["machine", "invite", "--role", role]);
+        let words: Vec<&str> = line.split_ascii_whitespace().skip(1).collect();
+        let robot = fleet.command(1, &[words.as_slice(), &["--name", "robot"]].concat());
+        fleet.daemons[1] = Some(Daemon::start(robot));
+        fleet.daemon(0).line("robot has joined");
+        fleet.await_that("both daemons have reported", |fleet| {
+            let list = fleet.json(0, &["machine", "list", "--json"]);
+            let machines = list["machines"].as_array().unwrap().clone();
+            machines.len() == 2 && machines.iter().all(|machine| !machine["actual"].is_null())
+        });
+        fleet
+    }
+
+    /// Two operators, with a name for the dataflow that no other fleet of this host has.
+    fn with_own_name(namespaces: Option<Namespaces>) -> Self {
+        let mut fleet = Self::with_robot_as("operator", namespaces);
+        let folder = fleet.folder.path().file_name().unwrap().to_string_lossy();
+        let letters: String = folder.chars().filter(char::is_ascii_alphanumeric).collect();
+        fleet.dataflow = format!("two-{letters}");
+        fleet
+    }
+
+    fn state(&self, at: usize) -> PathBuf {
+        self.folder.path().join(NAMES[at])
+    }
+
+    fn logs(&self, at: usize) -> PathBuf {
+        self.folder.path().join(format!("{}-logs", NAMES[at]))
+    }
+
+    fn daemon(&self, at: usize) -> &Daemon {
+        self.daemons[at].as_ref().unwrap()
+    }
+
+    fn command(&self, at: usize, arguments: &[&str]) -> Command {
+        let nervure = env!("CARGO_BIN_EXE_nervure");
+        let mut command = match &self.namespaces {
+            Some(namespaces) => namespaces.command(at, nervure),
+            None => Command::new(nervure),
+        };
+        command
+            .args(arguments)
+            .env("NERVURE_STATE", self.state(at))
+            .env("NERVURE_LOG_DIR", self.logs(at))
+            .env_remove("NERVURE_DATAFLOW")
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn output(&self, at: usize, arguments: &[&str]) -> String {
+        let output = self.command(at, arguments).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let logs = |at| {
+            let runs = self.state(at).join("runs");
+            let runs = fs::read_dir(runs).into_iter().flatten().flatten();
+            runs.map(|run| fs::read_to_string(run.path().join("start.log")).unwrap_or_default())
+                .collect::<String>()
+        };
+        assert!(
+            output.status.success(),
+            "{arguments:?}: {}{}\n{}\n{}",
+            text(&output.stdout),
+            text(&output.stderr),
+            logs(0),
+            logs(1)
+        );
+        text(&output.stdout)
+    }
+
+    fn json(&self, at: usize, arguments: &[&str]) -> Value {
+        serde_json::from_str(self.output(at, arguments).lines().last().unwrap()).unwrap()
+    }
+
+    fn await_that(&self, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
+        let until = Instant::now() + PATIENCE;
+        while !is_so(self) {
+            assert!(Instant::now() < until, "{what}: not within {PATIENCE:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Writes a dataflow file into a folder of its own.
+    fn file(&self, dataflow: &Value) -> PathBuf {
+        let folder = self.folder.path().join("project");
+        fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("two.yml");
+        fs::write(&file, dataflow.to_string()).unwrap();
+        file
+    }
+
+    /// What a node has written to stdout, on one machine.
+    fn printed(&self, at: usize, node: &str) -> Vec<String> {
+        let mut lines = Vec::new();
+        for run in fs::read_dir(self.logs(at).join(&self.dataflow))
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            let log =
+                fs::read_to_string(run.path().join(format!("{node}.jsonl"))).unwrap_or_default();
+            let records = log
+                .lines()
+                .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            lines.extend(records.filter_map(|record| record["text"].as_str().map(str::to_owned)));
+        }
+        lines
+    }
+
+    /// The state of the dataflow on a machine.
+    fn actual(&self, name: &str) -> Option<Value> {
+        let list = self.json(0, &["machine", "list", "--json"]);
+        let machines = list["machines"].as_array()?.clone();
+        let machine = machines
+            .into_iter()
+            .find(|machine| machine["name"] == name)?;
+        machine["actual"]["runs"]
+            .as_object()?
+            .values()
+            .next()
+            .cloned()
+    }
+
+    /// The processes that the machines have started, other than the daemons.
+    fn processes(&self) -> BTreeSet<u32> {
+        let folder = self.folder.path().as_os_str().as_encoded_bytes();
+        let daemons: Vec<u32> = self
+            .daemons
+            .iter()
+            .flatten()
+            .map(|daemon| daemon.child.id())
+            .collect();
+        let is_ours = |pid: &u32| {
+            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            // A process that has started a part ends a little later.
+            let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            environment.windows(folder.len()).any(|part| part == folder)
+                && !daemons.contains(pid)
+                && command != b"nervure\0__part\0"
+        };
+        let entries = fs::read_dir("/proc").unwrap().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        pids.filter(is_ours).collect()
+    }
+
+    /// Puts the cable between the namespaces `up` or `down`.
+    fn cable(&self, state: &str) {
+        let namespaces = self.namespaces.as_ref().unwrap();
+        run(namespaces
+            .command(0, "ip")
+            .args(["link", "set", "cable0", state]));
+    }
+
+    /// Nothing of a stopped dataflow is left.
+    fn check_nothing_left(&self) {
+        self.await_that("the processes of the dataflow have ended", |fleet| {
+            fleet.processes().is_empty()
+        });
+        self.await_that("the files of the run are removed", |fleet| {
+            [0, 1].iter().all(|at| {
+                fs::read_dir(fleet.state(*at).join("runs"))
+                    .unwrap()
+                    .next()
+                    .is_none()
+            })
+        });
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        for daemon in self.daemons.iter_mut().flatten() {
+            daemon.kill();
+        }
+        for pid in self.processes() {
+            kill(pid);
+        }
+    }
+}
+
+fn kill(pid: u32) {
+    let pid = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
+    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+}
+
+fn test_node() -> PathBuf {
+    Path::new(env!("CARGO_BIN_EXE_nervure"))
+        .with_file_name("examples")
+        .join("test_node")
+}
+
+/// Numbers on the robot, which the laptop prints and loses none of.
+fn numbers(arguments: &str) -> Value {
+    json!({
+        "machines": {"robot": {}, "edge": {}},
+        "nodes": [
+            {"id": "source", "machine": "robot", "path": test_node(), "args": arguments, "outputs": ["out"]},
+            {"id": "sink", "machine": "edge", "path": test_node(), "args": "sink 0",
+             "inputs": {"in": {"source": "source/out", "queue_policy": "block", "queue_size": 8}}},
+        ],
+    })
+}
+
+/// The numbers that the sink has printed.
+fn received(fleet: &Fleet) -> Vec<u64> {
+    let number = |line: String| line.strip_prefix("in ")?.parse().ok();
+    let lines = fleet.printed(0, "sink").into_iter();
+    lines.filter_map(number).collect()
+}
+
+/// Starts a source that does not end, and waits for its first samples.
+fn start_endless(fleet: &Fleet, source: &str) {
+    let file = fleet.file(&numbers(source));
+    fleet.output(
+        0,
+        &["start", file.to_str().unwrap(), "--bind", "edge=laptop"],
+    );
+    fleet.await_that("samples arrive", |fleet| received(fleet).len() > 20);
+}
+
+/// A command that is refused: its exit code and what it says.
+fn refused(fleet: &Fleet, at: usize, arguments: &[&str]) -> (Option<i32>, String) {
+    let output = fleet.command(at, arguments).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success(), "{arguments:?}: {text}");
+    (output.status.code(), text)
+}
+
+/// Whether `machine list` shows a machine in this role and state.
+fn is_listed(fleet: &Fleet, name: &str, role: &str, state: &str) -> bool {
+    let list = fleet.output(0, &["machine", "list"]);
+    let mut rows = list
+        .lines()
+        .map(|row| row.split_ascii_whitespace().collect::<Vec<_>>());
+    let expected: Vec<&str> = [name, role].into_iter().chain(state.split(' ')).collect();
+    rows.any(|row| row.starts_with(&expected))
+}
+
+/// A number on the robot every 10 ms with a parameter, which the laptop receives.
+fn start_counting(fleet: &Fleet) {
+    let mut dataflow = numbers("source 1000000 10 100");
+    dataflow["nodes"][0]["params"] = json!({"level": 3});
+    let file = fleet.file(&dataflow);
+    fleet.output(
+        0,
+        &[
+            "start",
+            file.to_str().unwrap(),
+            "--bind",
+            "edge=laptop",
+            "--name",
+            &fleet.dataflow,
+        ],
+    );
+    fleet.await_that("samples arrive", |fleet| received(fleet).len() > 20);
+}
+
+/// `node` on `machine` in the output of `status --json`.
+fn node_of(status: &Value, node: &str) -> Value {
+    let nodes = status["nodes"].as_array().unwrap();
+    let mut found = nodes.iter().filter(|one| one["id"] == node);
+    let only = found.next().cloned().unwrap_or_default();
+    assert!(found.next().is_none(), "{node} is there twice: {status:#}");
+    only
+}
+
+/// The process id of the keeper on a machine, as it is seen there.
+fn keeper_of(fleet: &Fleet, at: usize) -> String {
+    let list = fleet.json(at, &["list", "--json"]);
+    let parts = list["dataflows"].as_array().unwrap();
+    let own = parts.iter().find(|part| part["machine"] == NAMES[at]);
+    own.unwrap()["keeper"].to_string()
+}

@@ -1,0 +1,167 @@
+//! An interrupted network.
+
+use super::*;
+
+#[test]
+fn a_lossless_topic_loses_nothing_when_the_network_is_interrupted() {
+    let Some(namespaces) = Namespaces::new(1) else {
+        return;
+    };
+    let fleet = Fleet::new(Some(namespaces));
+    start_endless(&fleet, "source 1000000 2 100");
+    let processes = fleet.processes();
+    fleet.cable("down");
+    // Longer than the link's own timeouts of a silent path.
+    std::thread::sleep(Duration::from_secs(3));
+    let before = received(&fleet).len();
+    fleet.cable("up");
+    fleet.await_that("samples arrive again", |fleet| {
+        received(fleet).len() > before + 100
+    });
+    assert_eq!(
+        fleet.processes(),
+        processes,
+        "no process has ended or was started"
+    );
+    let numbers = received(&fleet);
+    assert_eq!(numbers, (0..numbers.len() as u64).collect::<Vec<_>>());
+    fleet.output(0, &["stop", "-d", "two"]);
+    fleet.check_nothing_left();
+}
+
+#[test]
+fn an_interrupted_network_is_shown_and_stops_the_nodes_that_want_it() {
+    let Some(namespaces) = Namespaces::new(1) else {
+        return;
+    };
+    let fleet = Fleet::new(Some(namespaces));
+    let mut dataflow = numbers("source 1000000 5 100");
+    let nodes = dataflow["nodes"].as_array_mut().unwrap();
+    nodes.push(json!({
+        "id": "arm", "machine": "robot", "path": test_node(), "args": "source 1000000 5 100",
+        "outputs": ["out"], "on_partition": "stop",
+    }));
+    let file = fleet.file(&dataflow);
+    fleet.output(
+        0,
+        &["start", file.to_str().unwrap(), "--bind", "edge=laptop"],
+    );
+    fleet.await_that("it is reachable", |fleet| {
+        is_listed(fleet, "robot", "robot", "reachable")
+    });
+    let states = |fleet: &Fleet| {
+        let keepers = fleet.output(1, &["list", "--json"]);
+        let list: Value = serde_json::from_str(keepers.lines().last().unwrap()).unwrap();
+        let keepers = list
+            .as_array()
+            .or_else(|| list["dataflows"].as_array())
+            .unwrap();
+        let keepers = keepers
+            .iter()
+            .map(|dataflow| dataflow["keeper"].to_string());
+        keepers
+            .map(|keeper| fleet.output(1, &["status", "-d", &keeper]))
+            .collect::<String>()
+    };
+    let is = |fleet: &Fleet, node: &str, state: &str| {
+        states(fleet).lines().any(|line| {
+            let mut words = line.split_ascii_whitespace();
+            words.next() == Some(node) && words.next() == Some(state)
+        })
+    };
+    fleet.await_that("the node runs", |fleet| is(fleet, "arm", "runs"));
+    fleet.cable("down");
+    fleet.await_that("it is shown as unreachable", |fleet| {
+        is_listed(fleet, "robot", "robot", "unreachable")
+    });
+    fleet.await_that("its daemon has stopped the node", |fleet| {
+        is(fleet, "arm", "stopped")
+    });
+    assert!(is(&fleet, "source", "runs"), "{}", states(&fleet));
+    fleet.cable("up");
+    fleet.await_that("it is reachable again", |fleet| {
+        is_listed(fleet, "robot", "robot", "reachable")
+    });
+    fleet.await_that("the node runs again", |fleet| is(fleet, "arm", "runs"));
+    fleet.output(0, &["stop", "-d", "two"]);
+    fleet.check_nothing_left();
+}
+
+#[test]
+fn a_machine_that_cannot_be_reached_is_shown_as_such_and_ends_no_other_command() {
+    let Some(namespaces) = Namespaces::new(1) else {
+        return;
+    };
+    let fleet = Fleet::with_own_name(Some(namespaces));
+    start_counting(&fleet);
+    fleet.await_that("the robot is seen", |fleet| {
+        let list = fleet.json(0, &["list", "--json"]);
+        list["dataflows"].as_array().unwrap().len() == 2
+    });
+    // One that follows both machines while the network is interrupted.
+    let followed = Daemon::start(fleet.command(0, &["top", "-d", &fleet.dataflow, "--json"]));
+    followed.line("\"machine\":\"robot\"");
+    fleet.cable("down");
+    followed.line("\"unreachable\":[\"robot\"]");
+    drop(followed);
+
+    let list = fleet.json(0, &["list", "--json"]);
+    assert_eq!(list["unreachable"][0]["machine"], "robot", "{list:#}");
+    let parts = list["dataflows"].as_array().unwrap();
+    assert!(
+        parts[1]["error"]
+            .as_str()
+            .unwrap()
+            .starts_with("not reached for "),
+        "{list:#}"
+    );
+
+    let status = fleet
+        .command(0, &["status", "-d", &fleet.dataflow])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&status.stdout).into_owned();
+    let said = String::from_utf8_lossy(&status.stderr).into_owned();
+    assert_eq!(status.status.code(), Some(1), "{text}{said}");
+    assert!(
+        text.contains("source  robot    not reached for ") && text.contains(", was: running"),
+        "{text}"
+    );
+    assert!(said.contains("warning: robot cannot be reached"), "{said}");
+
+    // What is here still works; what is there fails, and says why.
+    fleet.output(0, &["node", "restart", &format!("{}:sink", fleet.dataflow)]);
+    for there in [
+        &["node", "restart", &format!("{}:source", fleet.dataflow)][..],
+        &[
+            "param",
+            "get",
+            &format!("{}:source", fleet.dataflow),
+            "level",
+        ],
+        &["param", "list", "-d", &fleet.dataflow],
+        &["topic", "list", "-d", &fleet.dataflow],
+        &["explain", "-d", &fleet.dataflow],
+        &["logs", "-d", &fleet.dataflow],
+    ] {
+        let refused = fleet.command(0, there).output().unwrap();
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(1), "{there:?}: {said}");
+        assert!(
+            said.contains("robot cannot be reached"),
+            "{there:?}: {said}"
+        );
+    }
+    let source = |status: &Value| node_of(status, "source")["pid"].clone();
+    let before = source(&fleet.json(1, &["status", "-d", &keeper_of(&fleet, 1), "--json"]));
+    fleet.cable("up");
+    fleet.await_that("the robot is back", |fleet| {
+        let list = fleet.json(0, &["list", "--json"]);
+        list["unreachable"].as_array().unwrap().is_empty()
+    });
+    // No order of before is carried out now.
+    let status = fleet.json(0, &["status", "-d", &fleet.dataflow, "--json"]);
+    assert_eq!(source(&status), before, "{status:#}");
+    fleet.output(0, &["stop", "-d", &fleet.dataflow]);
+    fleet.check_nothing_left();
+}

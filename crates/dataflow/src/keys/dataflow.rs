@@ -1,0 +1,143 @@
+//! The keys of a file: of the dataflow, its machines and its modules.
+
+use super::{Shape::*, *};
+
+pub(crate) static DATAFLOW: Level = Level {
+    name: "dataflow",
+    noun: "a dataflow",
+    keys: &[
+        optional(
+            "nervure",
+            Integer(&FORMAT_VERSIONS),
+            "Version of this file format.",
+        ),
+        optional(
+            "name",
+            Name,
+            "Name of the dataflow, as in the topic `name:node/output`. Default: the name of the file, or of its folder if the file is called `dataflow.yml`.",
+        ),
+        optional(
+            "env",
+            Environment,
+            "Environment variables of every node; a node's own `env` takes precedence.",
+        ),
+        required("nodes", Nodes, "The nodes."),
+        optional(
+            "machines",
+            Machines,
+            "Roles of the machines that nodes run on, by name, such as `{robot: {}, edge: {}}`. `nervure start` binds each role to a machine. `nervure run` runs all nodes on this host.",
+        ),
+        later(
+            "processes",
+            "name the process in its nodes: `process: perception`",
+            "Processes that several nodes share.",
+        ),
+        unsupported(
+            "services",
+            "write `services` into the node that answers, and `clients` into the nodes that make requests",
+            "Requests and answers.",
+        ),
+        later(
+            "exports",
+            "until then, put the nodes into one dataflow",
+            "Outputs that other dataflows can read.",
+        ),
+        later(
+            "clock",
+            "until then, time is that of the host",
+            "Simulated time.",
+        ),
+        ignored("deploy", ONE_HOST, "Placement on machines."),
+        ignored("_unstable_deploy", ONE_HOST, "Placement on machines."),
+        ignored(
+            "communication",
+            "data always goes through shared memory",
+            "Transport.",
+        ),
+        ignored(
+            "debug",
+            "nothing has to be switched on to inspect outputs",
+            "Inspection.",
+        ),
+        ignored(
+            "_unstable_debug",
+            "nothing has to be switched on to inspect outputs",
+            "Inspection.",
+        ),
+        ignored(
+            "health_check_interval",
+            "a node with a `health_check_timeout` is checked four times within it",
+            "Interval of health checks.",
+        ),
+        optional(
+            "strict_types",
+            Boolean,
+            "`true`: different types in `input_types` and `output_types` are an error. Default `false`: they are a warning, as in dora.",
+        ),
+        ignored(
+            "type_rules",
+            "samples are never converted; different types in `input_types` and `output_types` are a warning",
+            "Types that a sender and a receiver may combine.",
+        ),
+        ignored(
+            "exit_when_nodes_finish",
+            "nodes with timers run until the dataflow is stopped; `nervure run --stop-after` ends it",
+            "End of the dataflow.",
+        ),
+    ],
+};
+
+pub(crate) static MACHINE: Level = Level {
+    name: "machine",
+    noun: "a machine",
+    keys: &[later(
+        "labels",
+        "until then, bind the role with `nervure start --bind ROLE=MACHINE`",
+        "Labels that the machine must have.",
+    )],
+};
+
+pub(crate) static MODULE_FILE: Level = Level {
+    name: "module_file",
+    noun: "a module file",
+    keys: &[
+        required(
+            "module",
+            Map(&MODULE),
+            "The inputs and outputs (see module).",
+        ),
+        required(
+            "nodes",
+            Nodes,
+            "The nodes. Their paths are relative to this file. The source `_mod/input` is that of an input of the module.",
+        ),
+        optional(
+            "build",
+            Words,
+            "Commands that run before those of each node.",
+        ),
+    ],
+};
+
+pub(crate) static MODULE: Level = Level {
+    name: "module",
+    noun: "`module`",
+    keys: &[
+        required("name", Words, "Name of the module, for messages."),
+        optional(
+            "inputs",
+            Names,
+            "Inputs that a node with this module must have.",
+        ),
+        optional(
+            "inputs_optional",
+            Names,
+            "Inputs that it may have. Inputs of nodes that read from one that is not there are left out.",
+        ),
+        optional(
+            "outputs",
+            Names,
+            "Outputs: each is the output of that name of one of the nodes.",
+        ),
+    ],
+};
