@@ -10,7 +10,7 @@ say = @printf '\033[1m==> %s\033[0m\n' "$(1)"
 RUST_SOURCES := $(shell find crates bindings -name '*.rs' -o -name Cargo.toml 2>/dev/null) Cargo.toml Cargo.lock
 PYTHON_SOURCES := $(shell find bindings/python -name '*.py' -o -name '*.pyi' -o -name pyproject.toml 2>/dev/null)
 
-.PHONY: help demo test lint test-rust test-loom test-asan test-python test-fuzz test-soak test-faults test-long bench bench-setup bench-link wheel linkemu soak fuzz asan miri clean
+.PHONY: help demo test lint test-rust test-loom test-asan test-python test-lab test-guides test-fuzz test-soak test-faults test-long bench bench-setup bench-link wheel linkemu soak fuzz asan miri clean
 .DELETE_ON_ERROR:
 
 help: ## Print this list
@@ -20,7 +20,12 @@ demo: $(VENV)/.installed $(VENV)/.demo ## Build Nervure and run a dataflow on re
 	$(call say,Running examples/drive: camera and lanes and IMU and fusion and annotation in five processes)
 	@$(BIN)/nervure run examples/drive/dataflow.yml
 
-test: lint test-rust test-faults test-loom test-asan test-fuzz test-python test-soak ## Run all tests, with their set-up
+# Two at a time, the longest first: most tests wait for processes and timers, while others compile.
+STAGES := lint test-rust test-guides test-soak test-faults test-lab test-python test-asan test-loom test-fuzz
+
+test: ## Run all tests, with their set-up
+	$(call say,Running $(STAGES): two at a time; each shows its output when it has ended)
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target $(STAGES)
 	$(call say,All tests passed)
 
 lint: $(VENV)/.test ## Check formatting, clippy, dependency rules, structure, ruff, mypy
@@ -45,9 +50,17 @@ test-asan: ## Run AddressSanitizer, if a nightly toolchain is installed
 	@if $(CARGO) +nightly --version >/dev/null 2>&1; then ./scripts/asan.sh; \
 	else echo "SKIPPED: AddressSanitizer needs a nightly toolchain (rustup toolchain install nightly)"; fi
 
-test-python: $(VENV)/.installed $(VENV)/.linkemu $(VENV)/.test $(VENV)/.lab $(VENV)/.demo ## Run the Python tests, the guides and the examples
-	$(call say,Running the Python tests and the guides and the examples)
-	@for suite in bindings/python/tests lab/tests tests; do echo "--- $$suite"; $(BIN)/python -m pytest -q $$suite || exit; done
+test-python: $(VENV)/.installed $(VENV)/.test ## Run the tests of the Python package
+	$(call say,Running the tests of the Python package)
+	@$(BIN)/python -m pytest -q bindings/python/tests
+
+test-lab: $(VENV)/.installed $(VENV)/.linkemu $(VENV)/.test $(VENV)/.lab ## Run the tests of the lab
+	$(call say,Running the tests of the lab)
+	@$(BIN)/python -m pytest -q lab/tests
+
+test-guides: $(VENV)/.installed $(VENV)/.linkemu $(VENV)/.test $(VENV)/.lab $(VENV)/.demo ## Run the guides and the examples as they are written
+	$(call say,Running the guides and the examples as they are written)
+	@$(BIN)/python -m pytest -q tests
 
 # With the features of `cargo test`, so that nothing is built a second time.
 PROGRAMS = $(CARGO) build --locked --quiet --workspace --all-features --lib --bins --examples
