@@ -20,12 +20,7 @@ demo: $(VENV)/.installed $(VENV)/.demo ## Build Nervure and run a dataflow on re
 	$(call say,Running examples/drive: camera and lanes and IMU and fusion and annotation in five processes)
 	@$(BIN)/nervure run examples/drive/dataflow.yml
 
-# Two at a time, the longest first: most tests wait for processes and timers, while others compile.
-STAGES := lint test-rust test-guides test-soak test-faults test-lab test-python test-asan test-loom test-fuzz
-
-test: ## Run all tests, with their set-up
-	$(call say,Running $(STAGES): two at a time; each shows its output when it has ended)
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target $(STAGES)
+test: lint test-rust test-faults test-loom test-asan test-fuzz test-python test-lab test-guides test-soak ## Run all tests, with their set-up
 	$(call say,All tests passed)
 
 lint: $(VENV)/.test ## Check formatting, clippy, dependency rules, structure, ruff, mypy
