@@ -1,4 +1,4 @@
-"""Commands that read stored results: the report of a directory, and a recommendation."""
+"""Commands that read stored results: the report of a directory, a recommendation, a comparison."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from nervure_lab.comparison import recommend
+
+CHANGED = 4
+"""Exit code of `compare` for a significant change."""
+UNDECIDED = 5
+"""Exit code of `compare` if no figure has enough repeats."""
 
 
 def add_commands(commands: Any) -> None:
@@ -21,6 +26,11 @@ def add_commands(commands: Any) -> None:
         "--bandwidth", metavar="RATE", help="of the link, such as 54Mbps; default: both ends on one host"
     )
     parser.set_defaults(action=_recommend)
+    comparing = commands.add_parser("compare", help="say what changed between two sets of stored results")
+    comparing.add_argument("before", type=Path, metavar="A", help="a results directory of `run`")
+    comparing.add_argument("after", type=Path, metavar="B", help="another one, of the same experiments")
+    comparing.add_argument("--all", action="store_true", help="list every figure, also without a change")
+    comparing.set_defaults(action=_compare)
 
 
 def write_reports(directory: Path, page: Path | None = None) -> None:
@@ -34,3 +44,16 @@ def _recommend(arguments: argparse.Namespace) -> int:
     answer = recommend.answer(arguments.results, wanted)
     print(answer.text)
     return 0 if answer.known else 3
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    from nervure_lab.comparison import difference
+    from nervure_lab.comparison.results import ResultSet
+
+    before, after = (ResultSet.load(directory) for directory in (arguments.before, arguments.after))
+    found = difference.compare(before, after)
+    for line in difference.lines(found, everything=arguments.all):
+        print(line)
+    if not found.decidable:
+        return UNDECIDED
+    return CHANGED if found.changed else 0
