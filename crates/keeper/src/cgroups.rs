@@ -1,18 +1,24 @@
 //! Control groups (version 2, cgroups(7)) of nodes. A process cannot leave its group by a new
 //! session or a double fork, and the kernel kills all processes of a group at once.
 //!
-//! The groups are children of the keeper's own: `nervure-<keeper>-<start>/node-<id>`. That needs
-//! write access to it, which systemd grants with `Delegate=yes` and in a user's session, and
+//! The groups are children of the keeper's own: `nervure-<keeper>-<start>-<namespace>/node-<id>`. That
+//! needs write access to it, which systemd grants with `Delegate=yes` and in a user's session, and
 //! containers if configured.
+//!
+//! The keeper holds a lock (flock(2)) on its folder, which the kernel releases when it ends. Its
+//! process id would not show whether it is alive: keepers in several namespaces of process ids can
+//! have the same group.
 
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     thread::sleep,
     time::{Duration, Instant},
 };
 
+use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::descendants::ProcessKey;
@@ -27,6 +33,7 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct NodeGroups {
     folder: PathBuf,
+    _lock: File,
 }
 
 impl NodeGroups {
@@ -42,9 +49,17 @@ impl NodeGroups {
         let own = of_process("self").ok_or("no control group of version 2 is mounted")?;
         remove_orphans_in(&own);
         let keeper = ProcessKey::own().ok_or("/proc cannot be read")?;
-        let folder = own.join(format!("nervure-{}-{}", keeper.pid, keeper.started_ticks));
-        fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-        Ok(Self { folder })
+        let namespace = fs::metadata("/proc/self/ns/pid").map_or(0, |metadata| metadata.ino());
+        let folder = own.join(format!(
+            "nervure-{}-{}-{namespace}",
+            keeper.pid, keeper.started_ticks
+        ));
+        let lock =
+            create_locked(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        Ok(Self {
+            folder,
+            _lock: lock,
+        })
     }
 
     /// Checks whether nodes can have groups here.
@@ -100,6 +115,21 @@ impl Drop for NodeGroups {
     }
 }
 
+/// Creates a folder with a lock. Another keeper may remove it before it is locked.
+fn create_locked(folder: &Path) -> io::Result<File> {
+    loop {
+        fs::create_dir(folder)?;
+        let lock = match File::open(folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            opened => opened?,
+        };
+        rustix::io::retry_on_intr(|| flock(&lock, FlockOperation::LockExclusive))?;
+        if folder.exists() {
+            return Ok(lock);
+        }
+    }
+}
+
 /// The group of a process, `self` or a number, as a folder.
 pub fn of_process(pid: &str) -> Option<PathBuf> {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
@@ -112,7 +142,7 @@ pub fn of_process(pid: &str) -> Option<PathBuf> {
 pub fn of_node(pid: u32) -> Option<PathBuf> {
     let group = of_process(&pid.to_string())?;
     let is_node = group.file_name()?.to_str()?.starts_with("node-");
-    (is_node && keeper_of(group.parent()?).is_some()).then_some(group)
+    (is_node && is_of_dataflow(group.parent()?)).then_some(group)
 }
 
 /// The processes in a group. A process that has ended is in no group.
@@ -191,19 +221,25 @@ fn remove_orphans_in(own: &Path) {
         .flatten()
         .filter_map(Result::ok);
     for folder in entries.map(|entry| entry.path()) {
-        if keeper_of(&folder).is_some_and(|keeper| !keeper.is_alive()) {
+        if !is_of_dataflow(&folder) {
+            continue;
+        }
+        // Held until it is removed.
+        if let Ok(lock) = File::open(&folder)
+            && flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()
+        {
             remove(&folder, KILL_TIMEOUT);
         }
     }
 }
 
-/// The keeper in the name of a dataflow's group.
-fn keeper_of(folder: &Path) -> Option<ProcessKey> {
-    let name = folder.file_name()?.to_str()?.strip_prefix("nervure-")?;
-    let (pid, started_ticks) = name.split_once('-')?;
-    Some(ProcessKey {
-        pid: pid.parse().ok()?,
-        started_ticks: started_ticks.parse().ok()?,
+/// Whether a group is that of a dataflow: three numbers name its keeper.
+fn is_of_dataflow(folder: &Path) -> bool {
+    let name = folder.file_name().and_then(|name| name.to_str());
+    let keeper = name.and_then(|name| name.strip_prefix("nervure-"));
+    keeper.is_some_and(|keeper| {
+        let numbers: Vec<_> = keeper.split('-').map(str::parse::<u64>).collect();
+        numbers.len() == 3 && numbers.iter().all(Result::is_ok)
     })
 }
 
@@ -284,19 +320,28 @@ mod tests {
     }
 
     #[test]
-    fn the_name_of_a_group_names_its_keeper() {
-        let key = ProcessKey {
-            pid: 4711,
-            started_ticks: 99,
-        };
-        assert_eq!(keeper_of(Path::new("/a/nervure-4711-99")), Some(key));
+    fn the_name_of_a_group_is_that_of_a_dataflow() {
+        assert!(is_of_dataflow(Path::new("/a/nervure-4711-99-4026531836")));
         for other in [
-            "/a/nervure-4711",
+            "/a/nervure-4711-99",
             "/a/nervure.service",
-            "/a/nervure-x-1",
-            "/a/b-1-2",
+            "/a/nervure-x-1-2",
+            "/a/b-1-2-3",
         ] {
-            assert_eq!(keeper_of(Path::new(other)), None, "{other}");
+            assert!(!is_of_dataflow(Path::new(other)), "{other}");
         }
+    }
+
+    #[test]
+    fn groups_are_orphans_when_their_keeper_has_ended_in_whatever_namespace() {
+        let own = tempfile::tempdir().unwrap();
+        // No process has this id here.
+        let folder = own.path().join("nervure-4999999-1-2");
+        let lock = create_locked(&folder).unwrap();
+        remove_orphans_in(own.path());
+        assert!(folder.exists(), "its keeper is alive");
+        drop(lock);
+        remove_orphans_in(own.path());
+        assert!(!folder.exists());
     }
 }
