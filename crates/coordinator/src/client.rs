@@ -14,16 +14,21 @@ use nervure_store::{Changes, Entry, Expected, LeaseId, Listing, Revision, Store,
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use crate::api::{Answer, Call, MAX_BODY_BYTES, MAX_WAIT_MILLIS};
-use crate::{ALPN, Invitation, MAX_BUNDLE_BYTES, Machine, Terms};
+use crate::{ALPN, Invitation, MAX_BUNDLE_BYTES, Machine, Terms, socket};
 
 /// The longest time for a connection, and for an answer that has nothing to wait for.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The longest time for a bundle of programs.
 const BUNDLE_PATIENCE: Duration = Duration::from_secs(600);
+
+/// The times after which a connection is attempted once more, each after the one before.
+const HEDGES: [Duration; 2] = [Duration::from_millis(250), Duration::from_millis(500)];
 
 /// Why a call had no result.
 #[derive(Debug, thiserror::Error)]
@@ -289,8 +294,11 @@ impl Client {
                     .pop();
                 let was_idle = idle.is_some();
                 let mut connection = match idle {
-                    Some(connection) if connection.send.is_ready() => connection,
-                    Some(_) => continue,
+                    // Its last answer may have been read just now.
+                    Some(mut connection) => match connection.send.ready().await {
+                        Ok(()) => connection,
+                        Err(_) => continue,
+                    },
                     None => self.connect().await?,
                 };
                 let request = Request::builder()
@@ -333,21 +341,15 @@ impl Client {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .pop();
-        match idle.filter(|connection| connection.send.is_ready()) {
+        match idle.filter(|connection| !connection.send.is_closed()) {
             Some(connection) => Ok(connection),
             None => self.connect().await,
         }
     }
 
     async fn connect(&self) -> Result<Connection, CallError> {
-        let connect = async {
-            let stream = TcpStream::connect(self.address).await?;
-            stream.set_nodelay(true)?;
-            let local = stream.local_addr()?.ip();
-            // The name is not sent, and not checked: the key is.
-            let name = ServerName::IpAddress(self.address.ip().into());
-            Ok::<_, std::io::Error>((self.tls.connect(name, stream).await?, local))
-        };
+        let tls = self.tls.clone();
+        let connect = connect_hedged(self.address, tls);
         let (stream, local) = match tokio::time::timeout(PATIENCE, connect).await {
             Ok(connected) => connected.map_err(|error| self.unreachable(&error))?,
             Err(_) => return Err(self.unreachable(&"no connection in time")),
@@ -360,7 +362,8 @@ impl Client {
     }
 
     fn put_back(&self, connection: Connection) {
-        const MAX_IDLE: usize = 4;
+        // One for each watch of a daemon, and for its calls.
+        const MAX_IDLE: usize = 8;
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < MAX_IDLE {
             idle.push(connection);
@@ -395,6 +398,36 @@ impl Client {
         });
         answer?.error()
     }
+}
+
+type Connected = (TlsStream<TcpStream>, IpAddr);
+
+/// Connects, with further attempts beside the first one while it takes long: the kernel repeats a
+/// lost SYN after a second only.
+async fn connect_hedged(address: SocketAddr, tls: TlsConnector) -> std::io::Result<Connected> {
+    let mut attempts = JoinSet::new();
+    let mut waits = HEDGES.iter();
+    loop {
+        attempts.spawn(connect_once(address, tls.clone()));
+        let next = async {
+            match waits.next() {
+                Some(wait) => tokio::time::timeout(*wait, attempts.join_next()).await.ok(),
+                None => Some(attempts.join_next().await),
+            }
+        };
+        if let Some(Some(ended)) = next.await {
+            return ended.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+        }
+    }
+}
+
+async fn connect_once(address: SocketAddr, tls: TlsConnector) -> std::io::Result<Connected> {
+    let stream = TcpStream::connect(address).await?;
+    socket::tune(&stream)?;
+    let local = stream.local_addr()?.ip();
+    // The name is not sent, and not checked: the key is.
+    let name = ServerName::IpAddress(address.ip().into());
+    Ok((tls.connect(name, stream).await?, local))
 }
 
 fn bundle(digest: &str) -> String {

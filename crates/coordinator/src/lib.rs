@@ -14,6 +14,7 @@ mod client;
 mod invitation;
 mod pairing;
 mod server;
+mod socket;
 
 pub use access::{Ask, Role};
 pub use client::{CallError, Client, Joining};

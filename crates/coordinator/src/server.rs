@@ -27,7 +27,9 @@ use crate::bundles::Bundles;
 use crate::changes::Watcher;
 use crate::invitation::{Invitation, Terms};
 use crate::pairing::{Caller, Members};
-use crate::{ALPN, BUNDLES, INVITATIONS, MACHINES, MAX_BUNDLE_BYTES, Machine, Standing, digest};
+use crate::{
+    ALPN, BUNDLES, INVITATIONS, MACHINES, MAX_BUNDLE_BYTES, Machine, Standing, digest, socket,
+};
 
 /// The longest handshake, and pause within a request: a slow client holds a connection no longer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -235,7 +237,7 @@ async fn serve(stream: TcpStream, address: IpAddr, tls: TlsAcceptor, shared: Arc
     let Ok(permit) = Arc::clone(&shared.strangers).try_acquire_owned() else {
         return;
     };
-    let _ = stream.set_nodelay(true);
+    let _ = socket::tune(&stream);
     let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, tls.accept(stream)).await else {
         return;
     };

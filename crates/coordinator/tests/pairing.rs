@@ -1,6 +1,8 @@
 //! Pairing, and the store over HTTPS, on loopback.
 
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use nervure_coordinator::{
@@ -378,4 +380,55 @@ fn clients_survive_a_restart_of_the_coordinator() {
     })
     .unwrap();
     own.list("").unwrap();
+}
+
+/// Passes connections on to the coordinator, except the first ones, which get no answer. Returns its
+/// address and the number of connections so far.
+fn relay(to: SocketAddr, silent: usize) -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let accepted = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&accepted);
+    std::thread::spawn(move || {
+        let mut kept = Vec::new();
+        for near in listener.incoming() {
+            let near = near.unwrap();
+            if count.fetch_add(1, Ordering::SeqCst) < silent {
+                kept.push(near);
+                continue;
+            }
+            let far = TcpStream::connect(to).unwrap();
+            let pairs = [
+                (near.try_clone().unwrap(), far.try_clone().unwrap()),
+                (far, near),
+            ];
+            for (mut from, mut into) in pairs {
+                std::thread::spawn(move || {
+                    let _ = std::io::copy(&mut from, &mut into);
+                    let _ = into.shutdown(Shutdown::Write);
+                });
+            }
+        }
+    });
+    (address, accepted)
+}
+
+#[test]
+fn calls_one_after_the_other_have_one_connection() {
+    let world = world();
+    let (address, accepted) = relay(world.coordinator.address(), 0);
+    let client = Client::new(address, world.key.public(), &world.key).unwrap();
+    for _ in 0..200 {
+        client.get("actual/laptop").unwrap();
+    }
+    assert_eq!(accepted.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn a_connection_that_gets_no_answer_has_another_attempt_beside_it() {
+    let world = world();
+    let (address, accepted) = relay(world.coordinator.address(), 2);
+    let client = Client::new(address, world.key.public(), &world.key).unwrap();
+    client.get("actual/laptop").unwrap();
+    assert_eq!(accepted.load(Ordering::SeqCst), 3);
 }
