@@ -10,7 +10,7 @@ say = @printf '\033[1m==> %s\033[0m\n' "$(1)"
 RUST_SOURCES := $(shell find crates bindings -name '*.rs' -o -name Cargo.toml 2>/dev/null) Cargo.toml Cargo.lock
 PYTHON_SOURCES := $(shell find bindings/python -name '*.py' -o -name '*.pyi' -o -name pyproject.toml 2>/dev/null)
 
-.PHONY: help demo test lint test-rust test-loom test-asan test-python test-lab test-guides test-fuzz test-soak test-faults test-long bench bench-setup bench-link wheel linkemu soak fuzz asan miri clean
+.PHONY: help demo two-robots test lint test-rust test-loom test-asan test-python test-lab test-guides test-fuzz test-soak test-faults test-long bench bench-setup bench-link wheel linkemu soak fuzz asan miri clean
 .DELETE_ON_ERROR:
 
 help: ## Print this list
@@ -19,6 +19,10 @@ help: ## Print this list
 demo: $(VENV)/.installed $(VENV)/.demo ## Build Nervure and run a dataflow on recorded camera and IMU data
 	$(call say,Running examples/drive: camera and lanes and IMU and fusion and annotation in five processes)
 	@$(BIN)/nervure run examples/drive/dataflow.yml
+
+two-robots: $(VENV)/.installed $(VENV)/.linkemu $(VENV)/.two-robots ## Run a dataflow on two robots and a base, in network namespaces over a bad link (root)
+	$(call say,Running examples/two-robots: three machines in namespaces and a link that loses a fifth of its packets)
+	@$(BIN)/python examples/two-robots/run.py
 
 test: lint test-rust test-faults test-loom test-asan test-fuzz test-python test-lab test-guides test-soak ## Run all tests, with their set-up
 	$(call say,All tests passed)
@@ -154,6 +158,11 @@ $(VENV)/.linkemu: $(VENV)/.created $(RUST_SOURCES)
 $(VENV)/.demo: $(VENV)/.created examples/drive/requirements.txt
 	$(call say,Installing the packages of the demo's nodes (OpenCV and imufusion))
 	@$(PIP) install -r examples/drive/requirements.txt
+	@touch $@
+
+$(VENV)/.two-robots: $(VENV)/.created examples/two-robots/requirements.txt
+	$(call say,Installing the packages of the example two-robots (OpenCV and Matplotlib))
+	@$(PIP) install -r examples/two-robots/requirements.txt
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.created requirements-test.txt

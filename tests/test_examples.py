@@ -1,5 +1,6 @@
 """Every example runs as its README says, and does what it says."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -144,3 +145,35 @@ def test_big_messages_arrive_whole(examples: Path) -> None:
     assert ended.exit_code == 0, ended
     assert ended.printed["consumer"][0] == "20 of 20 messages of 100 MB arrived, 0 damaged"
     assert ended.edges["consumer/big"]["received"] == 20
+
+
+@pytest.mark.timeout(120)
+def test_two_robots_see_and_are_driven(examples: Path) -> None:
+    cv2 = pytest.importorskip("cv2", reason="pip install -r examples/two-robots/requirements.txt")
+    pytest.importorskip("matplotlib", reason="pip install -r examples/two-robots/requirements.txt")
+    folder = examples / "two-robots"
+    arguments = ["--seconds", "4", "--output", str(examples / "out")]
+    ended = subprocess.run(
+        [sys.executable, str(folder / "run.py"), *arguments], capture_output=True, text=True, check=False
+    )
+    if "cannot make" in ended.stderr:
+        pytest.skip(f"needs the rights to make network namespaces: {ended.stderr.strip()}")
+    assert ended.returncode == 0, ended
+    table = [line.split() for line in ended.stdout.splitlines()]
+    delivered = {row[0]: float(row[4]) for row in table if len(row) > 5 and row[5] == "%"}
+    # The machine that runs the tests may be too slow for the video.
+    assert len(delivered) == 6 and min(delivered.values()) > 50, ended.stdout
+    assert delivered["driver-one/cmd_vel"] > 95 and delivered["driver-two/cmd_vel"] > 95, ended.stdout
+    assert "cmd_vel beside the video" in ended.stdout
+    picture = cv2.imread(str(examples / "out" / "two-robots.png"))
+    assert picture.shape[0] > 1000 and picture.std() > 20
+    assert not any(str(folder) in command for command in command_lines()), "a process is left"
+
+
+def command_lines() -> list[str]:
+    """Of all processes."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found.append(file.read_bytes().decode(errors="replace"))
+    return found
