@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::thread;
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use nervure_protocol::graph::Program;
 use nervure_protocol::host_to_keeper::{Ended, Message};
 use nervure_protocol::keeper_to_host::Start;
-use nervure_shm::Processors;
-use nervure_shm::component::{ENTRY, Entry, REASON_BYTES};
+use nervure_shm::component::{ENTRY, Entry, REASON_BYTES, prepare_thread};
 
 use crate::exit;
 use crate::report::Keeper;
@@ -60,18 +60,11 @@ fn run(start: &Start, control: OwnedFd, keeper: &Arc<Keeper>) {
 }
 
 fn prepare(start: &Start) -> Result<Entry, String> {
-    let processors = Processors::new(&start.cpu_affinity)?;
-    if let Some(processors) = processors {
-        processors.bind_this_thread().map_err(|error| {
-            format!(
-                "`cpu_affinity: {:?}` was refused: {error}",
-                start.cpu_affinity
-            )
-        })?;
+    prepare_thread(&start.cpu_affinity, start.scheduling)?;
+    match &start.program {
+        Program::Component(component) => load(component),
+        other => Err(format!("{other} is not a component")),
     }
-    nervure_shm::schedule_this_thread(start.scheduling)
-        .map_err(|error| format!("`scheduling: {:?}` was refused: {error}", start.scheduling))?;
-    load(&start.component)
 }
 
 /// Loads a component. It stays loaded until the process ends: a node may have left threads.

@@ -18,6 +18,7 @@ mod dora_node;
 mod dora_sample;
 mod error;
 mod event;
+mod host;
 mod loan;
 mod metadata;
 mod node;
@@ -38,6 +39,8 @@ mod _native {
     #[pymodule_export]
     use crate::event::PyEvent;
     #[pymodule_export]
+    use crate::host::{prepare_thread, set_host};
+    #[pymodule_export]
     use crate::loan::PyLoan;
     #[pymodule_export]
     use crate::node::PyNode;
@@ -48,9 +51,11 @@ mod _native {
     #[expect(non_upper_case_globals, reason = "the name that Python's packages use")]
     const __version__: &str = env!("CARGO_PKG_VERSION");
 
-    // For nervure._stacks
+    // For nervure._stacks and nervure._host
     #[pymodule_export]
     const _CONTROL_FD_VARIABLE: &str = nervure_node::CONTROL_FD_VARIABLE;
+    #[pymodule_export]
+    const _HOST_FD_VARIABLE: &str = nervure_node::binding::HOST_FD_VARIABLE;
     #[pymodule_export]
     const _STACKS_SIGNAL: i32 = nervure_node::STACKS_SIGNAL;
 }

@@ -6,6 +6,7 @@ use crate::dora;
 use crate::dora_sample::PyDoraSample;
 use crate::error::{connect_error, forked, unknown_name};
 use crate::event::{PyEvent, seconds};
+use crate::host;
 use crate::loan::PyLoan;
 use crate::metadata;
 use crate::params;
@@ -44,15 +45,17 @@ impl PyNode {
                 "`dataflow` is for nodes that join by their id: Node(\"plot\", dataflow=\"drive\")";
             return Err(PyTypeError::new_err(text));
         }
+        let own = host::control_socket(py, id)?;
         let mut raised = None;
         let connected = py.detach(|| {
             let go_on = || {
                 raised = Python::attach(|py| py.check_signals()).err();
                 raised.is_none()
             };
-            match id {
-                Some(id) => binding::join(dataflow, id, "python", go_on),
-                None => binding::connect("python", go_on),
+            match (own, id) {
+                (Some(control), _) => binding::connect_over(control, "python"),
+                (None, Some(id)) => binding::join(dataflow, id, "python", go_on),
+                (None, None) => binding::connect("python", go_on),
             }
         });
         if let Some(error) = raised {

@@ -45,6 +45,20 @@ impl Environments {
         Ok(Self { file, folder })
     }
 
+    /// Refuses an environment for one of the nodes of a process, which has one Python.
+    fn check_alone(&self, node: &Node) -> Result<(), Failure> {
+        let Some(process) = &node.settings.process else {
+            return Ok(());
+        };
+        let text = format!(
+            "node `{}` shares the process `{process}`, and cannot have a Python environment of its own",
+            node.id
+        );
+        Err(Failure::invalid(text)
+            .because(self.place(node))
+            .hint("leave out `--uv`, or remove `process`"))
+    }
+
     /// A host on which the commands in the environments are on the PATH.
     pub fn host<'a>(&self, host: &'a dyn Surroundings) -> EnvironmentHost<'a> {
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
@@ -61,6 +75,7 @@ impl Environments {
             if !installs_packages(node) {
                 continue;
             }
+            self.check_alone(node)?;
             let folder = self.folder.join(&node.id);
             if fs::read_to_string(folder.join(RECORD)).ok() != node.build {
                 let text = format!("node `{}` has no Python environment yet", node.id);
@@ -162,6 +177,7 @@ impl Uv {
         if !installs_packages(node) {
             return Ok(BTreeMap::new());
         }
+        self.environments.check_alone(node)?;
         let folder = self.environments.folder.join(&node.id);
         let record = folder.join(RECORD);
         if fs::read_to_string(&record).ok() != node.build {

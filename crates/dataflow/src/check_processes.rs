@@ -25,7 +25,10 @@ pub(crate) fn check_processes(parsed: &ParsedDataflow, findings: &mut Findings<'
             None => {
                 first_of_process.insert(&process.text, node);
             }
-            Some(first) => check_pair(parsed, first, node, process, findings),
+            Some(first) => match check_one_kind(first, node, process) {
+                Some(finding) => findings.push(finding),
+                None => check_pair(parsed, first, node, process, findings),
+            },
         }
     }
 }
@@ -49,20 +52,37 @@ fn check_arguments(node: &ParsedNode, findings: &mut Findings<'_>) {
     findings.push(finding.hint("give it `params` instead, which it reads by name"));
 }
 
-/// Only components can share a process.
+/// Components share a process with components, and Python with Python.
+fn check_one_kind(first: &ParsedNode, node: &ParsedNode, process: &Text) -> Option<Finding> {
+    let kind = |node: &ParsedNode| match &node.program.as_ref()?.program {
+        Program::Component(_) => Some("a component"),
+        program if program.is_python() => Some("Python"),
+        _ => None,
+    };
+    let (first_kind, kind) = (kind(first)?, kind(node)?);
+    if first_kind == kind {
+        return None;
+    }
+    let message = format!(
+        "the process {} would be of two kinds: `{}` is {first_kind}, `{}` is {kind}",
+        quoted(&process.text),
+        id(first),
+        id(node)
+    );
+    let finding = Finding::error(Code::ConflictingKeys, process.span, message);
+    Some(finding.hint("put components into one process and nodes in Python into another"))
+}
+
+/// Only components and Python can share a process.
 fn check_kind(node: &ParsedNode, process: &Text) -> Option<Finding> {
     // What could not be read may be a component.
     let program = &node.program.as_ref()?.program;
     let (what, hint) = match program {
-        Program::Component(_) => return None,
+        Program::Component(_) | Program::Python(_) | Program::Function(_) => return None,
         Program::Dynamic => return None,
-        Program::Python(_) => (
-            "a script",
-            "remove `process`: nodes in Python have a process of their own in this version",
-        ),
         Program::Executable(_) | Program::Command(_) => (
             "a program with a process of its own",
-            "make it a component, a shared library with `nervure_node::component!` or `NERVURE_COMPONENT`, and name that in `path`; or remove `process`",
+            "make it a component, a shared library with `nervure_node::component!` or `NERVURE_COMPONENT`, or write it in Python, and name that in `path`; or remove `process`",
         ),
         Program::Operators(_) => (
             "a host of operators",
@@ -72,7 +92,10 @@ fn check_kind(node: &ParsedNode, process: &Text) -> Option<Finding> {
             ("a part of Nervure", "remove `process`")
         }
     };
-    let message = format!("`process` is for components, and `{}` is {what}", id(node));
+    let message = format!(
+        "`process` is for components and Python, and `{}` is {what}",
+        id(node)
+    );
     Some(Finding::error(Code::ConflictingKeys, process.span, message).hint(hint))
 }
 

@@ -377,6 +377,7 @@ impl From<InputQueue> for wiring::Queue {
 fn program_with_field<S: Serializer>(program: &Program, serializer: S) -> Result<S::Ok, S::Error> {
     match program {
         Program::Python(script) => json!({"python": {"script": script}}),
+        Program::Function(function) => json!({"function": {"name": function}}),
         Program::Executable(file) => json!({"executable": {"file": file}}),
         Program::Command(name) => json!({"command": {"name": name}}),
         Program::Component(file) => json!({"component": {"file": file}}),

@@ -96,11 +96,15 @@ impl NodePlan {
         matches!(self.program, Program::Remote { .. })
     }
 
-    /// The process that it runs in as a thread: that of its name, or one of its own with its id.
-    /// `None` for a program that is a process itself.
+    /// The process that it runs in as a thread: that of its name, or for a component one of its own
+    /// with its id. `None` for a program that is a process itself.
     pub fn host(&self) -> Option<&str> {
-        let is_component = matches!(self.program, Program::Component(_));
-        is_component.then(|| self.settings.process.as_deref().unwrap_or(&self.id))
+        let process = self.settings.process.as_deref();
+        match self.program {
+            Program::Component(_) => Some(process.unwrap_or(&self.id)),
+            Program::Python(_) | Program::Function(_) => process,
+            _ => None,
+        }
     }
 
     /// Whether the node connects to the keeper. A program without inputs and outputs need not.

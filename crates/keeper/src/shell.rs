@@ -14,6 +14,7 @@ mod lines;
 mod log_files;
 mod log_writer;
 mod outbox;
+mod outputs;
 pub(crate) mod process;
 pub(crate) mod program;
 pub(crate) mod python_path;

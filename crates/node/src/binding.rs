@@ -10,6 +10,7 @@ pub use crate::gaps::SequenceGaps;
 pub use crate::receiving::{ALL_INPUTS_CLOSED, WaitPlan, Waiter};
 pub use crate::sending::{Unsent, Written};
 pub use crate::silence::{Heard, SilentInputs};
+pub use nervure_protocol::HOST_FD_VARIABLE;
 pub use nervure_shm::Mapped;
 
 use std::os::fd::OwnedFd;
@@ -38,6 +39,16 @@ pub fn connect(language: &str, go_on: impl FnMut() -> bool) -> Result<Node, Conn
 /// As [`Node::connect`].
 pub fn connect_over(control: OwnedFd, language: &str) -> Result<Node, ConnectError> {
     Node::connect_over(control, language)
+}
+
+/// Runs this thread, and those that it starts, on these processors (all if there are none), with this
+/// scheduling as JSON.
+///
+/// # Errors
+/// What was refused, for people.
+pub fn prepare_thread(cpu_affinity: &[u32], scheduling: &str) -> Result<(), String> {
+    let scheduling = serde_json::from_str(scheduling).map_err(|error| error.to_string())?;
+    nervure_shm::component::prepare_thread(cpu_affinity, scheduling)
 }
 
 /// As [`Node::join`]. `language` is reported to the keeper.

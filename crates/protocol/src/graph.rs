@@ -71,6 +71,8 @@ pub struct NodeSettings {
 pub enum Program {
     /// A script for the Python of the active environment.
     Python(PathBuf),
+    /// A function of a module, `module:function`, for the same Python. It takes the node.
+    Function(String),
     /// An executable file.
     Executable(PathBuf),
     /// A command to look up on the PATH, without a slash.
@@ -147,6 +149,12 @@ pub enum OperatorSource {
 }
 
 impl Program {
+    /// Whether Python runs it, so that it can share a process with others in Python.
+    #[must_use]
+    pub fn is_python(&self) -> bool {
+        matches!(self, Self::Python(_) | Self::Function(_))
+    }
+
     /// Whether the keeper does not start it: a process joins as the node.
     #[must_use]
     pub fn is_joined(&self) -> bool {
@@ -180,7 +188,7 @@ impl fmt::Display for Program {
             Self::Python(path) | Self::Executable(path) | Self::Component(path) => {
                 path.display().fmt(f)
             }
-            Self::Command(name) => name.fmt(f),
+            Self::Command(name) | Self::Function(name) => name.fmt(f),
             Self::Dynamic => "dynamic".fmt(f),
             Self::Remote { machine } => write!(f, "on {machine}"),
             Self::LogOutputs(_) => "log outputs".fmt(f),

@@ -9,7 +9,10 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
+use nervure_protocol::graph::Scheduling;
 use nervure_protocol::host_to_keeper::PANIC_CODE;
+
+use crate::{Processors, schedule_this_thread};
 
 /// The name of the function, with the version of this interface.
 pub const ENTRY: &CStr = c"nervure_component_v1";
@@ -22,6 +25,21 @@ pub const REASON_BYTES: usize = 4096;
 /// end; the third is its size.
 pub type Entry =
     unsafe extern "C" fn(control: c_int, reason: *mut c_char, capacity: usize) -> c_int;
+
+/// Runs this thread, and those that it starts, on these processors (all if there are none), and
+/// schedules them.
+///
+/// # Errors
+/// What was refused, for people.
+pub fn prepare_thread(cpu_affinity: &[u32], scheduling: Scheduling) -> Result<(), String> {
+    if let Some(processors) = Processors::new(cpu_affinity)? {
+        processors
+            .bind_this_thread()
+            .map_err(|error| format!("`cpu_affinity: {cpu_affinity:?}` was refused: {error}"))?;
+    }
+    schedule_this_thread(scheduling)
+        .map_err(|error| format!("`scheduling: {scheduling:?}` was refused: {error}"))
+}
 
 /// The body of [`Entry`] for a component in Rust. A panic is the end of the node.
 ///

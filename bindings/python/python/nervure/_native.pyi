@@ -1,6 +1,6 @@
 """The native half of the package. Use it through ``nervure``."""
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, final, overload
 
@@ -9,12 +9,15 @@ from typing_extensions import Self
 
 __all__ = [
     "_CONTROL_FD_VARIABLE",
+    "_HOST_FD_VARIABLE",
     "_STACKS_SIGNAL",
     "Event",
     "Loan",
     "Node",
     "Observer",
     "__version__",
+    "_prepare_thread",
+    "_set_host",
     "dora_close_output",
     "dora_event",
     "dora_follow",
@@ -24,6 +27,7 @@ __all__ = [
 
 __version__: str
 _CONTROL_FD_VARIABLE: str
+_HOST_FD_VARIABLE: str
 _STACKS_SIGNAL: int
 
 # `RELOAD`, `SYNC`, `PAUSE`, `RESUME` and `CLOCK_JUMP` are reserved.
@@ -502,3 +506,13 @@ class Loan:
         traceback: TracebackType | None,
         /,
     ) -> bool: ...
+
+def _set_host(take_control: Callable[[str | None], int]) -> None:
+    """Makes ``Node()`` connect over the control socket that ``take_control(id)`` returns, and gives away."""
+
+def _prepare_thread(cpu_affinity: list[int], scheduling: str) -> None:
+    """Runs this thread on these processors, all if there are none, with this scheduling as JSON.
+
+    Raises:
+        OSError: something was refused.
+    """

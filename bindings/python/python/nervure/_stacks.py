@@ -10,13 +10,13 @@ import faulthandler
 import os
 import signal
 
-from nervure._native import _CONTROL_FD_VARIABLE, _STACKS_SIGNAL
+from nervure._native import _CONTROL_FD_VARIABLE, _HOST_FD_VARIABLE, _STACKS_SIGNAL
 
 _STDERR = 2
 
 
 def enable() -> None:
-    """Installs the handler in a node, unless the program has its own handler for this signal."""
-    is_node = _CONTROL_FD_VARIABLE in os.environ
+    """Installs the handler in a process of nodes, unless the program has its own for this signal."""
+    is_node = _CONTROL_FD_VARIABLE in os.environ or _HOST_FD_VARIABLE in os.environ
     if is_node and signal.getsignal(_STACKS_SIGNAL) is signal.SIG_DFL:
         faulthandler.register(_STACKS_SIGNAL, file=_STDERR, all_threads=True)

@@ -290,6 +290,7 @@ fn python_scripts(node: &Node) -> Vec<PathBuf> {
             })
             .collect(),
         Program::Component(_)
+        | Program::Function(_)
         | Program::Dynamic
         | Program::Remote { .. }
         | Program::LogOutputs(_) => Vec::new(),

@@ -19,7 +19,7 @@ pub(crate) static NODE: Level = Level {
             ..required(
                 "path",
                 Path,
-                "The program: a Python script (`.py`, run with the Python of the active environment), a component (`.so`, see `process`) or an executable, all relative to this file, or a command on the PATH. `dynamic`: the node is started by hand, and can join and rejoin while the dataflow runs.",
+                "The program: a Python script (`.py`, run with the Python of the active environment), a function `module:function` for that Python, which takes the node, a component (`.so`, see `process`) or an executable, all relative to this file, or a command on the PATH. `dynamic`: the node is started by hand, and can join and rejoin while the dataflow runs.",
             )
         },
         optional(
@@ -199,7 +199,7 @@ pub(crate) static NODE: Level = Level {
         optional(
             "process",
             Name,
-            "Process that the node shares with the other nodes of that name, each on a thread of its own. For components: nodes whose `path` is a shared library.",
+            "Process that the node shares with the other nodes of that name, each on a thread of its own. The nodes are either components, whose `path` is a shared library, or Python: scripts and functions.",
         ),
         later(
             "actions",

@@ -61,6 +61,9 @@ pub(super) fn read_program(
         reader.report(finding);
         return None;
     }
+    if is_function(&path.text) {
+        return Some(LocatedProgram::built(Program::Function(path.text)));
+    }
     let has_build = ["build", "git"]
         .iter()
         .any(|key| keys.value_if_any(key).is_some());
@@ -163,13 +166,6 @@ fn check_path(path: &Text) -> Option<Finding> {
         let message = "`path: shell` is not supported";
         let finding = Finding::error(Code::UnsupportedKey, path.span, message);
         Some(finding.hint("write `path: sh` and `args: [-c, \"..\"]`"))
-    } else if is_function(text) {
-        let message = format!(
-            "{} names a function of a module, which is reserved for a later version",
-            quoted(text)
-        );
-        let finding = Finding::error(Code::LaterKey, path.span, message);
-        Some(finding.hint("until then, name a script that calls the function"))
     } else {
         None
     }

@@ -1,6 +1,6 @@
 //! Composed nodes: those that a host runs.
 
-use std::{collections::BTreeSet, rc::Rc};
+use std::{collections::BTreeSet, path::Path, rc::Rc};
 
 use nervure_protocol::{
     STACKS_SIGNAL, encode,
@@ -19,16 +19,15 @@ use super::{
     error::{KeeperError, retryable},
     event_loop::Shell,
     hosts::Host,
-    inspect, lines,
-    outbox::Outbox,
-    process::NotStarted,
+    inspect, lines, outputs,
+    process::{NotStarted, output_pipe},
     slot::{Slot, Stream},
     token::Token,
 };
 use crate::{
     descendants,
     machine::{End, Event, Signal},
-    plan::{NodePlan, NodeSettings, Plan, Program},
+    plan::{NodePlan, NodeSettings, Plan},
 };
 
 /// Whether a host runs the node.
@@ -52,12 +51,14 @@ pub fn spawn(shell: &mut Shell, node: usize) -> Result<(), KeeperError> {
     let (ours, theirs) =
         Seqpacket::pair().map_err(retryable("cannot make the control socket of a node"))?;
     let plan = &shell.machine.plan().nodes[node];
-    let (Some(process), Program::Component(component)) = (plan.host(), &plan.program) else {
+    let Some(process) = plan.host() else {
         return Ok(());
     };
+    let is_python = plan.program.is_python();
     let start = keeper_to_host::Message::Start(Start {
         node: plan.id.clone(),
-        component: component.clone(),
+        program: plan.program.clone(),
+        args: plan.settings.args.clone(),
         cpu_affinity: plan.settings.cpu_affinity.clone(),
         scheduling: plan.settings.scheduling,
     });
@@ -67,9 +68,13 @@ pub fn spawn(shell: &mut Shell, node: usize) -> Result<(), KeeperError> {
         Some(host) => Ok(host),
         None => start_host(shell, &process)?,
     };
-    let (host, message) = match (host, message) {
-        (Ok(host), Ok(message)) => (host, message),
-        (Err(error), _) | (_, Err(error)) => {
+    let outputs = match is_python {
+        true => own_outputs(),
+        false => Ok(Vec::new()),
+    };
+    let (host, message, outputs) = match (host, message, outputs) {
+        (Ok(host), Ok(message), Ok(outputs)) => (host, message, outputs),
+        (Err(error), ..) | (_, Err(error), _) | (.., Err(error)) => {
             // A shortage ends this node, not the keeper.
             shell.short_since = None;
             let reason = error.to_string();
@@ -78,16 +83,32 @@ pub fn spawn(shell: &mut Shell, node: usize) -> Result<(), KeeperError> {
         }
     };
     shell.watch(ours.as_fd(), Token::Control(node))?;
-    shell.slots[node].begin_guest(ours, Outbox::default());
+    let mut descriptors = vec![Rc::new(OwnedFd::from(theirs))];
+    let mut own = [None, None];
+    for (stream, read, write) in outputs {
+        shell.watch(read.as_fd(), Token::Output(node, stream))?;
+        own[stream as usize] = Some(read);
+        descriptors.push(Rc::new(write));
+    }
     let Some(host) = shell.hosts.running.get_mut(&host) else {
         return Ok(());
     };
-    host.slot
-        .send(message, vec![Rc::new(OwnedFd::from(theirs))]);
+    let interpreter = host.slot.interpreter().map(Path::to_owned);
+    shell.slots[node].begin_hosted(ours, own, interpreter);
+    host.slot.send(message, descriptors);
     host.nodes.insert(node);
     host.terminated.remove(&node);
     host.starting.insert(node);
     Ok(())
+}
+
+/// The pipes for the output of a node that has its own in a process that it shares.
+fn own_outputs() -> Result<Vec<(Stream, OwnedFd, OwnedFd)>, NotStarted> {
+    let pipe = |stream| output_pipe().map(|(read, write)| (stream, read, write));
+    [Stream::Stdout, Stream::Stderr]
+        .into_iter()
+        .map(pipe)
+        .collect()
 }
 
 /// Starts the host of a process. The outer error is one that is retried.
@@ -216,12 +237,16 @@ fn node_ended(
 ) {
     // It may have sent Goodbye.
     shell.receive_from_node(node);
-    shell.slots[node].end();
+    outputs::drain(shell, node);
+    let own_tail = shell.slots[node].end();
     shell.events.push_back(Event::Ended {
         node,
         end,
         reason,
-        stderr_tail,
+        stderr_tail: match own_tail.is_empty() {
+            true => stderr_tail,
+            false => own_tail,
+        },
     });
 }
 
@@ -376,6 +401,7 @@ fn host_plan(plan: &Plan, process: &str) -> Option<NodePlan> {
         id: process.to_owned(),
         program: first.program.clone(),
         settings: NodeSettings {
+            process: first.settings.process.clone(),
             env: first.settings.env.clone(),
             folder: first.settings.folder.clone(),
             ..NodeSettings::default()

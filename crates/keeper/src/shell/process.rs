@@ -24,7 +24,7 @@ use rustix::{
 use super::{program, python_path::python_path};
 use crate::{
     descendants::MARK_VARIABLE,
-    plan::{NodePlan, Plan, Program, Scheduling},
+    plan::{NodePlan, Plan, Scheduling},
 };
 
 /// A process that was started, and the ends of its pipes.
@@ -71,28 +71,18 @@ pub fn start(
     mark: &str,
 ) -> Result<Started, NotStarted> {
     let folder = node.settings.folder.as_deref().unwrap_or(&plan.folder);
-    let words = program::words(&node.program, &node.settings.env)?;
+    let words = match node.host() {
+        Some(_) => program::host_words(&node.program, &node.settings.env)?,
+        None => program::words(&node.program, &node.settings.env)?,
+    };
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]);
     let interpreter = program::is_run_by_python(&node.program).then(|| {
         command.env("PYTHONUNBUFFERED", "1");
         PathBuf::from(&words[0])
     });
-    let pipe = || {
-        rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(|error| {
-            let error = io::Error::from(error);
-            match Shortage::of(&error) {
-                Some(shortage) => NotStarted::Short(shortage),
-                None => format!("no pipe for its output: {error}").into(),
-            }
-        })
-    };
-    let (stdout, stdout_end) = pipe()?;
-    let (stderr, stderr_end) = pipe()?;
-    for end in [&stdout, &stderr] {
-        rustix::io::ioctl_fionbio(end, true)
-            .map_err(|error| format!("no pipe for its output: {error}"))?;
-    }
+    let (stdout, stdout_end) = output_pipe()?;
+    let (stderr, stderr_end) = output_pipe()?;
     command
         .args(&node.settings.args)
         .current_dir(folder)
@@ -138,11 +128,28 @@ pub fn start(
     })
 }
 
+/// A pipe for the output of a node: the keeper's end, which never blocks, and the node's.
+///
+/// # Errors
+/// What failed, for people.
+pub fn output_pipe() -> Result<(OwnedFd, OwnedFd), NotStarted> {
+    let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(|error| {
+        let error = io::Error::from(error);
+        match Shortage::of(&error) {
+            Some(shortage) => NotStarted::Short(shortage),
+            None => format!("no pipe for its output: {error}").into(),
+        }
+    })?;
+    rustix::io::ioctl_fionbio(&read, true)
+        .map_err(|error| format!("no pipe for its output: {error}"))?;
+    Ok((read, write))
+}
+
 /// The environment variable with the descriptor by which the process reaches its keeper.
 fn control_variable(node: &NodePlan) -> &'static str {
-    match node.program {
-        Program::Component(_) => HOST_FD_VARIABLE,
-        _ => CONTROL_FD_VARIABLE,
+    match node.host() {
+        Some(_) => HOST_FD_VARIABLE,
+        None => CONTROL_FD_VARIABLE,
     }
 }
 

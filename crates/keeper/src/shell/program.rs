@@ -20,6 +20,12 @@ const OPERATORS_COMMAND: &str = "__operators";
 /// The command of this program that hosts components.
 const HOST_COMMAND: &str = "__host";
 
+/// The Python module that hosts nodes in Python.
+const PYTHON_HOST_MODULE: &str = "nervure._host";
+
+/// The Python module that runs a function as a node.
+const FUNCTION_MODULE: &str = "nervure._function";
+
 /// The command of this program that sends logs.
 const LOG_OUTPUTS_COMMAND: &str = "__log-outputs";
 
@@ -31,9 +37,15 @@ const LOG_OUTPUTS_COMMAND: &str = "__log-outputs";
 pub fn words(program: &Program, own: &BTreeMap<String, String>) -> Result<Vec<OsString>, String> {
     Ok(match program {
         Program::Python(script) => vec![python(own)?.into(), script.into()],
+        Program::Function(function) => vec![
+            python(own)?.into(),
+            "-m".into(),
+            FUNCTION_MODULE.into(),
+            function.into(),
+        ],
         Program::Executable(file) => vec![file.into()],
         Program::Command(name) => vec![name.into()],
-        Program::Component(_) => own_command(HOST_COMMAND)?,
+        Program::Component(_) => host_words(program, own)?,
         Program::LogOutputs(_) => own_command(LOG_OUTPUTS_COMMAND)?,
         Program::Dynamic | Program::Remote { .. } => {
             return Err("its keeper does not start it".to_owned());
@@ -47,6 +59,24 @@ pub fn words(program: &Program, own: &BTreeMap<String, String>) -> Result<Vec<Os
     })
 }
 
+/// The command line of the host of such programs, with the environment variables `own` of the file.
+///
+/// # Errors
+/// Why there is none, for people.
+pub fn host_words(
+    program: &Program,
+    own: &BTreeMap<String, String>,
+) -> Result<Vec<OsString>, String> {
+    match program.is_python() {
+        true => Ok(vec![
+            python(own)?.into(),
+            "-m".into(),
+            PYTHON_HOST_MODULE.into(),
+        ]),
+        false => own_command(HOST_COMMAND),
+    }
+}
+
 /// A command of `nervure`, which is also the program of the keeper.
 fn own_command(command: &str) -> Result<Vec<OsString>, String> {
     let program = env::current_exe().map_err(|error| format!("cannot find `nervure`: {error}"))?;
@@ -57,7 +87,7 @@ fn own_command(command: &str) -> Result<Vec<OsString>, String> {
 pub fn is_run_by_python(program: &Program) -> bool {
     let is_python = |operator: &OperatorSpec| matches!(operator.source, OperatorSource::Python(_));
     match program {
-        Program::Python(_) => true,
+        Program::Python(_) | Program::Function(_) => true,
         Program::Operators(operators) => operators.iter().all(is_python),
         _ => false,
     }

@@ -1,9 +1,8 @@
 //! What nodes and the kernel send.
 
-use nervure_protocol::report::Level;
 use tracing::{debug, trace};
 
-use super::{composed, event_loop::Shell, lines, slot::Stream};
+use super::{composed, event_loop::Shell, outputs, slot::Stream};
 use crate::{descendants, machine::Event};
 
 impl Shell {
@@ -22,9 +21,7 @@ impl Shell {
     }
 
     pub(super) fn read_output(&mut self, node: usize, stream: Stream) {
-        for line in self.slots[node].read(stream) {
-            self.log_line(node, stream, line);
-        }
+        outputs::read(self, node, stream);
     }
 
     /// Reads what a host has sent, or written to one of its streams.
@@ -33,10 +30,6 @@ impl Shell {
             None => composed::receive(self, host),
             Some(stream) => composed::read_output(self, host, stream),
         }
-    }
-
-    fn log_line(&mut self, node: usize, stream: Stream, line: String) {
-        self.log(Some(node), lines::guess_level(&line), stream.name(), line);
     }
 
     /// Reaps children that have ended, with what they have written until then.
@@ -62,19 +55,7 @@ impl Shell {
             };
             debug!(node, pid = pid.as_raw_pid(), ?end, "process ended");
             self.receive_from_node(node);
-            for stream in [Stream::Stdout, Stream::Stderr] {
-                for line in self.slots[node].drain(stream) {
-                    self.log_line(node, stream, line);
-                }
-            }
-            let slot = &mut self.slots[node];
-            if let Some(python) = slot.missing_module() {
-                let text = format!(
-                    "it ran on {}: if the module is in another environment, activate that one and start again",
-                    python.display()
-                );
-                self.log(Some(node), Level::Warn, "keeper", text);
-            }
+            outputs::drain(self, node);
             let stderr_tail = self.slots[node].end();
             self.events.push_back(Event::Ended {
                 node,

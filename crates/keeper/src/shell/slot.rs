@@ -97,19 +97,40 @@ impl Slot {
         });
     }
 
-    /// A node without a process of its own has this place: a guest, one that joined, or one that a
-    /// host runs. `outbox` may hold messages for it.
+    /// A node without a process of its own has this place: a guest, or one that joined. `outbox` may
+    /// hold messages for it.
     pub fn begin_guest(&mut self, control: Seqpacket, outbox: Outbox) {
-        let output = || Output {
-            pipe: None,
+        self.begin_without_process(control, outbox, [None, None], None);
+    }
+
+    /// A node that a host runs has this place. `outputs` are the keeper's ends of its stdout and
+    /// stderr, if it has its own; `interpreter` is the Python that runs it.
+    pub fn begin_hosted(
+        &mut self,
+        control: Seqpacket,
+        outputs: [Option<OwnedFd>; 2],
+        interpreter: Option<PathBuf>,
+    ) {
+        self.begin_without_process(control, Outbox::default(), outputs, interpreter);
+    }
+
+    fn begin_without_process(
+        &mut self,
+        control: Seqpacket,
+        outbox: Outbox,
+        outputs: [Option<OwnedFd>; 2],
+        interpreter: Option<PathBuf>,
+    ) {
+        let output = |pipe| Output {
+            pipe,
             lines: Lines::default(),
         };
         self.process = Some(Process {
             pid: None,
-            interpreter: None,
+            interpreter,
             control: Some(control),
             outbox,
-            outputs: [output(), output()],
+            outputs: outputs.map(output),
             stderr_tail: VecDeque::new(),
         });
     }
@@ -126,6 +147,11 @@ impl Slot {
         if let Some(process) = &mut self.process {
             process.control = None;
         }
+    }
+
+    /// The Python that runs it.
+    pub fn interpreter(&self) -> Option<&Path> {
+        self.process.as_ref()?.interpreter.as_deref()
     }
 
     /// The last lines of its stderr.

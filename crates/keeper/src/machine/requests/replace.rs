@@ -38,6 +38,7 @@ impl Requests {
             program: request.program,
             args: request.args.unwrap_or_else(|| before.args.clone()),
         };
+        check_process(node, &after, supervisor)?;
         let name = self.clients.name(client);
         let text = format!("`{name}` replaces {before} by {after}");
         turn.log_node(supervisor.network().graph(), node, Level::Info, text);
@@ -119,4 +120,31 @@ impl Requests {
             .network_mut()
             .set_program(node, after.program, after.args);
     }
+}
+
+/// A process has components or nodes in Python: refuses a program of the other kind.
+fn check_process(node: usize, after: &CommandLine, supervisor: &Supervisor) -> Result<(), Refused> {
+    let graph = supervisor.network().graph();
+    let mut plan = graph.node(node).clone();
+    plan.program = after.program.clone();
+    let Some(process) = plan.host() else {
+        return Ok(());
+    };
+    let mut others = (0..graph.own_nodes()).filter(|&other| other != node);
+    let is_other_kind = |&other: &usize| {
+        let other = graph.node(other);
+        other.host() == Some(process) && other.program.is_python() != plan.program.is_python()
+    };
+    let Some(other) = others.find(is_other_kind) else {
+        return Ok(());
+    };
+    let kind = match plan.program.is_python() {
+        true => "components, and this program is Python",
+        false => "nodes in Python, and this program is a component",
+    };
+    let reason = format!(
+        "the process `{process}` of node `{}` runs {kind}",
+        graph.node(other).id
+    );
+    Err(Refused::new(reason, None))
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 # `nervure run` and `nervure attach` set one of them.
 _STARTED = ("NERVURE_CONTROL_FD", "NERVURE_TOKEN")
+
+# It is imported in a process of several nodes.
+_THREADS = "nervure._host.threads"
 
 # The connection of this process, if `nervure run` started it. A second `Node()` shares it.
 _own: nervure.Node | None = None
@@ -251,6 +255,8 @@ class Node:
 def _connect(node_id: str | None) -> nervure.Node:
     global _own
     try:
+        if _THREADS in sys.modules:
+            return _of_thread(sys.modules[_THREADS])
         if not any(name in os.environ for name in _STARTED):
             return nervure.Node(node_id)
         if _own is None:
@@ -258,6 +264,16 @@ def _connect(node_id: str | None) -> nervure.Node:
         return _own
     except nervure.ConnectError as error:
         raise RuntimeError(str(error)) from error
+
+
+def _of_thread(threads: Any) -> nervure.Node:
+    """The connection of the node that this thread belongs to."""
+    run = threads.current()
+    if run is None:
+        return nervure.Node()
+    if run.dora_node is None:
+        run.dora_node = nervure.Node()
+    return run.dora_node
 
 
 def _new_id() -> str:

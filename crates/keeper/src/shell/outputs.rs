@@ -1,0 +1,32 @@
+//! What nodes write to stdout and stderr.
+
+use nervure_protocol::report::Level;
+
+use super::{event_loop::Shell, lines, slot::Stream};
+
+/// Logs what a node has written, as far as it can be read in one turn.
+pub fn read(shell: &mut Shell, node: usize, stream: Stream) {
+    for line in shell.slots[node].read(stream) {
+        log(shell, node, stream, line);
+    }
+}
+
+/// Logs the rest of what a node has written that has ended.
+pub fn drain(shell: &mut Shell, node: usize) {
+    for stream in [Stream::Stdout, Stream::Stderr] {
+        for line in shell.slots[node].drain(stream) {
+            log(shell, node, stream, line);
+        }
+    }
+    if let Some(python) = shell.slots[node].missing_module() {
+        let text = format!(
+            "it ran on {}: if the module is in another environment, activate that one and start again",
+            python.display()
+        );
+        shell.log(Some(node), Level::Warn, "keeper", text);
+    }
+}
+
+fn log(shell: &mut Shell, node: usize, stream: Stream, line: String) {
+    shell.log(Some(node), lines::guess_level(&line), stream.name(), line);
+}
