@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from nervure_lab.experiments import all_experiments
 
-SMALL = ("calls", "cold", "observers", "recording")
+SMALL = ("calls", "cold", "fleet", "observers", "recording")
 
 
 def run(
@@ -82,3 +82,23 @@ def test_recording_shows_the_recorder_and_the_latency_meanwhile() -> None:
         "100x10 RGB at 999 Hz (3 MB/s) and an IMU at 99 Hz: 5.0% of a core, 9 samples; plain writes 300 MB/s",
         "  latency of sink/image: p50 40 us, while recording 50 us",
     ]
+
+
+def test_fleet_judges_the_worst_start_and_the_median_of_pairs() -> None:
+    times = {"first_sample_ms": [50.0, 510.0], "command_ms": [60.0, 520.0], "failure_known_ms": [3.0, 5.0]}
+    sample = {"delivered": 1.0, "mean_ms": 20.0, "p99_ms": 30.0}
+    road = [
+        {"cpu_s": cpu, "seconds": 10.0, "image": sample | {"mean_ms": mean}, "imu": sample}
+        for cpu, mean in ((2.2, 20.2), (2.0, 20.0))
+    ]
+    case = {"loss_percent": 0, "rounds": 1}
+    lines = all_experiments()["fleet"].lines(
+        [
+            run("start-0", times, case | {"what": "start"}),
+            run("road-0", {"fleet": road[:1], "bench": road[1:]}, case | {"what": "road"}),
+        ]
+    )
+    assert lines[2].endswith("| median 280 ms, at most 510 ms | at most 0.5 s | missed |")
+    assert lines[4].endswith("| median 4 ms, at most 5 ms | 2 RTT + 50 ms: 54 ms | met |")
+    assert lines[6].endswith("20.2 ms, `link bench` 20 ms: ratio 1.010 | within 2 % | met |")
+    assert lines[-1].endswith("ratio 1.10 | at most 1.15 times | met |")

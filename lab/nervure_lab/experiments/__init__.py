@@ -9,7 +9,15 @@ from typing import Any
 
 from nervure_lab.contract import Experiment
 
-MODULES = ("local.experiment", "link.experiment", "calls", "cold", "observers", "recording")
+MODULES = (
+    "local.experiment",
+    "link.experiment",
+    "fleet.experiment",
+    "calls",
+    "cold",
+    "observers",
+    "recording",
+)
 
 
 def all_experiments() -> dict[str, Experiment[Any, Any]]:

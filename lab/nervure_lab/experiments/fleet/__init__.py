@@ -1,0 +1,1 @@
+"""Dataflows on several machines: see ``experiment``."""
