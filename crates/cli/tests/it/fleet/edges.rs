@@ -3,11 +3,7 @@
 use super::*;
 
 fn every_sample_crosses(fleet: &Fleet) {
-    let file = fleet.file(&numbers("source 300 1 10000"));
-    let started = fleet.output(
-        0,
-        &["start", file.to_str().unwrap(), "--bind", "edge=laptop"],
-    );
+    let started = fleet.start(&numbers("source 300 1 10000"));
     assert!(
         started.contains("two runs on laptop (edge), robot"),
         "{started}"
@@ -77,10 +73,7 @@ fn a_killed_daemon_is_missed_by_no_node_and_its_successor_carries_on() {
     // The robot's next daemon needs no invitation.
     fleet.daemons[1] = Some(Daemon::start(fleet.command(1, &["join"])));
     fleet.daemon(1).line("robot is ready");
-    let before = received(&fleet).len();
-    fleet.await_that("samples arrive again", |fleet| {
-        received(fleet).len() > before + 100
-    });
+    fleet.await_samples(100);
     assert_eq!(
         fleet.processes(),
         processes,
@@ -118,10 +111,7 @@ fn a_machine_that_boots_without_the_coordinator_starts_what_it_ran() {
     });
     // The coordinator is back, and the dataflow runs on both machines as before.
     fleet.daemons[0] = Some(Daemon::start(fleet.command(0, &["up"])));
-    let before = received(&fleet).len();
-    fleet.await_that("samples arrive again", |fleet| {
-        received(fleet).len() > before + 20
-    });
+    fleet.await_samples(20);
     fleet.output(0, &["stop", "-d", "two"]);
     fleet.check_nothing_left();
 }

@@ -28,10 +28,7 @@ fn a_robot_can_neither_start_nor_stop_nor_invite() {
         assert!(text.contains(&expected), "{arguments:?}: {text}");
         assert!(text.contains("hint: "), "{text}");
     }
-    let before = received(&fleet).len();
-    fleet.await_that("samples arrive", |fleet| {
-        received(fleet).len() > before + 20
-    });
+    fleet.await_samples(20);
     fleet.output(0, &["stop", "-d", "two"]);
     fleet.check_nothing_left();
 }
@@ -210,10 +207,7 @@ fn the_state_of_a_fleet_in_etcd_outlives_the_folder_of_the_coordinator() {
     fleet.await_that("all is as it was", |fleet| {
         is_listed(fleet, "robot", "robot", "reachable")
     });
-    let before = received(&fleet).len();
-    fleet.await_that("samples arrive", |fleet| {
-        received(fleet).len() > before + 20
-    });
+    fleet.await_samples(20);
     fleet.output(0, &["stop", "-d", "two"]);
     fleet.check_nothing_left();
     let _ = etcd.0.kill();

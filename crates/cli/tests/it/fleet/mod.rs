@@ -197,6 +197,21 @@ impl Fleet {
         file
     }
 
+    /// Starts a dataflow under the name of this fleet, with its role `edge` on the laptop.
+    fn start(&self, dataflow: &Value) -> String {
+        let file = self.file(dataflow);
+        let start = ["start", file.to_str().unwrap(), "--bind", "edge=laptop"];
+        self.output(0, &[&start[..], &["--name", &self.dataflow]].concat())
+    }
+
+    /// Waits until the sink on the laptop has received more samples than now.
+    fn await_samples(&self, more: usize) {
+        let before = received(self).len();
+        self.await_that("samples arrive", |fleet| {
+            received(fleet).len() > before + more
+        });
+    }
+
     /// What a node has written to stdout, on one machine.
     fn printed(&self, at: usize, node: &str) -> Vec<String> {
         let mut lines = Vec::new();
@@ -318,11 +333,7 @@ fn received(fleet: &Fleet) -> Vec<u64> {
 
 /// Starts a source that does not end, and waits for its first samples.
 fn start_endless(fleet: &Fleet, source: &str) {
-    let file = fleet.file(&numbers(source));
-    fleet.output(
-        0,
-        &["start", file.to_str().unwrap(), "--bind", "edge=laptop"],
-    );
+    fleet.start(&numbers(source));
     fleet.await_that("samples arrive", |fleet| received(fleet).len() > 20);
 }
 
@@ -348,18 +359,7 @@ fn is_listed(fleet: &Fleet, name: &str, role: &str, state: &str) -> bool {
 fn start_counting(fleet: &Fleet) {
     let mut dataflow = numbers("source 1000000 10 100");
     dataflow["nodes"][0]["params"] = json!({"level": 3});
-    let file = fleet.file(&dataflow);
-    fleet.output(
-        0,
-        &[
-            "start",
-            file.to_str().unwrap(),
-            "--bind",
-            "edge=laptop",
-            "--name",
-            &fleet.dataflow,
-        ],
-    );
+    fleet.start(&dataflow);
     fleet.await_that("samples arrive", |fleet| received(fleet).len() > 20);
 }
 

@@ -163,18 +163,7 @@ fn an_echo_that_is_not_shown_fetches_nothing() {
         .as_array_mut()
         .unwrap()
         .push(json!({"id": "other", "machine": "robot", "path": test_node(), "args": "source 1000000 2 100", "outputs": ["out"]}));
-    let file = fleet.file(&dataflow);
-    fleet.output(
-        0,
-        &[
-            "start",
-            file.to_str().unwrap(),
-            "--bind",
-            "edge=laptop",
-            "--name",
-            &fleet.dataflow,
-        ],
-    );
+    fleet.start(&dataflow);
     // Both daemons are connected then.
     fleet.await_that("samples arrive", |fleet| received(fleet).len() > 20);
     // Nothing reads what it writes. Its pipe becomes full.
