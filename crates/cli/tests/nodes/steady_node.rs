@@ -103,10 +103,8 @@ fn pulse(node: &mut Node, report: &Sender<Counted>, disturb: fn()) -> Outcome<()
                     return Err("another answer".into());
                 }
                 answered += 1;
-                match answered {
-                    WARM_UP => begin()?,
-                    n if n == WARM_UP + ROUNDS => return end(report),
-                    _ => {}
+                if is_over(answered, report)? {
+                    return Ok(());
                 }
             }
             Event::Stop { reason } => return Err(reason.into()),
@@ -126,10 +124,8 @@ fn echo(node: &mut Node, report: &Sender<Counted>, disturb: fn()) -> Outcome<()>
                 answer(node, &out, &sample)?;
                 drop(sample);
                 answered += 1;
-                match answered {
-                    WARM_UP => begin()?,
-                    n if n == WARM_UP + ROUNDS => return end(report),
-                    _ => {}
+                if is_over(answered, report)? {
+                    return Ok(());
                 }
             }
             Event::Stop { reason } => return Err(reason.into()),
@@ -137,6 +133,18 @@ fn echo(node: &mut Node, report: &Sender<Counted>, disturb: fn()) -> Outcome<()>
         }
     }
     Err("it has ended early".into())
+}
+
+/// Counts from the end of the warm-up on. Returns whether this round was the last, and reports then.
+fn is_over(rounds: u64, report: &Sender<Counted>) -> Outcome<bool> {
+    if rounds == WARM_UP {
+        begin()?;
+    }
+    let is_last = rounds == WARM_UP + ROUNDS;
+    if is_last {
+        end(report)?;
+    }
+    Ok(is_last)
 }
 
 /// Reads what a controller reads, and sends what it has received.
