@@ -128,6 +128,14 @@ class ProcessTree:
         known.involuntary_context_switches = switches["nonvoluntary_ctxt_switches"]
 
 
+def cpu_seconds(pid: int) -> float:
+    """The user and system time of all threads so far; raises ``ProcessLookupError`` without the process."""
+    stat = _stat(pid)
+    if stat is None:
+        raise ProcessLookupError(f"there is no process {pid}")
+    return stat.cpu_seconds
+
+
 @dataclass
 class _Stat:
     state: str

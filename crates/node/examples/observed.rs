@@ -1,8 +1,10 @@
-//! The two nodes of the lab's experiment `observers`: a source of samples, and a sink that prints
-//! their latencies.
+//! The nodes of the lab's experiments `observers` and `fleet`: a source of samples, a sink that prints
+//! their latencies, and one that writes a line for everything that happens to it, when it happens.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::fs::File;
+use std::io::Write;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nervure_node::{Event, Node};
 
@@ -14,10 +16,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["source", bytes] => source(bytes.parse()?),
         ["sink"] => sink(),
-        _ => Err("expected: source BYTES, or sink".into()),
+        ["log", file] => log(File::create(file)?),
+        _ => Err("expected: source BYTES, sink, or log FILE".into()),
     }
 }
 
+/// Sends a sample at each tick.
 fn source(bytes: usize) -> Result<(), Box<dyn std::error::Error>> {
     let mut node = Node::connect()?;
     let payload = vec![1u8; bytes];
@@ -49,6 +53,23 @@ fn sink() -> Result<(), Box<dyn std::error::Error>> {
             }
             begin = Instant::now();
         }
+    }
+    Ok(())
+}
+
+/// Writes lines of: what, input, time, and for a sample its stamp. Times are in nanoseconds since
+/// 1970.
+fn log(mut file: File) -> Result<(), Box<dyn std::error::Error>> {
+    let mut node = Node::connect()?;
+    while let Some(event) = node.next() {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos();
+        let line = match event {
+            Event::Input { id, sample } => format!("sample {id} {now} {}\n", sample.header().stamp),
+            Event::InputClosed { id } => format!("closed {id} {now}\n"),
+            Event::NodeFailed { .. } => format!("failed - {now}\n"),
+            _ => continue,
+        };
+        file.write_all(line.as_bytes())?;
     }
     Ok(())
 }

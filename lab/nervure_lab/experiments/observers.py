@@ -24,13 +24,13 @@ from pathlib import Path
 from typing import Any
 
 from nervure_lab.experiments.own import RESAMPLINGS, Build, OwnExperiment, PlannedFigures
+from nervure_lab.processes import cpu_seconds
 
 START_SECONDS = 1.0
 SETTLING_SECONDS = 0.4
 """Time between the start or the end of an observer and the next measurement."""
 WAKING_PROCESS = [sys.executable, "-c", "import time\nwhile True: time.sleep(0.01)"]
 """Wakes up as often as an observer at a low rate."""
-TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 ROBOTS = {
     "hz": {"source": (4096, 200)},
     "record": {"camera": (960 * 540 * 3, 25), "imu": (36, 99)},
@@ -207,11 +207,7 @@ def _interval(rounds: Rounds, kind: int, index: int) -> tuple[float, float]:
 
 
 def _cpu_seconds(process: subprocess.Popen[bytes] | None) -> float:
-    """Returns the user and system time of all threads so far."""
-    if process is None:
-        return 0.0
-    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
+    return 0.0 if process is None else cpu_seconds(process.pid)
 
 
 EXPERIMENT = Observers()

@@ -2,7 +2,7 @@
 daemons, and fifty machines on this one.
 
 Machines are namespaces of this one, with the emulated link between two, or loopback between many. Nodes are
-those of the example `fleet` of `nervure-node`, which write what happens to them, and when. The page is one
+those of the example `observed` of `nervure-node`, which write what happens to them, and when. The page is one
 table.
 """
 
@@ -44,7 +44,7 @@ class FleetExperiment(OwnExperiment):
     summary = "a dataflow on several machines: start, failures, samples, control, rest, fifty machines"
 
     def adapters(self) -> list[Build]:
-        return [FleetBuild(example="fleet")]
+        return [FleetBuild(example="observed")]
 
     def plan(self, quick: bool) -> list[PlannedFigures]:
         rounds = 2 if quick else 10

@@ -23,6 +23,7 @@ from nervure_lab.experiments.fleet.machines import (
     loopback_host,
     wait_for,
 )
+from nervure_lab.processes import cpu_seconds
 
 SETTLING_SECONDS = 1.0
 IMAGE_BYTES = 960 * 540 * 3
@@ -33,7 +34,6 @@ COMMAND_BYTES = 16
 COMMAND_HZ = 50
 FLOOD_BYTES = 512 << 10
 FLOOD_HZ = 60
-TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Programs:
     nervure: Path
     emulator: Path
     node: Path
-    """The nodes of this experiment: `source BYTES`, `sink FILE`."""
+    """The nodes of this experiment: `source BYTES`, `log FILE`."""
 
     def source(self, name: str, machine: str, size: int, rate_hz: float) -> dict[str, Any]:
         tick = {"tick": f"nervure/timer/hz/{rate_hz:g}"}
@@ -61,7 +61,7 @@ class Programs:
 
     def sink(self, name: str, machine: str, file: Path, inputs: dict[str, Any]) -> dict[str, Any]:
         common = {"id": name, "machine": machine, "path": str(self.node)}
-        return common | {"args": f"sink {file}", "inputs": inputs}
+        return common | {"args": f"log {file}", "inputs": inputs}
 
 
 @contextmanager
@@ -396,10 +396,9 @@ def _latencies(received: list[tuple[int, float]]) -> dict[str, float]:
 def _cpu_over(pids: list[int], seconds: float) -> float:
     """The processor time of some processes over this time."""
 
-    def used() -> int:
-        fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
-        return sum(int(each[11]) + int(each[12]) for each in fields)
+    def used() -> float:
+        return sum(map(cpu_seconds, pids))
 
     before = used()
     time.sleep(seconds)
-    return (used() - before) / TICKS_PER_SECOND
+    return used() - before
