@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from nervure_lab.comparison.report.summary import time_text
-from nervure_lab.comparison.results import Cell, ResultSet
+from nervure_lab.comparison.results import Cell, ResultSet, cpu_percent, is_measured, is_of_system
 from nervure_lab.comparison.significance import (
     LEVEL,
     Pair,
@@ -23,8 +23,6 @@ from nervure_lab.comparison.significance import (
     difference_interval,
     p_value,
 )
-
-_SYSTEM_ROLES_BUT = "lab"
 
 
 @dataclass(frozen=True)
@@ -42,18 +40,11 @@ class Figure:
 
 
 def _of_measured(run: dict[str, Any], value: Callable[[dict[str, Any]], float | None]) -> float | None:
-    return value(run) if "figures" in run and run["outcome"] in ("ok", "unconnected") else None
+    return value(run) if is_measured(run) else None
 
 
 def _latency(percentile: str) -> Callable[[dict[str, Any]], float | None]:
     return lambda run: _of_measured(run, lambda it: it["figures"]["latency_micros"].get(percentile))
-
-
-def _cpu_percent(run: dict[str, Any]) -> float | None:
-    if not run.get("window_seconds"):
-        return None
-    seconds = sum(it["cpu_seconds"] for it in run["processes"] if it["role"] != _SYSTEM_ROLES_BUT)
-    return float(100 * seconds / run["window_seconds"])
 
 
 FIGURES = (
@@ -66,7 +57,12 @@ FIGURES = (
     ),
     Figure("median latency", _latency("p50"), time_text, True),
     Figure("p99 latency", _latency("p99"), time_text, True),
-    Figure("CPU", lambda run: _of_measured(run, _cpu_percent), lambda it: f"{it:.1f} %", True),
+    Figure(
+        "CPU",
+        lambda run: _of_measured(run, lambda it: cpu_percent(it, is_of_system)),
+        lambda it: f"{it:.1f} %",
+        True,
+    ),
 )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +23,23 @@ from nervure_lab.comparison.samples import read_table
 from nervure_lab.store import load
 
 
+def is_measured(run: dict[str, Any]) -> bool:
+    return "figures" in run and run["outcome"] in ("ok", "unconnected")
+
+
+def is_of_system(role: str) -> bool:
+    """Whether a process with this role belongs to the system under test, and not to the lab."""
+    return role != "lab"
+
+
+def cpu_percent(run: dict[str, Any], counts: Callable[[str], bool]) -> float | None:
+    """Of one core, over the processes whose role counts; None without a window of measurement."""
+    if not run["window_seconds"]:
+        return None
+    seconds = sum(entry["cpu_seconds"] for entry in run["processes"] if counts(str(entry["role"])))
+    return float(100 * seconds / run["window_seconds"])
+
+
 @dataclass
 class Cell:
     """All repeats of one case with one adapter."""
@@ -36,7 +53,7 @@ class Cell:
 
     @property
     def measured(self) -> list[dict[str, Any]]:
-        return [run for run in self.runs if "figures" in run and run["outcome"] in ("ok", "unconnected")]
+        return [run for run in self.runs if is_measured(run)]
 
     @property
     def problems(self) -> list[str]:
@@ -83,19 +100,14 @@ class Cell:
 
     def cpu_percent(self, role: str) -> float:
         """Of one core, in the mean over repeats: of the endpoints of a role, or of the daemons."""
-        shares = [
-            100
-            * sum(entry["cpu_seconds"] for entry in run["processes"] if str(entry["role"]).startswith(role))
-            / run["window_seconds"]
-            for run in self.measured
-            if run["window_seconds"]
-        ]
+        found = [cpu_percent(run, lambda it: it.startswith(role)) for run in self.measured]
+        shares = [share for share in found if share is not None]
         return sum(shares) / len(shares) if shares else 0.0
 
     def most_memory_bytes(self) -> int:
         """Resident memory of all processes of the system under test together; the most of all repeats."""
         sums = [
-            sum(entry["max_rss_bytes"] for entry in run["processes"] if entry["role"] != "lab")
+            sum(entry["max_rss_bytes"] for entry in run["processes"] if is_of_system(entry["role"]))
             for run in self.measured
         ]
         return max(sums, default=0)
@@ -105,7 +117,7 @@ class Cell:
             sum(
                 entry["voluntary_context_switches"]
                 for entry in run["processes"]
-                if str(entry["role"]) != "lab"
+                if is_of_system(str(entry["role"]))
             )
             / run["figures"]["sent"]
             for run in self.measured
