@@ -27,7 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The longest time for a bundle of programs.
 const BUNDLE_PATIENCE: Duration = Duration::from_secs(600);
 
-/// The times after which a connection is attempted once more, each after the one before.
+/// The times after which a connection is attempted once more, each after the one before. RFC 8305, section
+/// 8, recommends 250 ms between attempts.
 const HEDGES: [Duration; 2] = [Duration::from_millis(250), Duration::from_millis(500)];
 
 /// Why a call had no result.
