@@ -90,7 +90,9 @@ def run(folder: Path, size: int, arguments: argparse.Namespace, *, composed: boo
     file.write_text(json.dumps(dataflow(folder, size, arguments, composed=composed)))
     environment = os.environ | {"VIRTUAL_ENV": sys.prefix}
     command = [str(Path(sys.prefix) / "bin" / "nervure"), "run", "--no-logs", str(file)]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment)
+    if ended.returncode:
+        sys.exit(ended.stderr)
     return [nanos / 1000 for nanos in json.loads((folder / "nanos.json").read_text())]
 
 
