@@ -129,6 +129,28 @@ def test_hello_arrives_in_both_languages() -> None:
     assert ended.printed["rust-listener"] == [f"Rust heard: {greeting}" for greeting in greetings]
 
 
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(shutil.which("cargo") is None, reason="the logger is built by cargo")
+@pytest.mark.skipif(shutil.which("pkg-config") is None, reason="apt install g++ pkg-config")
+def test_control_keeps_the_pendulum_upright(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    native = [sys.executable, str(EXAMPLES.parent / "scripts" / "native.py"), str(tmp_path / "sdk")]
+    subprocess.run([*native, "--without-dora", "--quiet"], check=True)
+    monkeypatch.setenv("PKG_CONFIG_PATH", str(tmp_path / "sdk" / "lib" / "pkgconfig"))
+    folder = EXAMPLES / "control"
+    built = nervure("build", folder / "dataflow.yml")
+    assert built.returncode == 0, built.stderr
+
+    copy = shutil.copytree(folder, tmp_path / "control") / "dataflow.yml"
+    alone = copy.read_text().replace("../../target", str(EXAMPLES.parent / "target"))
+    for dataflow, controller in ((alone, "controller"), (alone.replace("# process:", "process:"), "robot")):
+        copy.write_text(dataflow)
+        ended = run(copy, "--stop-after", "2s")
+        assert ended.exit_code == 0, ended
+        assert any("the pendulum fell 0 times" in line for line in ended.printed["plant"]), ended
+        assert any(line.startswith("late in ") for line in ended.printed[controller]), ended
+        assert ended.edges["plant/command"]["received"] > 100, ended
+
+
 @pytest.mark.timeout(120)
 def test_lossless_loses_nothing(examples: Path) -> None:
     ended = run(examples / "lossless" / "dataflow.yml")
