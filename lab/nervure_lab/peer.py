@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from nervure_lab.comparison.session import Launch
     from nervure_lab.toolchain import Toolchain
 
-HOST, LINK = "host", "link"
-"""The places of an experiment: one host, or two hosts with the emulated link between them."""
+PROCESS, HOST, LINK = "process", "host", "link"
+"""The places of an experiment: all ends in one process, processes of one host, or two hosts with the emulated
+link between them.
+"""
 
 Stamp = Callable[[Any], None]
 """Writes the header into a buffer of at least 64 bytes, with the time of the call."""
@@ -77,6 +79,12 @@ class Wiring:
         if text is None:
             raise SystemExit("error: NERVURE_LAB_WIRING is not set: `nervure-lab run` starts this program")
         return cls(**json.loads(text))
+
+    @classmethod
+    def all_from_environment(cls) -> list[Wiring]:
+        """The wirings of all endpoints of this process."""
+        other = os.environ.get("NERVURE_LAB_OTHER_WIRING")
+        return [cls.from_environment(), *([cls(**json.loads(other))] if other else [])]
 
     @property
     def publisher_listens(self) -> bool:
@@ -137,8 +145,7 @@ class Peer:
 
     def launch(self, launch: Launch) -> None:
         """Driver: starts the endpoints of a run; a dataflow peer starts its launcher instead."""
-        for endpoint in launch.endpoints:
-            launch.spawn(endpoint, launch.python_command(self._python))
+        launch.spawn_all(launch.python_command(self._python))
 
     def clean(self, launch: Launch) -> None:
         """Driver: removes what killed processes have left."""

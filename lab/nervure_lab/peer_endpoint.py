@@ -152,12 +152,14 @@ class Endpoint:
         self.publications: Publications | None = None
         self.receptions: Receptions | None = None
 
-    def run(self) -> None:
+    def open(self) -> None:
         opening = now_nanos()
         role = self.wiring.role
         {"publisher": self._open_publisher, "subscriber": self._open_subscriber}.get(role, self._open_echo)()
         hello = {"role": role, "index": self.wiring.index, "pid": os.getpid()}
         self.driver.report({**hello, "opening": opening, "opened": now_nanos()})
+
+    def run(self) -> None:
         if self.subscriber is not None and not self.peer.one_thread:
             threading.Thread(target=self._spin_forever, daemon=True).start()
         self._follow_driver()
@@ -238,9 +240,13 @@ class Endpoint:
         assert self.publications is not None
         period = 1e9 / self.case["rate_hz"]
         spin = self._spin_if_one_thread if self.peer.one_thread and self.subscriber is not None else None
-        for sequence in range(self.case["warmup"] + self.case["messages"]):
+        messages = self.case["warmup"] + self.case["messages"]
+        end = start + int(messages * period) if self.case["ends_on_time"] else None
+        for sequence in range(messages):
             due = start + int(sequence * period)
             wait_until(due, spin)
+            if end is not None and now_nanos() > end:
+                return
             self.publications.publish(sequence, due)
         # The report of this end must not disturb the last message.
         wait_until(due + int(period), spin)
@@ -262,11 +268,22 @@ def without_timer_slack() -> None:
     ctypes.CDLL(None).prctl(29, 1, 0, 0, 0)
 
 
-def main(module: str) -> None:
+def prepare_process() -> None:
     sys.setswitchinterval(0.0005)
     without_timer_slack()
+
+
+def main(module: str) -> None:
+    prepare_process()
     peer: Peer = importlib.import_module(module).PEER
-    Endpoint(peer, Wiring.from_environment(), json.loads(os.environ["NERVURE_LAB_CASE"])).run()
+    case = json.loads(os.environ["NERVURE_LAB_CASE"])
+    first, *others = [Endpoint(peer, wiring, case) for wiring in Wiring.all_from_environment()]
+    # In turns, since they may share what the peer opens once in a process.
+    for endpoint in (first, *others):
+        endpoint.open()
+    for endpoint in others:
+        threading.Thread(target=endpoint.run, daemon=True).start()
+    first.run()
 
 
 if __name__ == "__main__":

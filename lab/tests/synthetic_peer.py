@@ -19,6 +19,7 @@ from nervure_lab.peer import Configuration, OnMessage, Peer, Stamp, Wiring
 from nervure_lab.peer_endpoint import HEADER, PROBE
 
 DELAY_SECONDS = 0.004
+SLOW_SECONDS = 0.02
 MESSAGES = 100
 
 
@@ -30,6 +31,7 @@ class Synthetic(Peer):
         Configuration("faultless", "A delay alone.", "defaults"),
         Configuration("crashing", "Ends in the middle.", "defaults"),
         Configuration("blocking", "The publish call never returns.", "defaults"),
+        Configuration("slow", "The publish call takes 20 ms.", "defaults"),
     )
 
     def prepare(self, toolchain: Any) -> None:
@@ -69,6 +71,8 @@ class _Publisher:
             raise SystemExit("the synthetic peer crashed")
         while self._configuration == "blocking" and sequence == 10:
             time.sleep(1)
+        if self._configuration == "slow" and sequence != PROBE:
+            time.sleep(SLOW_SECONDS)
         faulty = self._configuration == "faulty" and sequence != PROBE
         due = [bytes(source)] * (deliveries(sequence) if faulty else 1)
         if faulty and sequence % 20 == 7:

@@ -4,6 +4,7 @@ results.
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +25,7 @@ from nervure_lab.experiments import all_experiments
 from nervure_lab.peers import all_peers
 from nervure_lab.runner import Options, run_experiment
 from nervure_lab.toolchain import ENVIRONMENTS_DIRECTORY, Toolchain
-from tests.synthetic_peer import DELAY_SECONDS, MESSAGES, PEER, deliveries
+from tests.synthetic_peer import DELAY_SECONDS, MESSAGES, PEER, SLOW_SECONDS, deliveries
 
 CASE = Case(payload_bytes=256, rate_hz=100.0, messages=MESSAGES, warmup=0)
 DELAY_MICROS = DELAY_SECONDS * 1e6
@@ -126,6 +127,34 @@ def test_an_echo_takes_two_delays() -> None:
     assert {"client-0", "echo-0"} <= roles
 
 
+@pytest.mark.parametrize("pattern", ["stream", "echo"])
+def test_both_ends_in_one_process(pattern: str) -> None:
+    case = Case(
+        payload_bytes=256, rate_hz=100.0, messages=20, warmup=0, place="process", pattern=pattern, reads=True
+    )
+    PEER.prepare(None)
+    with Session(PEER, case, 1, None) as session:
+        outcome = session.measure("faultless")
+    assert (outcome.outcome, outcome.reason) == ("ok", "")
+    table = table_of_logs(outcome.logs, outcome.start_nanos, 0, 1, echo=pattern == "echo")
+    assert losses(table)["received"] == 20
+    assert float(latencies_micros(table, case).min()) >= DELAY_MICROS
+    assert [process["role"] for process in outcome.processes] == ["process"]
+
+
+def test_a_late_publisher_ends_with_the_schedule() -> None:
+    case = Case(payload_bytes=256, rate_hz=500.0, messages=150, warmup=50, ends_on_time=True)
+    PEER.prepare(None)
+    with Session(PEER, case, 1, None) as session:
+        outcome = session.measure("slow")
+    assert outcome.outcome == "ok"
+    table = table_of_logs(outcome.logs, outcome.start_nanos, 50, 1, echo=False, warmup_seconds=0.1)
+    found = losses(table)
+    assert 0 < len(latencies_micros(table, case)) < found["sent"] < 50
+    assert 0 < found["sent"] <= case.sending_seconds / SLOW_SECONDS + 1
+    assert found["received"] == found["sent"]
+
+
 def test_a_crash_is_a_result() -> None:
     PEER.prepare(None)
     with Session(PEER, CASE, 1, None) as session:
@@ -156,11 +185,11 @@ def test_every_peer_fulfils_the_contract(peer) -> None:
         pytest.skip(f"{peer.name} is not set up")
     peer.prepare(Toolchain(Path("/nonexistent")))
     assert all(peer.versions().values())
-    configuration = next(it for it in peer.configurations if "host" in it.places)
-    for case in (
-        Case(payload_bytes=4096, rate_hz=100.0, messages=10, warmup=0, reads=True),
-        Case(payload_bytes=4096, rate_hz=100.0, messages=10, warmup=0, pattern="echo"),
-    ):
+    for pattern, place in itertools.product(("stream", "echo"), ("host", "process")):
+        configuration = next((it for it in peer.configurations if place in it.places), None)
+        if configuration is None:
+            continue
+        case = Case(4096, 100.0, 10, pattern=pattern, place=place, warmup=0, reads=pattern == "stream")
         with Session(peer, case, 1, None) as session:
             outcome = session.measure(configuration.name)
         assert (outcome.outcome, outcome.reason) == ("ok", "")
@@ -314,6 +343,26 @@ def test_every_declaration_is_sound() -> None:
             assert len(names) == len(set(names)), declaration.name
             assert all(entry.repeats > 0 for entry in plan)
     assert {"rtt", "local-latency", "mininet", "large-data", "local", "link"} <= set(all_experiments())
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "places"),
+    [
+        (
+            "buildfarm",
+            {1024 << shift for shift in (0, 2, 4, 5, 9, 10, 11, 12, 13)} | {61440},
+            {"process", "host"},
+        ),
+        ("composition", {921600}, {"process", "host"}),
+    ],
+)
+def test_an_experiment_has_the_sizes_of_its_source(name: str, sizes: set[int], places: set[str]) -> None:
+    plan = next(it for it in declarations() if it.name == name).plans["full"]
+    assert places == {entry.case.place for entry in plan}
+    for place in places:
+        assert sizes <= {entry.case.payload_bytes for entry in plan if entry.case.place == place}
+    # What is sent has to fit the link: an overloaded one is the subject of others.
+    assert all(entry.case.payload_mbit < entry.case.rate_mbit for entry in plan if entry.case.place == "link")
 
 
 def test_the_grid_of_the_report_has_its_30_configurations() -> None:

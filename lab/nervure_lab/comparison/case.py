@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from nervure_lab.peer import HOST, LINK
+from nervure_lab.peer import HOST, LINK, PROCESS
 
-ADDRESS_OF_FIRST_HOST = {HOST: "127.0.0.1", LINK: "10.77.0.1"}
+ADDRESS_OF_FIRST_HOST = {PROCESS: "127.0.0.1", HOST: "127.0.0.1", LINK: "10.77.0.1"}
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Case:
     messages: int
     """Without the warm-up."""
     pattern: Literal["stream", "echo"] = "stream"
-    place: Literal["host", "link"] = "host"
+    place: Literal["process", "host", "link"] = "host"
     warmup: int = 10
     publishers: int = 1
     subscribers: int = 1
@@ -28,6 +28,8 @@ class Case:
     """KEEP_ALL in place of the depth; only DDS knows it."""
     reads: bool = False
     """Whether subscribers read the payload, by one copy of all of it."""
+    ends_on_time: bool = False
+    """Whether a publisher ends with the schedule although it is late; what is unsent then is not sent."""
     drain_seconds: float = 1.0
     """Time after the last publication in which messages still count."""
     rate_mbit: float = 0.0
@@ -68,6 +70,13 @@ class Case:
             return [("echo", 0), ("client", 0)]
         receivers = [("subscriber", index) for index in range(self.subscribers)]
         return receivers + [("publisher", index) for index in range(self.publishers)]
+
+    @property
+    def process_roles(self) -> tuple[str, ...]:
+        """The roles of processes whose CPU time is shown apart."""
+        if self.place == PROCESS:
+            return ("process",)
+        return ("client", "echo") if self.pattern == "echo" else ("publisher", "subscriber")
 
     def emulator_options(self, seed: int, outage_at: float | None) -> list[str]:
         options = [

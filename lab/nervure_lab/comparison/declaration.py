@@ -21,7 +21,20 @@ else:
 DIRECTORY = Path(__file__).parent / "declarations"
 _CASE_FIELDS = frozenset(field.name for field in dataclasses.fields(Case))
 _KEYS = frozenset({"name", "title", "question", "source", "figures", "cell", "case", "quick", "full"})
-_FIGURES = frozenset({"bars", "histogram", "over-time", "by-size", "loss-map", "rate", "blocking", "cpu"})
+_FIGURES = frozenset(
+    {
+        "bars",
+        "end-to-end",
+        "histogram",
+        "over-time",
+        "by-size",
+        "throughput",
+        "loss-map",
+        "rate",
+        "blocking",
+        "cpu",
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -112,6 +125,8 @@ def _check(case: Case) -> None:
             raise ValueError(f"expected {name} above 0, got {getattr(case, name)}")
     if case.place == "link" and (case.rate_mbit <= 0 or case.pattern == "echo" or case.publishers > 1):
         raise ValueError("over the link there is one publisher, one-way, and rate_mbit is above 0")
+    if case.place == "process" and len(case.endpoints) != 2:
+        raise ValueError("in one process there are two ends: one publisher and one subscriber, or an echo")
     if not 0 <= case.host_to_host_loss < 1:
         raise ValueError(f"expected a loss from 0 to 100 %, got {100 * case.host_to_host_loss}")
 

@@ -96,9 +96,16 @@ class DeclaredExperiment(Experiment[PeerAdapter, PlannedCase]):
         record: dict[str, Any] = {"case": asdict(case), "group": job.planned.group, **found.record()}
         if found.outcome in ("failed", "hung"):
             return record
-        echo = case.pattern == "echo"
         try:
-            table = table_of_logs(found.logs, found.start_nanos, case.warmup, case.subscribers, echo=echo)
+            table = table_of_logs(
+                found.logs,
+                found.start_nanos,
+                case.warmup,
+                case.subscribers,
+                echo=case.pattern == "echo",
+                # A publisher that is late may not come to the end of the first messages.
+                warmup_seconds=case.warmup / case.rate_hz if case.ends_on_time else None,
+            )
         except ValueError as error:
             return record | {"outcome": "failed", "reason": str(error)}
         found_figures = figures(table, case)

@@ -76,7 +76,7 @@ def answer(directory: Path, wanted: Wanted) -> Answer:
 def _comparable(cell: Cell, wanted: Wanted) -> bool:
     case = cell.case
     simple = case.pattern == "stream" and case.publishers == case.subscribers == 1 and not case.outage
-    return simple and (case.place == "link") == bool(wanted.rate_mbit) and bool(cell.measured)
+    return simple and case.place == ("link" if wanted.rate_mbit else "host") and bool(cell.measured)
 
 
 def value_of(case: Case, quantity: str) -> float:

@@ -75,10 +75,24 @@ class Cell:
         return spread(np.concatenate(self.latencies)) if self.latencies else {"count": 0}
 
     @cached_property
+    def ends_to_ends(self) -> list[Floats]:
+        """Microseconds from before the publication to the end of the read, so that every copy is in it; for
+        each repeat.
+        """
+        return [end_to_end_micros(table) for table in self.tables]
+
+    @cached_property
     def end_to_end(self) -> dict[str, float | int]:
-        """From before the publication to the end of the read, so that every copy is in it."""
-        parts = [end_to_end_micros(table) for table in self.tables]
-        return spread(np.concatenate(parts)) if parts else {"count": 0}
+        """Percentiles over all repeats."""
+        return spread(np.concatenate(self.ends_to_ends)) if self.ends_to_ends else {"count": 0}
+
+    @cached_property
+    def received_hz(self) -> dict[str, float | int]:
+        """Messages per second in each repeat, over the schedule without the time after it."""
+        rates = [
+            run["figures"]["received"] * self.case.rate_hz / self.case.all_messages for run in self.measured
+        ]
+        return spread(np.asarray(rates))
 
     def median_interval(self) -> tuple[float, float]:
         return interval(self.latencies)

@@ -32,9 +32,17 @@ lost message.
 
 
 def table_of_logs(
-    logs: Mapping[str, bytes], start_nanos: int, warmup: int, subscribers: int, *, echo: bool
+    logs: Mapping[str, bytes],
+    start_nanos: int,
+    warmup: int,
+    subscribers: int,
+    *,
+    echo: bool,
+    warmup_seconds: float | None = None,
 ) -> pl.DataFrame:
-    """Joins the logs of both ends. Messages that arrived but were never sent are an error."""
+    """Joins the logs of both ends. Messages that arrived but were never sent are an error. The warm-up
+    is the first messages, or those of the first seconds.
+    """
     parts = []
     for publisher, log in _of_kind(logs, "publications").items():
         sent = _frame(log, PUBLICATION_FIELDS)
@@ -47,7 +55,11 @@ def table_of_logs(
         return pl.DataFrame(schema=SCHEMA)
     table = pl.concat(parts)
     moved = [pl.col(name) - start_nanos for name in SCHEMA if name.endswith("_nanos")]
-    table = table.with_columns(*moved, warmup=pl.col("sequence") < warmup)
+    table = table.with_columns(*moved)
+    is_first = pl.col("sequence") < warmup
+    if warmup_seconds is not None:
+        is_first = pl.col("before_nanos") < warmup_seconds * 1e9
+    table = table.with_columns(warmup=is_first)
     return table.select([pl.col(name).cast(kind) for name, kind in SCHEMA.items()])
 
 

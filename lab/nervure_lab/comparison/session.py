@@ -23,7 +23,7 @@ from typing import Any
 from nervure_lab.children import Children
 from nervure_lab.comparison.case import ADDRESS_OF_FIRST_HOST, Case
 from nervure_lab.contract import Unavailable
-from nervure_lab.peer import HOST, LINK, Peer, Wiring
+from nervure_lab.peer import LINK, PROCESS, Peer, Wiring
 from nervure_lab.toolchain import try_emulator
 
 START_SECONDS = 30.0
@@ -75,6 +75,7 @@ class Launch:
         self.configuration = configuration
         case = session.case
         self.endpoints = case.endpoints
+        self.in_one_process = case.place == PROCESS
         self.directory = str(session.directory)
         self.run_name = session.directory.name
         self.payload_bytes, self.depth = case.payload_bytes, case.depth
@@ -89,14 +90,23 @@ class Launch:
     ) -> None:
         self._session.spawn(endpoint, command, {**self.environment(endpoint), **(environment or {})})
 
+    def spawn_all(self, command: Sequence[str | Path], environment: Mapping[str, str] | None = None) -> None:
+        """Starts a process for each endpoint, or one for all where the case is of one process."""
+        for endpoint in self.endpoints[:1] if self.in_one_process else self.endpoints:
+            self.spawn(endpoint, command, environment)
+
     def spawn_launcher(self, command: Sequence[str | Path], environment: Mapping[str, str]) -> None:
         self._session.spawn_launcher(command, {"PYTHONPATH": str(self._session.packages), **environment})
 
     def environment(self, endpoint: Name) -> dict[str, str]:
         return self._session.environment(endpoint, self.configuration)
 
-    def write_dataflow(self, python: str, input_keys: dict[str, Any], node_keys: dict[str, Any]) -> str:
-        """Writes a dataflow of the endpoints with these keys of every input and of every node."""
+    def write_dataflow(
+        self, python: str, input_keys: dict[str, Any], node_keys: dict[str, Any], function: str = ""
+    ) -> str:
+        """Writes a dataflow of the endpoints with these keys of every input and of every sender. With a
+        function (`module:function`, called with the role as argument) all are in one process.
+        """
         module = self._session.peer.__class__.__module__
         nodes = []
         for role, index in self.endpoints:
@@ -106,6 +116,8 @@ class Launch:
                 "args": f"-m nervure_lab.peer_endpoint {module}",
                 "env": self.environment((role, index)),
             }
+            if function:
+                node |= {"path": function, "args": role, "process": "lab"}
             outputs, sources = _edges(self.endpoints, role)
             if outputs:
                 node |= {"outputs": outputs, **node_keys}
@@ -151,8 +163,8 @@ class Session:
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._endpoints: dict[Name, _Connection] = {}
         self._on_link: dict[Name, str] = {}
-        self._port = _free_port() if case.place == HOST else 7447
-        self._domain = 1 + int.from_bytes(os.urandom(2), "big") % 200 if case.place == HOST else 0
+        self._port = _free_port() if case.place != LINK else 7447
+        self._domain = 1 + int.from_bytes(os.urandom(2), "big") % 200 if case.place != LINK else 0
         self._sampled_at = 0.0
         self._cpu_before: dict[int, float] = {}
 
@@ -167,6 +179,24 @@ class Session:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def environment(self, endpoint: Name, configuration: str) -> dict[str, str]:
+        """In one process, the environment of all its endpoints."""
+        keys = ("rate_hz", "messages", "warmup", "reads", "ends_on_time", "drain_seconds")
+        found = {
+            "NERVURE_LAB_WIRING": self._wiring(endpoint, configuration),
+            "NERVURE_LAB_CASE": json.dumps({key: getattr(self.case, key) for key in keys}),
+            _LABEL: f"{endpoint[0]}-{endpoint[1]}",
+            "NERVURE_LAB_RENDEZVOUS": str(self.directory / "rendezvous"),
+            "NERVURE_LAB_LOGS": str(self.directory),
+            "PYTHONPATH": str(self.packages),
+        }
+        if self.case.place == PROCESS:
+            first, other = self.case.endpoints
+            found["NERVURE_LAB_WIRING"] = self._wiring(first, configuration)
+            found["NERVURE_LAB_OTHER_WIRING"] = self._wiring(other, configuration)
+            found[_LABEL] = "process"
+        return found
+
+    def _wiring(self, endpoint: Name, configuration: str) -> str:
         case = self.case
         role, index = endpoint
         echo = case.pattern == "echo"
@@ -189,15 +219,7 @@ class Session:
             keep_all=case.keep_all,
             settings_file=self.settings_file,
         )
-        keys = ("rate_hz", "messages", "warmup", "reads", "drain_seconds")
-        return {
-            "NERVURE_LAB_WIRING": json.dumps(asdict(wiring)),
-            "NERVURE_LAB_CASE": json.dumps({key: getattr(case, key) for key in keys}),
-            _LABEL: f"{role}-{index}",
-            "NERVURE_LAB_RENDEZVOUS": str(self.directory / "rendezvous"),
-            "NERVURE_LAB_LOGS": str(self.directory),
-            "PYTHONPATH": str(self.packages),
-        }
+        return json.dumps(asdict(wiring))
 
     def _link_packages(self) -> None:
         """Shows the lab, and the package of a peer from elsewhere, to the endpoints; and nothing else of this
@@ -210,7 +232,7 @@ class Session:
             (self.packages / source.name).symlink_to(source.absolute())
 
     def spawn(self, endpoint: Name, command: Sequence[str | Path], environment: dict[str, str]) -> None:
-        if self.case.place == HOST:
+        if self.case.place != LINK:
             self._children.spawn(f"{endpoint[0]}-{endpoint[1]}", command, environment)
             return
         settings = [f"{name}={value}" for name, value in environment.items()]

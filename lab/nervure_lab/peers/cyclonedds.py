@@ -8,7 +8,7 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
-from nervure_lab.peer import HOST, LINK, Configuration, OnMessage, Peer, Stamp, Wiring
+from nervure_lab.peer import HOST, LINK, PROCESS, Configuration, OnMessage, Peer, Stamp, Wiring
 
 _HEAD = struct.Struct("<BBBBI")
 """Plain CDR, little endian; the length of the sequence."""
@@ -59,6 +59,13 @@ class CycloneDds(Peer):
             "`DefragReliableMaxSamples` 32. Both: `WhcHigh` of the history, socket buffers up to 8 MiB.",
             "Cyclone's configuration reference; large data over lossy wireless (poster)",
             _BOTH,
+        ),
+        Configuration(
+            "participant",
+            "Both ends in one participant, which hands samples over without a transport. No "
+            "configuration file.",
+            "defaults",
+            frozenset({PROCESS}),
         ),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nervure_lab.peer import HOST, LINK, Configuration, Peer
+from nervure_lab.peer import HOST, LINK, PROCESS, Configuration, Peer
 
 if TYPE_CHECKING:
     from nervure_lab.comparison.session import Launch
@@ -32,6 +32,13 @@ class FastDds(Peer):
             frozenset({HOST}),
         ),
         Configuration(
+            "intraprocess",
+            "A participant for each end; readers of the same process take samples from the writer without a "
+            "transport, the default of Fast DDS. Asynchronous publishing.",
+            "defaults",
+            frozenset({PROCESS}),
+        ),
+        Configuration(
             "tuned-async",
             "One host: shared-memory segment of 32 MiB with messages up to 8 MiB. Link: messages of 1472 B, "
             "heartbeats at twice the rate instead of one with each message, no response or suppression "
@@ -54,8 +61,7 @@ class FastDds(Peer):
         # The name of the variable before and after version 2.12.
         variables = ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE")
         profiles = dict.fromkeys(variables, launch.settings_file) if launch.settings_file else {}
-        for endpoint in launch.endpoints:
-            launch.spawn(endpoint, [self._program], profiles)
+        launch.spawn_all([self._program], profiles)
 
 
 PEER = FastDds()

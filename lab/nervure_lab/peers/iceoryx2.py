@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nervure_lab.peer import Configuration, OnMessage, Peer, Stamp, Wiring
+from nervure_lab.peer import PROCESS, Configuration, OnMessage, Peer, Stamp, Wiring
 
 if TYPE_CHECKING:
     from nervure_lab.comparison.session import Launch
@@ -27,6 +27,12 @@ class Iceoryx2(Peer):
             "subscriber blocks; the publisher notifies after each send. Queue depth of the case instead of "
             "2, safe overflow (default).",
             "its book, event-based communication",
+        ),
+        Configuration(
+            "local",
+            "As `shm`, with services of one process (`ServiceType.Local`).",
+            "its book, event-based communication",
+            frozenset({PROCESS}),
         ),
     )
 
@@ -59,7 +65,8 @@ def _services(wiring: Wiring, topic: str) -> tuple[Any, Any]:
     import iceoryx2 as iox2
 
     iox2.set_log_level(iox2.LogLevel.Error)
-    node = iox2.NodeBuilder.new().create(iox2.ServiceType.Ipc)
+    kind = iox2.ServiceType.Local if wiring.place == PROCESS else iox2.ServiceType.Ipc
+    node = iox2.NodeBuilder.new().create(kind)
     name = iox2.ServiceName.new(f"{wiring.run_name}/{topic}")
     event = node.service_builder(name).event().open_or_create()
     data = (

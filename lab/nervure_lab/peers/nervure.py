@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nervure_lab.peer import LINK, Configuration, OnMessage, Peer, Stamp, Wiring
+from nervure_lab.peer import LINK, PROCESS, Configuration, OnMessage, Peer, Stamp, Wiring
 
 if TYPE_CHECKING:
     from nervure_lab.comparison.session import Launch
@@ -27,6 +27,12 @@ class Nervure(Peer):
             "default",
             "Python nodes under `nervure run`, `queue_size` of the case; otherwise the defaults.",
             "defaults",
+        ),
+        Configuration(
+            "composed",
+            "The same nodes as functions in one process and interpreter (`process` in the dataflow file).",
+            "defaults",
+            frozenset({PROCESS}),
         ),
         Configuration(
             "link",
@@ -73,7 +79,8 @@ class Nervure(Peer):
                 command = [sys.executable, "-m", __name__, str(self._command)]
                 launch.spawn(endpoint, command)
             return
-        file = launch.write_dataflow(str(self._python), {"queue_size": launch.depth}, {})
+        function = f"{__name__}:run_composed" if launch.in_one_process else ""
+        file = launch.write_dataflow(str(self._python), {"queue_size": launch.depth}, {}, function)
         launch.spawn_launcher(
             [self._command, "run", file],
             {
@@ -84,7 +91,20 @@ class Nervure(Peer):
         )
 
 
+def run_composed(node: Any) -> None:
+    """The function of a node that shares its process: the endpoint with the role of the first argument."""
+    from nervure_lab.peer_endpoint import Endpoint, prepare_process
+
+    prepare_process()
+    _NODE.append(node)
+    wiring = next(it for it in Wiring.all_from_environment() if it.role == sys.argv[1])
+    endpoint = Endpoint(PEER, wiring, json.loads(os.environ["NERVURE_LAB_CASE"]))
+    endpoint.open()
+    endpoint.run()
+
+
 _NODE: list[Any] = []
+"""Each of the nodes in one process has globals of its own."""
 
 
 def _node() -> Any:

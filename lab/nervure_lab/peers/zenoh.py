@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nervure_lab.peer import HOST, LINK, Configuration, OnMessage, Peer, Stamp, Wiring
+from nervure_lab.peer import HOST, LINK, PROCESS, Configuration, OnMessage, Peer, Stamp, Wiring
 
 if TYPE_CHECKING:
     from nervure_lab.comparison.session import Launch
@@ -45,6 +45,13 @@ class Zenoh(Peer):
             frozenset({HOST}),
             {"scheme": "tcp", "shm": True},
         ),
+        Configuration(
+            "session",
+            "Both ends in one session, which hands messages over without a transport. No scouting; "
+            "congestion control as in the others.",
+            "defaults",
+            frozenset({PROCESS}),
+        ),
     )
     _session: Any = None
 
@@ -79,10 +86,13 @@ class Zenoh(Peer):
 
 def _configuration(zenoh: Any, wiring: Wiring, chosen: Configuration) -> Any:
     config = zenoh.Config()
-    endpoint = f'["{chosen.values["scheme"]}/{wiring.address}:{wiring.port}"]'
     config.insert_json5("mode", '"peer"')
     config.insert_json5("scouting/multicast/enabled", "false")
     config.insert_json5("transport/shared_memory/enabled", "true" if chosen.values.get("shm") else "false")
+    if wiring.place == PROCESS:
+        config.insert_json5("listen/endpoints", "[]")
+        return config
+    endpoint = f'["{chosen.values["scheme"]}/{wiring.address}:{wiring.port}"]'
     config.insert_json5("listen/endpoints", endpoint if wiring.listens else "[]")
     if not wiring.listens:
         config.insert_json5("connect/endpoints", endpoint)

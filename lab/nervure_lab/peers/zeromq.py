@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nervure_lab.peer import HOST, LINK, Configuration, OnMessage, Peer, Stamp, Wiring
+from nervure_lab.peer import HOST, LINK, PROCESS, Configuration, OnMessage, Peer, Stamp, Wiring
 
 
 class ZeroMq(Peer):
@@ -13,6 +13,9 @@ class ZeroMq(Peer):
     requirements = ("pyzmq==27.3.0",)
     packages = ("pyzmq",)
     configurations = (
+        Configuration(
+            "inproc", "PUB and SUB of one context over `inproc`, defaults.", "defaults", frozenset({PROCESS})
+        ),
         Configuration("ipc", "PUB and SUB over a Unix socket, defaults.", "defaults", frozenset({HOST})),
         Configuration("tcp", "PUB and SUB over TCP (Cubic), defaults.", "defaults", frozenset({HOST, LINK})),
         Configuration(
@@ -48,8 +51,9 @@ class ZeroMq(Peer):
             socket.setsockopt(zmq.SNDHWM, wiring.depth)
             socket.setsockopt(zmq.RCVHWM, wiring.depth)
         port = wiring.port + (topic == "pong")
-        ipc = wiring.configuration == "ipc"
-        address = f"ipc://{wiring.directory}/{topic}" if ipc else f"tcp://{wiring.address}:{port}"
+        address = {"inproc": f"inproc://{topic}", "ipc": f"ipc://{wiring.directory}/{topic}"}.get(
+            wiring.configuration, f"tcp://{wiring.address}:{port}"
+        )
         (socket.bind if listens else socket.connect)(address)
         return socket
 

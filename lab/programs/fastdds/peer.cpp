@@ -20,6 +20,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <fastdds/dds/domain/DomainParticipant.hpp>
@@ -58,7 +59,7 @@ struct Header {
 };
 
 struct Wiring {
-    std::string text = environment("NERVURE_LAB_WIRING");
+    std::string text;
     std::string configuration = text_of(text, "configuration");
     std::string role = text_of(text, "role");
     bool on_link = text_of(text, "place") == "link";
@@ -343,14 +344,12 @@ void wait_until(std::int64_t due) {
     }
 }
 
-}  // namespace
-
-int main() {
+void run_endpoint(const Wiring& wiring) {
     prctl(PR_SET_TIMERSLACK, 1);
     const std::int64_t opening = monotonic_nanos();
-    const Wiring wiring;
     const std::string case_text = environment("NERVURE_LAB_CASE");
     const auto messages = static_cast<std::int64_t>(number_of(case_text, "messages") + number_of(case_text, "warmup"));
+    const bool ends_on_time = case_text.find("\"ends_on_time\": true") != std::string::npos;
     const bool reads = case_text.find("\"reads\": true") != std::string::npos;
     Driver driver;
     Entities entities(wiring);
@@ -393,6 +392,9 @@ int main() {
                 for (std::int64_t sequence = 0; sequence < messages; ++sequence) {
                     const std::int64_t due = start + static_cast<std::int64_t>(sequence * 1e9 / wiring.rate_hz);
                     wait_until(due);
+                    if (ends_on_time && monotonic_nanos() > start + static_cast<std::int64_t>(messages * 1e9 / wiring.rate_hz)) {
+                        break;
+                    }
                     publications->publish(sequence, due);
                 }
                 write_log(wiring, "publications", publications->log);
@@ -412,4 +414,16 @@ int main() {
             reported = true;
         }
     }
+}
+
+}  // namespace
+
+int main() {
+    const Wiring wiring{environment("NERVURE_LAB_WIRING")};
+    // In one process, the other end is on a thread of its own.
+    std::thread other;
+    if (const char* text = std::getenv("NERVURE_LAB_OTHER_WIRING")) {
+        other = std::thread(run_endpoint, Wiring{text});
+    }
+    run_endpoint(wiring);
 }

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter
 
-from nervure_lab.comparison.accounting import rate_over_time
+from nervure_lab.comparison.accounting import Floats, interval, rate_over_time, spread
 from nervure_lab.comparison.results import Cell, ResultSet
 
 matplotlib.use("Agg")
@@ -108,25 +108,36 @@ def _latency_word(results: ResultSet, experiment: str) -> str:
 
 def _bars(results: ResultSet, experiment: str) -> Drawn:
     word = _latency_word(results, experiment)
+    return _bars_of(results, experiment, "bars", word, lambda cell: cell.latencies)
+
+
+def _end_to_end(results: ResultSet, experiment: str) -> Drawn:
+    word = "From before the publish call to the end of the read"
+    return _bars_of(results, experiment, "end-to-end", word, lambda cell: cell.ends_to_ends)
+
+
+def _bars_of(
+    results: ResultSet, experiment: str, kind: str, word: str, micros: Callable[[Cell], list[Floats]]
+) -> Drawn:
     found: Drawn = []
     for name in results.names(experiment):
         cells = [cell for cell in results.measured(experiment, name) if cell.latency["count"]]
         if cells:
 
             def draw(cells: list[Cell] = cells) -> tuple[Canvas, Rows]:
-                return _draw_bars(cells)
+                return _draw_bars(cells, micros)
 
-            found.append((f"bars-{name}", f"{word}, {name}: median, p90, p99 and maximum", draw))
+            found.append((f"{kind}-{name}", f"{word}, {name}: median, p90, p99 and maximum", draw))
     return found
 
 
-def _draw_bars(cells: list[Cell]) -> tuple[Canvas, Rows]:
+def _draw_bars(cells: list[Cell], micros: Callable[[Cell], list[Floats]]) -> tuple[Canvas, Rows]:
     canvas = Canvas(figsize=(7.5, 0.36 * len(cells) + 0.9))
     axes = canvas.subplots()
     rows: Rows = []
     for place, cell in enumerate(cells):
-        latency = cell.latency
-        low, high = cell.median_interval()
+        latency = spread(np.concatenate(micros(cell)))
+        low, high = interval(micros(cell))
         rows.append({"adapter": cell.adapter, **latency, "median_low": low, "median_high": high})
         colour = _colour(cell.adapter)
         # Three lengths of one bar: darker means more of the messages.
@@ -142,8 +153,8 @@ def _draw_bars(cells: list[Cell]) -> tuple[Canvas, Rows]:
     axes.set_yticks(range(len(cells)), [cell.adapter for cell in cells])
     axes.invert_yaxis()
     axes.set_xscale("log")
-    low_limit = min(float(cell.latency["p50"]) for cell in cells) / 2
-    axes.set_xlim(low_limit, max(float(cell.latency["max"]) for cell in cells) * 6)
+    low_limit = min(float(row["p50"]) for row in rows) / 2
+    axes.set_xlim(low_limit, max(float(row["max"]) for row in rows) * 6)
     axes.grid(axis="y", visible=False)
     _time_axis(axes)
     axes.set_xlabel("bars: median (in figures), p90, p99; tick: maximum; line: 95 % interval of the median")
@@ -199,13 +210,20 @@ def _small_multiples(
     title: str,
     draw_one: Callable[[Axes, Cell, tuple[float, float]], Rows],
 ) -> Drawn:
-    """One panel for each adapter, in the cell in the middle of the sizes."""
-    names = results.names(experiment)
-    name = names[len(names) // 2]
-    cells = [cell for cell in results.measured(experiment, name) if cell.latency["count"]]
-    if not cells:
-        return []
+    """One panel for each adapter, in the cell in the middle of the sizes of each place."""
+    found: Drawn = []
+    for suffix, names in _names_by_place(results, experiment).items():
+        name = names[len(names) // 2]
+        cells = [cell for cell in results.measured(experiment, name) if cell.latency["count"]]
+        if cells:
+            heading = f"{_latency_word(results, experiment)}, {name}: {title}"
+            found.append((kind + suffix, heading, _panels(cells, kind, draw_one)))
+    return found
 
+
+def _panels(
+    cells: list[Cell], kind: str, draw_one: Callable[[Axes, Cell, tuple[float, float]], Rows]
+) -> Draw:
     def draw() -> tuple[Canvas, Rows]:
         columns = 3
         lines = math.ceil(len(cells) / columns)
@@ -225,24 +243,92 @@ def _small_multiples(
             canvas.supxlabel("s from the first message", fontsize=9)
         return canvas, rows
 
-    return [(kind, f"{_latency_word(results, experiment)}, {name}: {title}", draw)]
+    return draw
+
+
+def _names_by_place(results: ResultSet, experiment: str) -> dict[str, list[str]]:
+    """The names of cells by a suffix for names of figures, which is empty if there is one place."""
+    cells = results.of(experiment)
+    places = [place for place in _PLACES if any(cell.case.place == place for cell in cells)]
+    return {
+        f"-{place}" if len(places) > 1 else "": [
+            name
+            for name in results.names(experiment)
+            if any(cell.name == name and cell.case.place == place for cell in cells)
+        ]
+        for place in places
+    }
 
 
 def _by_size(results: ResultSet, experiment: str) -> Drawn:
-    if len(results.names(experiment)) < 2:
-        return []
-    return [
-        ("by-size", "Median latency by payload", lambda: _draw_by_size(results, experiment, "latency")),
-        (
-            "end-to-end-by-size",
-            "Median time from before the publish call to the end of the read, by payload",
-            lambda: _draw_by_size(results, experiment, "end_to_end"),
-        ),
-    ]
+    latency = _Curve("by-size", "Median latency", "median", "latency", "p50")
+    curves = [latency]
+    if any(cell.case.reads for cell in results.of(experiment)):
+        curves.append(
+            _Curve(
+                "end-to-end-by-size",
+                "Median time from before the publish call to the end of the read",
+                "median",
+                "end_to_end",
+                "p50",
+            )
+        )
+    return [drawn for curve in curves for drawn in _curves(results, experiment, curve)]
 
 
-def _draw_by_size(results: ResultSet, experiment: str, figure: str) -> tuple[Canvas, Rows]:
-    names = results.names(experiment)
+def _throughput(results: ResultSet, experiment: str) -> Drawn:
+    curve = _Curve("throughput", "Messages received per second", "received per second", "received_hz", "mean")
+    return _curves(results, experiment, curve)
+
+
+@dataclass(frozen=True)
+class _Curve:
+    """A figure of cells over their payload."""
+
+    kind: str
+    title: str
+    label: str
+    attribute: str
+    """Of a cell: a dictionary of statistics."""
+    statistic: str
+
+    @property
+    def is_time(self) -> bool:
+        return self.statistic == "p50"
+
+
+def _curves(results: ResultSet, experiment: str, curve: _Curve) -> Drawn:
+    """A picture for each place that has several sizes."""
+    found: Drawn = []
+    cells = results.of(experiment)
+    places = [place for place in _PLACES if any(cell.case.place == place for cell in cells)]
+    for place in places:
+        # Of two cells of one size the one with the higher rate.
+        fastest = {
+            cell.case.payload_bytes: cell.name
+            for cell in sorted(cells, key=lambda cell: cell.case.rate_hz)
+            if cell.case.place == place
+        }
+        names = list(fastest.values())
+        if len(names) < 2:
+            continue
+
+        def draw(names: list[str] = names) -> tuple[Canvas, Rows]:
+            return _draw_by_size(results, experiment, names, curve)
+
+        several = len(places) > 1
+        kind = f"{curve.kind}-{place}" if several else curve.kind
+        title = f"{curve.title}, by payload" + (f", {_PLACES[place]}" if several else "")
+        found.append((kind, title, draw))
+    return found
+
+
+_PLACES = {"process": "in one process", "host": "two processes of one host", "link": "over the link"}
+
+
+def _draw_by_size(
+    results: ResultSet, experiment: str, names: list[str], curve: _Curve
+) -> tuple[Canvas, Rows]:
     canvas = Canvas(figsize=(7.5, 4.5))
     axes = canvas.subplots()
     rows: Rows = []
@@ -254,11 +340,10 @@ def _draw_by_size(results: ResultSet, experiment: str, figure: str) -> tuple[Can
             continue
         style = seen.get(adapter["peer"], 0)
         seen[adapter["peer"]] = style + 1
-        sizes = [cell.case.payload_bytes for cell in shown]
-        medians = [float(getattr(cell, figure)["p50"]) for cell in shown]
+        shown.sort(key=lambda cell: cell.case.payload_bytes)
         axes.plot(
-            sizes,
-            medians,
+            [cell.case.payload_bytes for cell in shown],
+            [float(getattr(cell, curve.attribute)[curve.statistic]) for cell in shown],
             color=_colour(adapter["name"]),
             linestyle=("-", "--", ":", "-.")[style % 4],
             marker=("o", "s", "^", "x")[style % 4],
@@ -269,16 +354,17 @@ def _draw_by_size(results: ResultSet, experiment: str, figure: str) -> tuple[Can
             {
                 "adapter": cell.adapter,
                 "payload_bytes": cell.case.payload_bytes,
-                **getattr(cell, figure),
+                **getattr(cell, curve.attribute),
             }
             for cell in shown
         ]
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _size(value)))
-    _time_axis(axes, of_x=False)
+    if curve.is_time:
+        _time_axis(axes, of_x=False)
     axes.set_xlabel("payload")
-    axes.set_ylabel("median")
+    axes.set_ylabel(curve.label)
     axes.legend(fontsize=7, ncols=1, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
     return canvas, rows
 
@@ -302,12 +388,17 @@ def _loss_map(results: ResultSet, experiment: str) -> Drawn:
 
     def draw() -> tuple[Canvas, Rows]:
         grid = np.full((len(adapters), len(names)), np.nan)
+        texts: dict[tuple[int, int], str] = {}
         rows: Rows = []
         for line, adapter in enumerate(adapters):
             for column, name in enumerate(names):
                 cell = results.find(experiment, name, adapter)
-                if cell is not None and cell.delivered_percent is not None:
+                if cell is None:
+                    continue
+                texts[line, column] = "failed"
+                if cell.delivered_percent is not None:
                     grid[line, column] = cell.delivered_percent
+                    texts[line, column] = _percent(cell.delivered_percent)
                     median = cell.latency.get("p50", math.nan)
                     rows.append(
                         {
@@ -321,14 +412,11 @@ def _loss_map(results: ResultSet, experiment: str) -> Drawn:
         axes = canvas.subplots()
         image = axes.imshow(grid, cmap="cividis", vmin=0, vmax=100, aspect="auto")
         axes.grid(visible=False)
-        for line in range(len(adapters)):
-            for column in range(len(names)):
-                value = grid[line, column]
-                text = "failed" if np.isnan(value) else _percent(float(value))
-                colour = "white" if np.isnan(value) or value < 55 else "black"
-                shade = "black" if np.isnan(value) else colour
-                axes.text(column, line, text, ha="center", va="center", color=shade, fontsize=8)
-        axes.set_xticks(range(len(names)), names, rotation=30, ha="right")
+        # Nothing is written where an adapter does not take part.
+        for (line, column), text in texts.items():
+            shade = "white" if grid[line, column] < 55 else "black"
+            axes.text(column, line, text, ha="center", va="center", color=shade, fontsize=8)
+        axes.set_xticks(range(len(names)), names, rotation=30, ha="right", rotation_mode="anchor")
         axes.set_yticks(range(len(adapters)), adapters)
         canvas.colorbar(image, ax=axes, label="% delivered")
         return canvas, rows
@@ -382,17 +470,16 @@ def _draw_rate(cells: list[Cell]) -> tuple[Canvas, Rows]:
 
 
 def _cpu(results: ResultSet, experiment: str) -> Drawn:
-    names = results.names(experiment)
-    cells = list(results.measured(experiment, names[-1]))
-    if not cells:
-        return []
-    echo = cells[0].case.pattern == "echo"
-    roles = (
-        {"client": "client", "echo": "echo"}
-        if echo
-        else {"publisher": "publisher", "subscriber": "subscriber"}
-    )
-    roles |= {"daemon": "daemon or broker"}
+    """Of the last cell of each place."""
+    return [
+        (f"cpu{suffix}", f"CPU, {names[-1]}", _cpu_bars(cells))
+        for suffix, names in _names_by_place(results, experiment).items()
+        if (cells := list(results.measured(experiment, names[-1])))
+    ]
+
+
+def _cpu_bars(cells: list[Cell]) -> Draw:
+    roles = {role: role for role in cells[0].case.process_roles} | {"daemon": "daemon or broker"}
 
     def draw() -> tuple[Canvas, Rows]:
         canvas = Canvas(figsize=(7.5, 0.33 * len(cells) + 0.9))
@@ -418,7 +505,7 @@ def _cpu(results: ResultSet, experiment: str) -> Drawn:
         axes.legend(fontsize=8, frameon=False)
         return canvas, rows
 
-    return [("cpu", f"CPU, {names[-1]}", draw)]
+    return draw
 
 
 def _blocking(results: ResultSet, experiment: str) -> Drawn:
@@ -449,9 +536,11 @@ def _blocking(results: ResultSet, experiment: str) -> Drawn:
 
 _DRAWN: dict[str, Callable[[ResultSet, str], Drawn]] = {
     "bars": _bars,
+    "end-to-end": _end_to_end,
     "histogram": _histogram,
     "over-time": _over_time,
     "by-size": _by_size,
+    "throughput": _throughput,
     "loss-map": _loss_map,
     "rate": _rate,
     "cpu": _cpu,

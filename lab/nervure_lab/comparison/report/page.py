@@ -25,10 +25,18 @@ _TEMPLATES = Path(__file__).parent
 
 
 @dataclass
+class Table:
+    cell: str
+    roles: tuple[str, ...]
+    """Whose CPU time its rows show, beside that of daemons."""
+    rows: list[Row]
+
+
+@dataclass
 class Section:
     declaration: Declaration
     sentences: list[str]
-    tables: list[tuple[str, list[Row]]]
+    tables: list[Table]
     figures: list[Figure]
     problems: list[str]
     document: dict[str, Any]
@@ -84,7 +92,8 @@ def write_report(directory: Path, page: Path | None = None) -> Path:
 
 def _section(results: ResultSet, declaration: Declaration) -> Section:
     name = declaration.name
-    tables = [(cell, rows_of_cell(results, name, cell)) for cell in results.names(name)]
+    roles = {cell.name: cell.case.process_roles for cell in results.of(name)}
+    tables = [Table(cell, roles[cell], rows_of_cell(results, name, cell)) for cell in results.names(name)]
     problems = [
         f"{cell.adapter}, {cell.name}: {problem}" for cell in results.of(name) for problem in cell.problems
     ]

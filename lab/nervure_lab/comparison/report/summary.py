@@ -61,7 +61,7 @@ def _row(cell: Cell, language: str, note: str) -> Row:
     none = latency["count"] == 0
     percent = cell.delivered_percent
     head, between, tail = (cell.total(f"lost_{name}") for name in ("before_first", "between", "tail"))
-    cpu = [cell.cpu_percent(role) for role in _roles(cell)]
+    cpu = [cell.cpu_percent(role) for role in (*cell.case.process_roles, "daemon")]
     switches = cell.switches_per_message()
     return Row(
         adapter=cell.adapter,
@@ -80,12 +80,6 @@ def _row(cell: Cell, language: str, note: str) -> Row:
         memory=f"{cell.most_memory_bytes() / 2**20:.0f}" if cell.measured else "-",
         switches="-" if switches is None else f"{switches:.0f}",
         note=note,
-    )
-
-
-def _roles(cell: Cell) -> tuple[str, str, str]:
-    return (
-        ("client", "echo", "daemon") if cell.case.pattern == "echo" else ("publisher", "subscriber", "daemon")
     )
 
 
