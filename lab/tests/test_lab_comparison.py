@@ -354,6 +354,7 @@ def test_every_declaration_is_sound() -> None:
             {"process", "host"},
         ),
         ("composition", {921600}, {"process", "host"}),
+        ("lan", {32768, 4194304}, {"link"}),
     ],
 )
 def test_an_experiment_has_the_sizes_of_its_source(name: str, sizes: set[int], places: set[str]) -> None:
