@@ -13,14 +13,23 @@ import numpy as np
 import polars as pl
 import pytest
 from nervure_lab import cli
+from nervure_lab.bulk_tcp import goodput_mbit
 from nervure_lab.comparison import recommend
-from nervure_lab.comparison.accounting import figures, interval, latencies_micros, losses, violations
+from nervure_lab.comparison.accounting import (
+    fairness,
+    figures,
+    interval,
+    latencies_micros,
+    losses,
+    violations,
+)
 from nervure_lab.comparison.case import Case
 from nervure_lab.comparison.declaration import declarations, read_declaration
 from nervure_lab.comparison.experiment import DeclaredExperiment, PeerAdapter
 from nervure_lab.comparison.results import ResultSet
 from nervure_lab.comparison.samples import read_table, table_of_logs, write_table
-from nervure_lab.comparison.session import Session
+from nervure_lab.comparison.session import Session, find_emulator
+from nervure_lab.contract import Unavailable
 from nervure_lab.experiments import all_experiments
 from nervure_lab.peers import all_peers
 from nervure_lab.runner import Options, run_experiment
@@ -153,6 +162,52 @@ def test_a_late_publisher_ends_with_the_schedule() -> None:
     assert 0 < len(latencies_micros(table, case)) < found["sent"] < 50
     assert 0 < found["sent"] <= case.sending_seconds / SLOW_SECONDS + 1
     assert found["received"] == found["sent"]
+
+
+def test_robots_and_a_neighbour_share_the_link() -> None:
+    case = Case(
+        payload_bytes=256,
+        rate_hz=50.0,
+        messages=50,
+        warmup=0,
+        place="link",
+        publishers=2,
+        neighbours=1,
+        rate_mbit=20.0,
+        half_duplex=True,
+        drain_seconds=0.5,
+    )
+    try:
+        emulator = find_emulator()
+    except Unavailable as error:
+        pytest.skip(str(error))
+    PEER.prepare(None)
+    with Session(PEER, case, 1, emulator) as session:
+        outcome = session.measure("faultless")
+    assert (outcome.outcome, outcome.reason) == ("ok", "")
+    table = table_of_logs(outcome.logs, outcome.start_nanos, 0, 1, echo=False)
+    assert losses(table)["received"] == 100
+    roles = [process["role"] for process in outcome.processes if process["role"] != "lab"]
+    assert roles == ["publisher-0", "publisher-1", "subscriber-0"]
+    # The synthetic peer does not use the link, so that all of it is the neighbour's.
+    assert 1.0 < outcome.neighbours_mbit[0] <= 20.0
+
+
+def test_shares_count_what_arrived_in_time() -> None:
+    case = Case(payload_bytes=125_000, rate_hz=100.0, messages=10, warmup=0, publishers=2)
+    logs = logs_of([(number, 1000) for number in range(9)] + [(9, 90_000_000)])
+    logs["publications-publisher-1"] = logs["publications-publisher-0"]
+    table = table_of_logs(logs, 0, 0, 1, echo=False)
+    shares = figures(table, case)["shares_mbit"]
+    assert shares == [pytest.approx(90.0), 0.0]
+    assert fairness(shares) == 0.5
+    assert fairness([3.0, 3.0]) == 1.0
+
+
+def test_the_goodput_of_a_neighbour_is_of_the_schedule() -> None:
+    log = "100 1000\n200 2000\n1000000200 127000\n2000000000 900000\n20000"
+    assert goodput_mbit(log, 200, 1_000_000_200) == pytest.approx(1.0)
+    assert goodput_mbit("", 200, 1_000_000_200) == 0.0
 
 
 def test_a_crash_is_a_result() -> None:

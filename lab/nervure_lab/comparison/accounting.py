@@ -119,6 +119,7 @@ def figures(table: pl.DataFrame, case: Case) -> dict[str, Any]:
             np.asarray((once["returned_nanos"] - once["before_nanos"]).to_numpy(), float) / 1e3
         ),
         "goodput_mbit": _goodput_mbit(table, case),
+        "shares_mbit": _shares_mbit(table, case),
         "silent_at_end": _is_silent_at_end(table, case),
     }
 
@@ -130,6 +131,19 @@ def _goodput_mbit(table: pl.DataFrame, case: Case) -> float:
         return 0.0
     seconds = max(float(arrived.max()) / 1e9, case.sending_seconds)  # type: ignore[arg-type]
     return len(arrived) * case.payload_bytes * 8e-6 / seconds
+
+
+def _shares_mbit(table: pl.DataFrame, case: Case) -> list[float]:
+    """The payload of each publisher that arrived within the schedule, over its duration."""
+    within = table.filter(pl.col("received_nanos") <= case.sending_seconds * 1e9)
+    counts = [len(within.filter(pl.col("publisher") == index)) for index in range(case.publishers)]
+    return [count * case.payload_bytes * 8e-6 / case.sending_seconds for count in counts]
+
+
+def fairness(shares: Sequence[float]) -> float:
+    """The index of Jain, Chiu and Hawe (1984): 1 if all are equal, 1/n if one has all."""
+    squares = sum(share * share for share in shares)
+    return sum(shares) ** 2 / (len(shares) * squares) if squares else 0.0
 
 
 def _is_silent_at_end(table: pl.DataFrame, case: Case) -> bool:

@@ -20,6 +20,7 @@ class Case:
     place: Literal["process", "host", "link"] = "host"
     warmup: int = 10
     publishers: int = 1
+    """Over the link, each on a host of its own."""
     subscribers: int = 1
     reliable: bool = True
     depth: int = 10
@@ -42,6 +43,9 @@ class Case:
     outage: tuple[float, float] | None = None
     """Seconds from the start of the schedule to an interruption, and its duration."""
     half_duplex: bool = False
+    """Whether all hosts share one air and take turns."""
+    neighbours: int = 0
+    """Further hosts, each of which sends one TCP flow without a rate limit to the first host."""
 
     @property
     def host_to_host_loss(self) -> float:

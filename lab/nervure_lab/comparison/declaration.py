@@ -32,6 +32,7 @@ _FIGURES = frozenset(
         "loss-map",
         "rate",
         "blocking",
+        "sharing",
         "cpu",
     }
 )
@@ -123,8 +124,10 @@ def _check(case: Case) -> None:
     for name in ("payload_bytes", "rate_hz", "messages", "publishers", "subscribers", "depth"):
         if getattr(case, name) <= 0:
             raise ValueError(f"expected {name} above 0, got {getattr(case, name)}")
-    if case.place == "link" and (case.rate_mbit <= 0 or case.pattern == "echo" or case.publishers > 1):
-        raise ValueError("over the link there is one publisher, one-way, and rate_mbit is above 0")
+    if case.place == "link" and (case.rate_mbit <= 0 or case.pattern == "echo"):
+        raise ValueError("over the link messages go one way, and rate_mbit is above 0")
+    if case.place != "link" and case.neighbours:
+        raise ValueError("neighbours are on the link")
     if case.place == "process" and len(case.endpoints) != 2:
         raise ValueError("in one process there are two ends: one publisher and one subscriber, or an echo")
     if not 0 <= case.host_to_host_loss < 1:

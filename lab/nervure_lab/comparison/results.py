@@ -107,6 +107,18 @@ class Cell:
         return 100 * self.total("received") / sent if sent else None
 
     @property
+    def shares_mbit(self) -> list[float]:
+        """Payload of each publisher that arrived within the schedule, in the mean over repeats."""
+        found = np.array([run["figures"]["shares_mbit"] for run in self.measured])
+        return [float(share) for share in found.mean(axis=0)]
+
+    @property
+    def neighbours_mbit(self) -> list[float]:
+        """Goodput of each neighbour during the schedule, in the mean over repeats."""
+        found = np.array([run["neighbours_mbit"] for run in self.measured])
+        return [float(share) for share in found.mean(axis=0)]
+
+    @property
     def discovery_ms(self) -> float | None:
         """The median over repeats of the slowest pair."""
         found = sorted(max(run["discovery"].values()) for run in self.measured if run["discovery"])

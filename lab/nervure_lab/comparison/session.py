@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from nervure_lab import bulk_tcp
 from nervure_lab.children import Children
 from nervure_lab.comparison.case import ADDRESS_OF_FIRST_HOST, Case
 from nervure_lab.contract import Unavailable
@@ -35,6 +36,7 @@ BLOCKED_SECONDS = 30.0
 """Time after the end of the schedule at which a publisher counts as hung."""
 STOP_SECONDS = 10.0
 LEAVE_SECONDS = 3.0
+FIRST_NEIGHBOUR_PORT = 9000
 SAMPLING_SECONDS = 0.5
 _LABEL = "NERVURE_LAB_ENDPOINT"
 """Environment variable with the name of the endpoint, which its descendants inherit."""
@@ -60,6 +62,8 @@ class Outcome:
     wrong: int = 0
     link: dict[str, Any] | None = None
     """The counters of the emulated link at its end."""
+    neighbours_mbit: list[float] = field(default_factory=list)
+    """Goodput of each neighbour's TCP flow during the schedule."""
 
     def record(self) -> dict[str, Any]:
         entry = asdict(self)
@@ -250,6 +254,7 @@ class Session:
                 self._start_link()
             self._drive(found)
             self._read_logs(found)
+            found.neighbours_mbit = self._neighbours_mbit(found.start_nanos)
             if not found.discovered and not any(
                 log for name, log in found.logs.items() if name.startswith("receptions")
             ):
@@ -270,15 +275,37 @@ class Session:
         # An outage is set when the run starts: its time depends on how long the endpoints take to open.
         receivers = [script for (role, _), script in self._on_link.items() if role == "subscriber"]
         senders = [script for (role, _), script in self._on_link.items() if role == "publisher"]
+        neighbours = [self._neighbour("send", number) for number in range(self.case.neighbours)]
+        behind = [self._neighbour("receive", number) for number in range(self.case.neighbours)]
         words: list[str | Path] = [
             self._emulator,
             "run",
             *self.case.emulator_options(self._seed, self._outage_at),
         ]
         words += ["--json", str(self.directory / "link.json")]
-        words += ["--", "sh", "-c", _together(receivers), "---", "sh", "-c", _together(senders)]
+        if neighbours:
+            words += ["--until", "a"]  # Theirs do not end by themselves.
+        words += ["--", "sh", "-c", "".join(f"( {it} ) & " for it in behind) + _together(receivers)]
+        for script in [*senders, *neighbours]:
+            words += ["---", "sh", "-c", script]
         self._link_started = time.monotonic()
         self._children.spawn("link", words, {})
+
+    def _neighbour(self, end: str, number: int) -> str:
+        environment = {"NERVURE_LAB_RECEPTIONS": str(self._neighbour_log(number)), _LABEL: "lab"}
+        program = [sys.executable, str(Path(bulk_tcp.__file__)), end, str(FIRST_NEIGHBOUR_PORT + number)]
+        return "exec " + shlex.join(["env", *(f"{name}={it}" for name, it in environment.items()), *program])
+
+    def _neighbour_log(self, number: int) -> Path:
+        return self.directory / f"neighbour-{number}"
+
+    def _neighbours_mbit(self, start_nanos: int) -> list[float]:
+        end_nanos = start_nanos + int(self.case.sending_seconds * 1e9)
+        files = [self._neighbour_log(number) for number in range(self.case.neighbours)]
+        return [
+            bulk_tcp.goodput_mbit(file.read_text() if file.exists() else "", start_nanos, end_nanos)
+            for file in files
+        ]
 
     @property
     def _outage_at(self) -> float | None:
@@ -491,9 +518,10 @@ class _Late(Exception):
 
 
 def _together(scripts: list[str]) -> str:
+    """A shell script that runs them and waits for them, and for nothing else in the background."""
     if len(scripts) == 1:
         return scripts[0]
-    return "".join(f"( {script} ) & " for script in scripts) + "wait"
+    return "".join(f'( {script} ) & all="$all $!"; ' for script in scripts) + "wait $all"
 
 
 def _free_port() -> int:

@@ -153,59 +153,61 @@ class LinkBench:
         self._driver = Driver(os.environ["NERVURE_LAB_RENDEZVOUS"])
         self._logs = Path(os.environ["NERVURE_LAB_LOGS"])
         self._messages = self._case["warmup"] + self._case["messages"]
-        self._receptions = Path(self._wiring.directory) / "receptions"
+        self._programs: list[subprocess.Popen[bytes]] = []
 
     def run(self) -> None:
         from nervure_lab.peer_endpoint import now_nanos
 
         opening = now_nanos()
-        keys = {end: self._public_key(end) for end in ("subscriber", "publisher")}
-        address = f"{self._wiring.address}:{self._wiring.port}"
-        role = self._wiring.role
-        words = [*self._bench, "serve", "--listen", address, "--allow", keys["publisher"], "--once"]
-        words += ["--receptions", str(self._receptions), "--key", self._key_file("subscriber"), "--json"]
-        if role == "publisher":
-            quality = f"keep_last:{self._wiring.depth}" if self._wiring.reliable else "best_effort:10"
-            stream = f"size={self._wiring.payload_bytes},rate_hz={self._wiring.rate_hz},qos={quality}"
-            stream += f",count={self._messages}"
-            words = [
-                *self._bench,
-                "send",
-                "--connect",
-                address,
-                "--peer",
-                keys["subscriber"],
-                "--stream",
-                stream,
-            ]
-            words += [
-                "--key",
-                self._key_file("publisher"),
-                "--json",
-                "--drain",
-                f"{self._case['drain_seconds']}s",
-            ]
-        else:
-            self._program = subprocess.Popen(words, stdout=subprocess.DEVNULL)
-        hello = {"role": role, "index": 0, "pid": os.getpid(), "opening": opening, "opened": now_nanos()}
+        role, index = self._wiring.role, self._wiring.index
+        if role == "subscriber":
+            commands = [self._serve(publisher) for publisher in range(self._wiring.publishers)]
+            self._programs = [subprocess.Popen(words, stdout=subprocess.DEVNULL) for words in commands]
+        hello = {"role": role, "index": index, "pid": os.getpid(), "opening": opening, "opened": now_nanos()}
         self._driver.report({**hello, "probes": False})
         while (line := self._driver.line()) is not None:
             word = line.partition(" ")[0]
             if word == "start" and role == "publisher":
-                code = subprocess.run(words, stdout=subprocess.DEVNULL, check=False).returncode
+                code = subprocess.run(self._send(), stdout=subprocess.DEVNULL, check=False).returncode
                 if code not in (0, 3):  # 3: finished, but samples were lost.
                     raise SystemExit(f"error: `nervure link bench send` ended with {code}")
                 self._driver.report({"sent": True})
             elif word == "stop":
                 if role == "subscriber":
-                    # Waits for it if it has ended, so that its CPU time counts as that of this process.
-                    self._program.poll()
+                    for program in self._programs:
+                        # Waits for it if it has ended, so that its CPU time counts as that of this process.
+                        program.poll()
                     self._report_receptions()
                 self._driver.report({"stopped": True})
             elif word == "leave":
-                if role == "subscriber":
-                    self._program.kill()
+                for program in self._programs:
+                    program.kill()
                 return
+
+    def _serve(self, publisher: int) -> list[str]:
+        """One program for each publisher, which writes a file of its own."""
+        words = [*self._bench, "serve", "--listen", self._address(publisher), "--once", "--json"]
+        words += ["--allow", self._public_key(f"publisher-{publisher}")]
+        self._public_key(f"subscriber-{publisher}")
+        words += ["--key", self._key_file(f"subscriber-{publisher}")]
+        return [*words, "--receptions", str(self._receptions(publisher))]
+
+    def _send(self) -> list[str]:
+        index = self._wiring.index
+        quality = f"keep_last:{self._wiring.depth}" if self._wiring.reliable else "best_effort:10"
+        stream = f"size={self._wiring.payload_bytes},rate_hz={self._wiring.rate_hz},qos={quality}"
+        stream += f",count={self._messages}"
+        words = [*self._bench, "send", "--connect", self._address(index), "--stream", stream, "--json"]
+        self._public_key(f"publisher-{index}")
+        words += ["--peer", self._public_key(f"subscriber-{index}")]
+        words += ["--key", self._key_file(f"publisher-{index}")]
+        return [*words, "--drain", f"{self._case['drain_seconds']}s"]
+
+    def _address(self, publisher: int) -> str:
+        return f"{self._wiring.address}:{self._wiring.port + publisher}"
+
+    def _receptions(self, publisher: int) -> Path:
+        return Path(self._wiring.directory) / f"receptions-of-{publisher}"
 
     def _key_file(self, end: str) -> str:
         return f"{self._wiring.directory}/{end}.key"
@@ -220,27 +222,32 @@ class LinkBench:
             return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
 
     def _report_receptions(self) -> None:
-        """Writes the logs of both ends: every sample was due at its place in the schedule."""
+        """Writes the logs of all ends: every sample was due at its place in the schedule."""
         received = array.array("q")
-        first_due = None
-        if self._receptions.exists():
-            for line in self._receptions.read_text().splitlines():
-                fields = line.split()
-                if len(fields) == 4:
-                    number, due, at = int(fields[1]), int(fields[2]), int(fields[3])
-                    first_due = (
-                        due - int(number * 1e9 / self._wiring.rate_hz) if first_due is None else first_due
-                    )
-                    received.extend((number, 0, due, due, at, at))
-        sent = array.array("q")
-        for number in range(self._messages):
-            due = (first_due or 0) + int(number * 1e9 / self._wiring.rate_hz)
-            sent.extend((number, due, due, due, due))
+        for publisher in range(self._wiring.publishers):
+            first_due = self._read_receptions(publisher, received)
+            sent = array.array("q")
+            for number in range(self._messages):
+                due = first_due + int(number * 1e9 / self._wiring.rate_hz)
+                sent.extend((number, due, due, due, due))
+            with (self._logs / f"publications-publisher-{publisher}.log").open("wb") as file:
+                sent.tofile(file)
         with (self._logs / "receptions-subscriber-0.log").open("wb") as file:
             received.tofile(file)
-        with (self._logs / "publications-publisher-0.log").open("wb") as file:
-            sent.tofile(file)
         self._driver.report({"received": True, "wrong": 0})
+
+    def _read_receptions(self, publisher: int, received: array.array[int]) -> int:
+        """Appends them, and returns the due time of the first sample; 0 if nothing arrived."""
+        first_due = None
+        file = self._receptions(publisher)
+        for line in file.read_text().splitlines() if file.exists() else []:
+            fields = line.split()
+            if len(fields) == 4:
+                number, due, at = int(fields[1]), int(fields[2]), int(fields[3])
+                if first_due is None:
+                    first_due = due - int(number * 1e9 / self._wiring.rate_hz)
+                received.extend((number, publisher, due, due, at, at))
+        return first_due or 0
 
 
 PEER = Nervure()

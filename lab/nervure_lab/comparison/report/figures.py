@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter
 
-from nervure_lab.comparison.accounting import Floats, interval, rate_over_time, spread
+from nervure_lab.comparison.accounting import Floats, fairness, interval, rate_over_time, spread
 from nervure_lab.comparison.results import Cell, ResultSet
 
 matplotlib.use("Agg")
@@ -534,6 +534,48 @@ def _blocking(results: ResultSet, experiment: str) -> Drawn:
     return [("blocking", "How long the publish call takes", draw)]
 
 
+def _sharing(results: ResultSet, experiment: str) -> Drawn:
+    found: Drawn = []
+    for name in results.names(experiment):
+        cells = list(results.measured(experiment, name))
+        if cells:
+
+            def draw(cells: list[Cell] = cells) -> tuple[Canvas, Rows]:
+                return _draw_sharing(cells)
+
+            found.append((f"sharing-{name}", f"What arrived from each host, {name}", draw))
+    return found
+
+
+def _draw_sharing(cells: list[Cell]) -> tuple[Canvas, Rows]:
+    case = cells[0].case
+    canvas = Canvas(figsize=(7.5, 0.36 * len(cells) + 1.0))
+    axes = canvas.subplots()
+    rows: Rows = []
+    for place, cell in enumerate(cells):
+        left = 0.0
+        robots = [(f"robot {index}", share) for index, share in enumerate(cell.shares_mbit)]
+        neighbours = [(f"neighbour {index}", share) for index, share in enumerate(cell.neighbours_mbit)]
+        for host, share in robots + neighbours:
+            is_robot = host.startswith("robot")
+            colour = _colour(cell.adapter) if is_robot else "#999999"
+            hatch = "" if is_robot else _HATCHES[1]
+            axes.barh(place, share, left=left, color=colour, hatch=hatch, edgecolor="white", height=0.7)
+            left += share
+            rows.append({"adapter": cell.adapter, "host": host, "mbit": share})
+        several = case.publishers > 1
+        text = f"fairness {fairness(cell.shares_mbit):.2f}" if several else f"robot {robots[0][1]:.1f}"
+        axes.annotate(text, (left, place), (6, 0), textcoords="offset points", va="center", fontsize=8)
+    axes.axvline(case.payload_mbit, color="black", linestyle=":", linewidth=1)
+    axes.set_xlim(0, 1.15 * max(case.rate_mbit, case.payload_mbit))
+    axes.set_yticks(range(len(cells)), [cell.adapter for cell in cells])
+    axes.invert_yaxis()
+    axes.grid(axis="y", visible=False)
+    grey = "; grey: the neighbour's TCP" if case.neighbours else ""
+    axes.set_xlabel(f"payload in time, Mbit/s, a part for each robot{grey}; dotted: sent by the robots")
+    return canvas, rows
+
+
 _DRAWN: dict[str, Callable[[ResultSet, str], Drawn]] = {
     "bars": _bars,
     "end-to-end": _end_to_end,
@@ -545,4 +587,5 @@ _DRAWN: dict[str, Callable[[ResultSet, str], Drawn]] = {
     "rate": _rate,
     "cpu": _cpu,
     "blocking": _blocking,
+    "sharing": _sharing,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nervure_lab.comparison.accounting import fairness
 from nervure_lab.comparison.results import Cell, ResultSet
 
 LOSSLESS_PERCENT = 99.5
@@ -119,8 +120,30 @@ def sentences(results: ResultSet, experiment: str) -> list[str]:
             if len(whole) < len(cells):
                 text += f"; {len(whole)} of {len(cells)} delivered 99.5 % or more"
             text += _place_of_nervure(by_median, cells)
+        text += _sharing(cells)
         found.append(text + ".")
     return found
+
+
+def _sharing(cells: list[Cell]) -> str:
+    """How evenly the robots shared the link, or what was left beside a neighbour."""
+    if not cells or cells[0].case.place != "link":
+        return ""
+    case = cells[0].case
+    if case.publishers > 1:
+        index = {cell.adapter: fairness(cell.shares_mbit) for cell in cells}
+        least, most = min(index, key=lambda name: index[name]), max(index, key=lambda name: index[name])
+        if index[most] - index[least] < 0.005:
+            return f"; fairness {index[most]:.2f} with all"
+        return f"; fairness from {index[least]:.2f} ({least}) to {index[most]:.2f} ({most})"
+    if case.neighbours:
+        left = {cell.adapter: sum(cell.shares_mbit) for cell in cells}
+        least, most = min(left, key=lambda name: left[name]), max(left, key=lambda name: left[name])
+        return (
+            f"; beside TCP from {left[least]:.1f} ({least}) to {left[most]:.1f} ({most}) of "
+            f"{case.payload_mbit:.1f} Mbit/s arrived in time"
+        )
+    return ""
 
 
 def _overlaps(best: Cell, others: list[Cell]) -> str:

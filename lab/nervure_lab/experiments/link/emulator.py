@@ -16,7 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from nervure_lab.experiments.link.case import ENDPOINTS, JOIN_SECONDS, Commands, Flow, LinkAdapter, LinkCase
+from nervure_lab import bulk_tcp
+from nervure_lab.experiments.link.case import JOIN_SECONDS, Commands, Flow, LinkAdapter, LinkCase
 from nervure_lab.experiments.link.ticker import ProcessorSeconds, merged_stops, ticking
 from nervure_lab.processes import Processes
 from nervure_lab.toolchain import LAB_DIRECTORY, Toolchain, try_emulator
@@ -111,7 +112,7 @@ def _hosts(adapter: LinkAdapter, case: LinkCase, directory: Path) -> list[list[_
         receivers.append(receiver)
         senders[0].append(sender)
     elif case.beside:
-        program = [sys.executable, str(ENDPOINTS / "bulk_tcp.py")]
+        program = [sys.executable, str(Path(bulk_tcp.__file__))]
         bulk = Commands([*program, "receive", str(other.port)], [*program, "send", str(other.port)])
         receiver, sender = _ends(bulk, other, case.beside == "cubic-later", awaited=False)
         receivers.append(receiver)

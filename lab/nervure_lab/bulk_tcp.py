@@ -1,6 +1,9 @@
-"""One TCP flow without a rate limit: `bulk_tcp.py receive|send PORT`. Every 100 ms the receiver writes a line
-with CLOCK_MONOTONIC in nanoseconds and the bytes received so far.
+"""One unlimited TCP flow to the first host of the emulated link: ``bulk_tcp.py receive|send PORT``.
+Every 100 ms the receiver writes a line with CLOCK_MONOTONIC in nanoseconds and the bytes received so far.
+Standard library alone.
 """
+
+from __future__ import annotations
 
 import contextlib
 import os
@@ -37,4 +40,17 @@ def receive(port: int) -> None:
                     file.write(f"{now} {total}\n")
 
 
-{"send": send, "receive": receive}[sys.argv[1]](int(sys.argv[2]))
+def goodput_mbit(log: str, begin_nanos: int, end_nanos: int) -> float:
+    """The mean rate between two times, from the last lines before them."""
+    total_at_begin = total_at_end = 0
+    for line in log.splitlines():
+        fields = line.split()
+        if len(fields) == 2:  # A killed receiver may leave an incomplete line.
+            at, total = int(fields[0]), int(fields[1])
+            total_at_begin = total if at <= begin_nanos else total_at_begin
+            total_at_end = total if at <= end_nanos else total_at_end
+    return (total_at_end - total_at_begin) * 8e3 / (end_nanos - begin_nanos)
+
+
+if __name__ == "__main__":
+    {"send": send, "receive": receive}[sys.argv[1]](int(sys.argv[2]))
