@@ -284,6 +284,7 @@ def test_a_report_holds_every_part(stored: Path) -> None:
         "http://creativecommons.org", ""
     ), "the report is self-contained"
     assert "| synthetic-faultless |" in (stored / "report.md").read_text()
+    assert "`" not in html.split("Versions and settings")[1], "settings are Markdown in the sources alone"
 
 
 def test_a_resumed_run_repeats_nothing(stored: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, select_autoescape
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from nervure_lab.comparison.declaration import Declaration, declarations
 from nervure_lab.comparison.report.figures import Figure, figures_of
@@ -75,6 +76,7 @@ def write_report(directory: Path, page: Path | None = None) -> Path:
     )
     environment.filters["data_link"] = _data_link
     environment.filters["svg"] = Markup
+    environment.filters["inline"] = _inline
     html.write_text(environment.get_template("report.html.jinja").render(values), encoding="utf-8")
     pictures = html.with_suffix("").with_name(html.stem + "-figures")
     pictures.mkdir(exist_ok=True)
@@ -119,6 +121,12 @@ def _reading(directory: Path) -> list[str]:
     """Paragraphs of ``reading.txt`` beside the results: what a person makes of them."""
     file = directory / "reading.txt"
     return file.read_text(encoding="utf-8").strip().split("\n\n") if file.exists() else []
+
+
+def _inline(text: str) -> Markup:
+    """The code and the emphasis of a Markdown text as HTML."""
+    marked = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text)))
+    return Markup(re.sub(r"\*([^*]+)\*", r"<i>\1</i>", marked))
 
 
 def _data_link(csv: str) -> str:

@@ -32,6 +32,7 @@ class Row:
     lost: str
     disorder: str
     median: str
+    median_interval: str
     p99: str
     p99_9: str
     maximum: str
@@ -70,7 +71,8 @@ def _row(cell: Cell, language: str, note: str) -> Row:
         delivered="-" if percent is None else f"{percent:.1f}",
         lost=f"{head} / {between} / {tail}" if cell.total("lost") else "0",
         disorder=f"{cell.total('duplicated')} / {cell.total('reordered')} / {cell.total('late')}",
-        median="-" if none else f"{time_text(latency['p50'])} [{time_text(low)}, {time_text(high)}]",
+        median="-" if none else time_text(latency["p50"]),
+        median_interval="" if none else f"[{time_text(low)}, {time_text(high)}]",
         p99="-" if none else time_text(latency["p99"]),
         p99_9="-" if none else time_text(latency["p99_9"]),
         maximum="-" if none else time_text(latency["max"]),
