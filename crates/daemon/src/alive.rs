@@ -2,17 +2,23 @@
 //! the others in the store.
 
 use std::collections::{BTreeSet, HashMap};
+use std::pin::pin;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
 use std::time::{Duration, Instant};
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use nervure_coordinator::ALIVE;
 use nervure_identity::PublicKey;
 use nervure_link::qos::{Delivery, Qos, TrafficClass};
+use nervure_link::receiver::LinkSample;
 use nervure_link::shell::{IncomingStream, OutgoingStream};
 use nervure_store::{Entry, Expected, LeaseId, Store, StoreError};
 
-use crate::bridge::Bridge;
-use crate::lease::{Grants, Holder, LIFETIME, MESSAGE_BYTES, Number, REPEAT};
+use crate::bridge::{Bridge, Publishing};
+use crate::lease::{Grants, Holder, LIFETIME, MESSAGE_BYTES, Number};
 
 /// Names of the streams, which no stream of a dataflow has: those begin with the id of a run.
 const RENEWALS: &str = "lease/renewals";
@@ -33,6 +39,9 @@ pub(crate) fn hold(
     mut changed: impl FnMut(bool),
 ) {
     let begin = Instant::now();
+    let waker = Unpark::this_thread();
+    // A peer that has restarted opens another stream.
+    let _unparked = Publishing::begin(bridge);
     let mut holder = Holder::new(id);
     let (mut renewals, mut confirmations) = (None, None);
     let mut was_held = None;
@@ -51,16 +60,17 @@ pub(crate) fn hold(
             was_held = Some(is_held);
         }
         let wait = holder.deadline(now).saturating_sub(now);
-        match &confirmations {
-            // A peer that has restarted opens another stream: the wait is short.
-            Some(stream) => {
-                if let Some(number) = receive(stream, wait.min(2 * REPEAT)) {
-                    holder.confirm(number, begin.elapsed());
-                } else if stream.has_ended() {
-                    confirmations = None;
-                }
+        let confirmed = match &confirmations {
+            Some(stream) => poll_or_park(stream.receive_async(), &waker, wait),
+            None => {
+                std::thread::park_timeout(wait);
+                continue;
             }
-            None => std::thread::sleep(wait.min(REPEAT)),
+        };
+        match confirmed.map(|sample| sample.map(|sample| Number::decode(&sample.payload))) {
+            Some(Some(Some(number))) => holder.confirm(number, begin.elapsed()),
+            Some(None) => confirmations = None,
+            Some(Some(None)) | None => {}
         }
     }
 }
@@ -68,36 +78,79 @@ pub(crate) fn hold(
 /// Grants leases to all other machines, and notes which of them can be reached.
 pub(crate) fn grant(bridge: &Bridge, noted: &Noted) {
     let begin = Instant::now();
+    let waker = Unpark::this_thread();
+    let _unparked = Publishing::begin(bridge);
     let mut grants = Grants::default();
-    let mut renewals: HashMap<PublicKey, IncomingStream> = HashMap::new();
+    let mut renewals = FuturesUnordered::new();
     let mut confirmations: HashMap<PublicKey, Option<OutgoingStream>> = HashMap::new();
     loop {
-        renewals.extend(bridge.take_streams(RENEWALS));
-        renewals.retain(|peer, stream| {
-            // A machine that was revoked has no name any more.
-            let Some((machine, _)) = bridge.machine_of(*peer) else {
-                confirmations.remove(peer);
-                return false;
-            };
-            let mut last = None;
-            while let Some(sample) = stream.try_receive() {
-                last = Number::decode(&sample.payload).or(last);
-            }
-            if let Some(number) = last {
-                if grants.renewed(&machine, begin.elapsed()) {
-                    tracing::info!("{machine} can be reached");
-                    noted.change(|machines| machines.insert(machine));
-                }
-                let stream = confirmations.entry(*peer).or_default();
-                send(bridge, *peer, CONFIRMATIONS, stream, number);
-            }
-            true
-        });
+        let arrived = bridge.take_streams(RENEWALS).into_iter();
+        renewals.extend(arrived.map(|(peer, stream)| renewal(peer, stream)));
         for machine in grants.take_ended(begin.elapsed()) {
             tracing::warn!("{machine} cannot be reached");
             noted.change(|machines| machines.remove(&machine));
         }
-        std::thread::sleep(REPEAT);
+        let wait = grants.deadline().map_or(Duration::MAX, |deadline| {
+            deadline.saturating_sub(begin.elapsed())
+        });
+        let Some(Some((peer, stream, sample))) = poll_or_park(renewals.next(), &waker, wait) else {
+            if renewals.is_empty() {
+                std::thread::park_timeout(wait);
+            }
+            continue;
+        };
+        // A machine that was revoked has no name any more.
+        let Some((machine, _)) = bridge.machine_of(peer) else {
+            confirmations.remove(&peer);
+            continue;
+        };
+        let Some(sample) = sample else { continue };
+        if let Some(number) = Number::decode(&sample.payload) {
+            if grants.renewed(&machine, begin.elapsed()) {
+                tracing::info!("{machine} can be reached");
+                noted.change(|machines| machines.insert(machine));
+            }
+            let confirmation = confirmations.entry(peer).or_default();
+            send(bridge, peer, CONFIRMATIONS, confirmation, number);
+        }
+        renewals.push(renewal(peer, stream));
+    }
+}
+
+/// The next renewal on a stream; `None` if it has ended.
+async fn renewal(
+    peer: PublicKey,
+    stream: IncomingStream,
+) -> (PublicKey, IncomingStream, Option<LinkSample>) {
+    let sample = stream.receive_async().await;
+    (peer, stream, sample)
+}
+
+/// The result of a future, if it is ready. Otherwise this thread waits until it may be, is unparked
+/// for another reason, or the timeout is over.
+fn poll_or_park<T>(future: impl Future<Output = T>, waker: &Waker, timeout: Duration) -> Option<T> {
+    let mut future = pin!(future);
+    match future.as_mut().poll(&mut Context::from_waker(waker)) {
+        Poll::Ready(value) => Some(value),
+        Poll::Pending => {
+            std::thread::park_timeout(timeout);
+            None
+        }
+    }
+}
+
+/// Wakes a thread that is parked.
+struct Unpark(Thread);
+
+impl Unpark {
+    fn this_thread() -> Waker {
+        Waker::from(Arc::new(Self(std::thread::current())))
+    }
+}
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
     }
 }
 
@@ -124,10 +177,6 @@ fn send(
     {
         *stream = None;
     }
-}
-
-fn receive(stream: &IncomingStream, timeout: Duration) -> Option<Number> {
-    Number::decode(&stream.receive(timeout)?.payload)
 }
 
 /// The machines that can be reached, to be noted in the store.

@@ -561,10 +561,10 @@ impl Drop for Ended {
 }
 
 /// This thread publishes: it is unparked at each change.
-struct Publishing<'b>(&'b Bridge);
+pub(crate) struct Publishing<'b>(&'b Bridge);
 
 impl<'b> Publishing<'b> {
-    fn begin(bridge: &'b Bridge) -> Self {
+    pub fn begin(bridge: &'b Bridge) -> Self {
         let thread = std::thread::current();
         bridge.lock().publishing.insert(thread.id(), thread);
         Self(bridge)

@@ -28,7 +28,7 @@ pub const INTERVAL: Duration = Duration::from_millis(300);
 /// Time to a repetition of a renewal that was not confirmed.
 pub const REPEAT: Duration = Duration::from_millis(50);
 
-/// Time for the first confirmation: a round trip, and the longest pause of the other end.
+/// Time for the first confirmation: a round trip on a link with a queue.
 const FIRST_REPEAT: Duration = Duration::from_millis(150);
 
 /// Bytes of a message.
@@ -161,6 +161,11 @@ impl Grants {
             self.until.remove(machine);
         }
         ended
+    }
+
+    /// When the next lease ends.
+    pub fn deadline(&self) -> Option<Duration> {
+        self.until.values().min().copied()
     }
 
     /// Whether a machine is reachable.

@@ -7,9 +7,6 @@ use nervure_daemon::lease::{Grants, Holder, INTERVAL, LIFETIME, Number};
 
 const TICK: Duration = Duration::from_millis(5);
 
-/// The pause of the granting end between two looks.
-const LOOK_TICKS: u64 = 10;
-
 /// Non-cryptographic random numbers: xorshift64*.
 struct Random(u64);
 
@@ -93,7 +90,7 @@ fn simulate(
     let mut renewals: BTreeMap<(Duration, u64), Number> = BTreeMap::new();
     let mut confirmations: BTreeMap<(Duration, u64), Number> = BTreeMap::new();
     let mut outcome = Outcome::default();
-    let (mut now, mut ticks, mut was_held) = (Duration::ZERO, 0, false);
+    let (mut now, mut was_held) = (Duration::ZERO, false);
     while now < time {
         there.tick(&mut random);
         back.tick(&mut random);
@@ -104,19 +101,17 @@ fn simulate(
                 renewals.insert((now + delay + jitter, outcome.sent), number);
             }
         }
-        if ticks % LOOK_TICKS == 0 {
-            while let Some(entry) = renewals.first_entry().filter(|entry| entry.key().0 <= now) {
-                let ((_, place), number) = entry.remove_entry();
-                let bytes = number.encode();
-                grants.renewed("robot", now);
-                if back.passes(&mut random) && now < cut {
-                    let number = Number::decode(&bytes).unwrap();
-                    confirmations.insert((now + delay + jitter, place), number);
-                }
+        while let Some(entry) = renewals.first_entry().filter(|entry| entry.key().0 <= now) {
+            let ((_, place), number) = entry.remove_entry();
+            let bytes = number.encode();
+            grants.renewed("robot", now);
+            if back.passes(&mut random) && now < cut {
+                let number = Number::decode(&bytes).unwrap();
+                confirmations.insert((now + delay + jitter, place), number);
             }
-            if !grants.take_ended(now).is_empty() {
-                outcome.unreachable.push(now);
-            }
+        }
+        if !grants.take_ended(now).is_empty() {
+            outcome.unreachable.push(now);
         }
         while let Some(entry) = confirmations
             .first_entry()
@@ -135,7 +130,6 @@ fn simulate(
         );
         was_held = is_held;
         now += TICK;
-        ticks += 1;
     }
     outcome
 }
