@@ -11,6 +11,9 @@ use crate::engine::{Content, Step};
 use crate::shared::{Journal, Local};
 use crate::{Entry, LeaseId, Revision, StoreError, SystemClock};
 
+/// The cache of the database. It writes, and reads only when it is opened: what is read later is in memory.
+const CACHE_BYTES: usize = 256 << 10;
+
 /// Entries by key, as JSON.
 const ENTRIES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("entries");
 /// Lifetimes of leases, in nanoseconds.
@@ -42,6 +45,7 @@ pub fn open(path: &Path) -> Result<Local, OpenError> {
     };
     let file = private_file(path).map_err(|error| failed(error.to_string()))?;
     let database = redb::Builder::new()
+        .set_cache_size(CACHE_BYTES)
         .create_file(file)
         .map_err(|error| failed(error.to_string()))?;
     let content = load(&database).map_err(|error| failed(error.to_string()))?;
