@@ -1,4 +1,4 @@
-"""Sizes, rates and shares with their units, as options of the command line."""
+"""Sizes, rates and shares with their units: as options of the command line, and as text."""
 
 from __future__ import annotations
 
@@ -28,6 +28,15 @@ def parse_loss(text: str, option: str) -> float:
     return percent
 
 
+def format_size(count: int) -> str:
+    """In the largest unit of which it is a whole number, decimal before binary: 512 KB and 512 KiB."""
+    for unit, size in _UNITS:
+        if count and count % size == 0:
+            return f"{count // size} {unit}"
+    return f"{count} B"
+
+
+_UNITS = (("MB", 1000**2), ("MiB", 1 << 20), ("KB", 1000), ("KiB", 1 << 10))
 _NUMBER = re.compile(r"[0-9]+\.?[0-9]*|\.[0-9]+")
 
 

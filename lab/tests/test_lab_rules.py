@@ -28,7 +28,7 @@ READS_RESULTS_ONLY = {
     "link/measures": {"statistics"},
     "link/figures": {"contract", "statistics", "link.measures"},
     "link/targets": {"link.figures"},
-    "link/tables": {"link.figures", "link.measures", "link.targets"},
+    "link/tables": {"quantities", "link.figures", "link.measures", "link.targets"},
     "link/report": {"link.figures", "link.measures", "link.plan", "link.tables"},
 }
 

@@ -24,6 +24,7 @@ from nervure_lab.comparison.samples import table_of_logs
 from nervure_lab.comparison.session import Session
 from nervure_lab.contract import Unavailable
 from nervure_lab.peers.fastdds import PEER as FAST
+from nervure_lab.quantities import format_size
 from nervure_lab.toolchain import ENVIRONMENTS_DIRECTORY, Toolchain
 from nervure_lab.tuning.budget import Budget, DoesNotFit
 from nervure_lab.tuning.commands import DOES_NOT_FIT
@@ -257,3 +258,22 @@ def test_the_verification_is_a_declared_experiment(tmp_path: Path) -> None:
     assert planned.case.sending_seconds >= 4 + 5 + 2 * CAMERA.drain_seconds
     with pytest.raises(ValueError, match="no results of declared experiments"):
         list(describe(tmp_path, CAMERA))
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (64, "64 B"),
+        (1000, "1 KB"),
+        (1024, "1 KiB"),
+        (512_000, "512 KB"),
+        (524_288, "512 KiB"),
+        (8_000_000, "8 MB"),
+        (8 << 20, "8 MiB"),
+        (1000 << 20, "1000 MiB"),
+        (1500, "1500 B"),
+    ],
+)
+def test_a_size_has_the_largest_unit_of_which_it_is_a_whole_number(count: int, text: str) -> None:
+    assert format_size(count) == text

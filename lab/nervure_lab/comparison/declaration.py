@@ -12,6 +12,7 @@ from typing import Any
 
 from nervure_lab.comparison.case import Case
 from nervure_lab.nearest import suggestion
+from nervure_lab.quantities import format_size
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -103,7 +104,8 @@ def _plan(entry: dict[str, Any], profile: dict[str, Any]) -> Iterator[PlannedCas
             _check(case)
             name = entry["cell"].format(
                 **dataclasses.asdict(case),
-                size=format_bytes(case.payload_bytes),
+                # In names without a space, and with K for KiB.
+                size=format_size(case.payload_bytes).replace(" ", "").replace("iB", ""),
                 condition=_condition(case),
                 reliability="" if case.reliable else "-best-effort",
             )
@@ -138,10 +140,3 @@ def _expect_known(entry: dict[str, Any], known: frozenset[str], what: str) -> No
     for key in entry:
         if key not in known and key != "repeats":
             raise ValueError(f"there is no {what} {key!r}{suggestion(key, known)}")
-
-
-def format_bytes(count: int) -> str:
-    for unit, size in (("M", 1 << 20), ("K", 1 << 10)):
-        if count >= size and count % size == 0:
-            return f"{count // size}{unit}"
-    return f"{count}B"

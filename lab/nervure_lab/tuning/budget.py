@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from nervure_lab.quantities import format_size
+
 IP_AND_UDP_HEADER_BYTES = 28
 _BITS = 8
 
@@ -130,10 +132,3 @@ def _below(value: float) -> float:
 
 def mbit(bits: float) -> str:
     return f"{bits / 1e6:.4g} Mbit/s"
-
-
-def format_size(count: int) -> str:
-    for unit, size in (("MB", 1000**2), ("KB", 1000), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if count >= size and count % size == 0:
-            return f"{count // size} {unit}"
-    return f"{count} B"

@@ -8,8 +8,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from nervure_lab.quantities import parse_bandwidth, parse_loss, parse_size
-from nervure_lab.tuning.budget import Budget, DoesNotFit, format_size, mbit
+from nervure_lab.quantities import format_size, parse_bandwidth, parse_loss, parse_size
+from nervure_lab.tuning.budget import Budget, DoesNotFit, mbit
 from nervure_lab.tuning.settings import VENDORS, settings_text
 
 DOES_NOT_FIT = 3

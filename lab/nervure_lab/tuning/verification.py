@@ -18,7 +18,8 @@ from nervure_lab.comparison.experiment import DeclaredExperiment, PeerAdapter
 from nervure_lab.comparison.report.summary import time_text
 from nervure_lab.comparison.results import Cell, ResultSet
 from nervure_lab.peer import LINK, Configuration, Peer
-from nervure_lab.tuning.budget import Budget, format_size
+from nervure_lab.quantities import format_size
+from nervure_lab.tuning.budget import Budget
 
 NAME = "tune-dds"
 BEFORE_OUTAGE_SECONDS = 4.0

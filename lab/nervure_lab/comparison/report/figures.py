@@ -16,6 +16,7 @@ from matplotlib.ticker import FuncFormatter
 
 from nervure_lab.comparison.accounting import Floats, fairness, interval, rate_over_time, spread
 from nervure_lab.comparison.results import Cell, ResultSet
+from nervure_lab.quantities import format_size
 
 matplotlib.use("Agg")
 matplotlib.rcParams |= {
@@ -360,20 +361,13 @@ def _draw_by_size(
         ]
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _size(value)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_size(round(value))))
     if curve.is_time:
         _time_axis(axes, of_x=False)
     axes.set_xlabel("payload")
     axes.set_ylabel(curve.label)
     axes.legend(fontsize=7, ncols=1, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
     return canvas, rows
-
-
-def _size(count: float) -> str:
-    for unit, size in (("MiB", 2**20), ("KiB", 2**10)):
-        if count >= size:
-            return f"{count / size:g} {unit}"
-    return f"{count:g} B"
 
 
 def _loss_map(results: ResultSet, experiment: str) -> Drawn:

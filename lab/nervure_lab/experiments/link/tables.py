@@ -13,6 +13,7 @@ from typing import Any
 from nervure_lab.experiments.link.figures import CellFigures, RunFigures, cell_key, cells, counting, missing
 from nervure_lab.experiments.link.measures import disturbance
 from nervure_lab.experiments.link.targets import ADAPTER, Verdict, verdicts
+from nervure_lab.quantities import format_size
 
 STREAM_COLUMNS = (
     "delivered_percent",
@@ -190,7 +191,7 @@ def number(value: float | None) -> str:
 
 def link_text(case: dict[str, Any]) -> str:
     """Describes the link and the stream of a case."""
-    text = _size(case["payload_bytes"])
+    text = format_size(case["payload_bytes"])
     stream = f"{text} at {case['rate_hz']:g} Hz"
     if case["veth"]:
         return f"Ethernet pair; {stream}"
@@ -223,13 +224,6 @@ def link_text(case: dict[str, Any]) -> str:
     if case["beside"]:
         parts.append(others[case["beside"]])
     return "; ".join(parts)
-
-
-def _size(size_bytes: int) -> str:
-    for unit, of_unit in (("KiB", 1024), ("MB", 1_000_000), ("KB", 1000)):
-        if size_bytes % of_unit == 0:
-            return f"{size_bytes // of_unit} {unit}"
-    return f"{size_bytes / 1000:g} KB"
 
 
 def _write_csv(path: Path, columns: Sequence[str], rows: list[Row]) -> None:
