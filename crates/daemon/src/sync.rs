@@ -288,25 +288,34 @@ pub(crate) fn report(
     }
 }
 
+/// A value that was written last, with its revision: only this machine writes the key, so the next
+/// value needs no call to read it.
+type Written<T> = Option<(T, Revision)>;
+
 /// Writes a value, unless it was written last.
 fn write<T: serde::Serialize + PartialEq>(
     store: &dyn Store,
     key: &str,
     value: T,
-    written: &mut Option<T>,
+    written: &mut Written<T>,
 ) -> Result<(), StoreError> {
-    if written.as_ref() == Some(&value) {
+    if written.as_ref().is_some_and(|(last, _)| *last == value) {
         return Ok(());
     }
     let json = serde_json::to_vec(&value).expect("a state can be written as JSON");
+    let mut known = written.take().map(|(_, revision)| revision);
     loop {
-        let found = store.get(key)?;
-        let expected = found.map_or(Expected::Absent, |entry| Expected::Revision(entry.revision));
+        let expected = match known.take() {
+            Some(revision) => Expected::Revision(revision),
+            None => store
+                .get(key)?
+                .map_or(Expected::Absent, |entry| Expected::Revision(entry.revision)),
+        };
         match store.compare_and_set(key, expected, Some(&json), None) {
             Err(StoreError::Conflict { .. }) => {}
             Err(error) => return Err(error),
-            Ok(_) => {
-                *written = Some(value);
+            Ok(revision) => {
+                *written = Some((value, revision));
                 return Ok(());
             }
         }
