@@ -139,16 +139,8 @@ fn diagnose(facts: &Facts) -> Vec<Finding> {
         open_files(facts),
         memory(facts),
     ];
-    findings.extend(
-        [
-            real_time(facts),
-            locked_memory(facts),
-            governor(facts),
-            clock(facts),
-        ]
-        .into_iter()
-        .flatten(),
-    );
+    findings.extend([real_time(facts), locked_memory(facts)]);
+    findings.extend([governor(facts), clock(facts)].into_iter().flatten());
     findings.extend([
         logs(facts),
         python(facts),
@@ -228,40 +220,43 @@ fn memory(facts: &Facts) -> Finding {
     }
 }
 
-fn real_time(facts: &Facts) -> Option<Finding> {
+fn real_time(facts: &Facts) -> Finding {
     const WHAT: &str = "real-time";
     let preemption = if facts.is_real_time_kernel {
         ", real-time kernel"
     } else {
         ""
     };
-    Some(match facts.real_time_priority {
+    match facts.real_time_priority {
         None => Finding::good(WHAT, format!("any priority{preemption}")),
         Some(0) => Finding::limited(
             WHAT,
             "`scheduling: {policy: fifo, ..}` is refused",
-            "add `rtprio 99` for the user to /etc/security/limits.conf, then log in again; in a container: \
-             --ulimit rtprio=99 --cap-add sys_nice",
+            "add `rtprio 99` for the user to /etc/security/limits.conf, then log in again; in a systemd service \
+             `LimitRTPRIO=99`; in a container: --ulimit rtprio=99 --cap-add sys_nice. `policy: deadline` needs the \
+             capability in any case: `sudo setcap cap_sys_nice+ep \"$(command -v nervure)\"`",
         ),
-        Some(limit) => Finding::good(WHAT, format!("priorities up to {limit}{preemption}")),
-    })
+        Some(limit) => Finding::good(
+            WHAT,
+            format!("priorities up to {limit}{preemption}; `policy: deadline` needs CAP_SYS_NICE"),
+        ),
+    }
 }
 
-fn locked_memory(facts: &Facts) -> Option<Finding> {
-    facts
-        .real_time_priority
-        .is_none_or(|limit| limit > 0)
-        .then_some(())?;
+fn locked_memory(facts: &Facts) -> Finding {
     const WHAT: &str = "locked memory";
-    Some(match facts.locked_memory_bytes {
+    match facts.locked_memory_bytes {
         Some(limit) if limit < 1 << 30 => Finding::limited(
             WHAT,
-            format!("at most {} KiB", limit >> 10),
-            "a real-time node that is paged out misses its deadline: add `memlock unlimited` to \
-             /etc/security/limits.conf; in a container: --ulimit memlock=-1",
+            format!(
+                "at most {} KiB: `memory_lock: true` is refused",
+                limit >> 10
+            ),
+            "add `memlock unlimited` for the user to /etc/security/limits.conf, then log in again; in a systemd \
+             service `LimitMEMLOCK=infinity`; in a container: --ulimit memlock=-1",
         ),
         _ => Finding::good(WHAT, "at least 1 GiB"),
-    })
+    }
 }
 
 fn governor(facts: &Facts) -> Option<Finding> {

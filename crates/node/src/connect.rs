@@ -138,6 +138,10 @@ pub(crate) fn connect_through(
         incarnation = welcome.incarnation,
         "connected to the keeper"
     );
+    if welcome.memory_lock {
+        // Before the node has mapped its pages, so that these are faulted in, too.
+        nervure_shm::lock_memory()?;
+    }
     let (core, mut events) = assemble(welcome, fds, socket)?;
     control::start(core.clone(), events.inbox.handle(), departure)?;
     let waits_for_start = core.is_source() && !core.welcome.manual_ready;

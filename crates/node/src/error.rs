@@ -51,6 +51,9 @@ pub enum ConnectError {
         /// Why the socket cannot be used.
         reason: String,
     },
+    /// The dataflow file asks for locked memory, which this user may not have.
+    #[error(transparent)]
+    MemoryLock(#[from] nervure_shm::NotLocked),
     /// The keeper ended, or closed the connection.
     #[error("the keeper closed the connection before the node was wired")]
     KeeperGone,

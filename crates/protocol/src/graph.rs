@@ -55,6 +55,9 @@ pub struct NodeSettings {
     pub cpu_affinity: Vec<u32>,
     /// How its threads are scheduled.
     pub scheduling: Scheduling,
+    /// Whether the memory of its process is never paged out.
+    #[serde(skip_serializing_if = "is_false")]
+    pub memory_lock: bool,
     /// When it counts as ready.
     pub ready: Ready,
     /// The lowest level of lines on its stdout that are shown, in dora's words.
@@ -264,6 +267,39 @@ pub enum Scheduling {
         /// 1 to 99, 99 being the most urgent.
         priority: u8,
     },
+    /// Real-time, earliest deadline first (`SCHED_DEADLINE`). It holds for the node's first thread: those that it
+    /// starts are scheduled by `other`.
+    Deadline {
+        /// Processor time in each period.
+        #[serde(rename = "runtime_nanos", with = "nanos")]
+        runtime: Duration,
+        /// By when, from the begin of a period, the thread has had its time.
+        #[serde(rename = "deadline_nanos", with = "nanos")]
+        deadline: Duration,
+        /// The period.
+        #[serde(rename = "period_nanos", with = "nanos")]
+        period: Duration,
+    },
+}
+
+impl fmt::Display for Scheduling {
+    /// As in the dataflow file.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Inherited => write!(f, "{{}}"),
+            Self::Other { nice } => write!(f, "{{policy: other, nice: {nice}}}"),
+            Self::Fifo { priority } => write!(f, "{{policy: fifo, priority: {priority}}}"),
+            Self::RoundRobin { priority } => write!(f, "{{policy: rr, priority: {priority}}}"),
+            Self::Deadline {
+                runtime,
+                deadline,
+                period,
+            } => write!(
+                f,
+                "{{policy: deadline, runtime: {runtime:?}, deadline: {deadline:?}, period: {period:?}}}"
+            ),
+        }
+    }
 }
 
 /// When a node counts as ready. Sources start when every node is ready.
@@ -294,6 +330,14 @@ pub struct DeadlineSpec {
     /// Longest time until the node asks for its next event.
     #[serde(rename = "finish_within_nanos", with = "nanos")]
     pub finish_within: Duration,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 #[cfg(test)]

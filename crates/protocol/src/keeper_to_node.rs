@@ -96,6 +96,9 @@ pub struct Welcome {
     /// The deadline of its loop.
     #[serde(default)]
     pub loop_deadline: Option<DeadlineSpec>,
+    /// Whether the node locks the memory of its process.
+    #[serde(default)]
+    pub memory_lock: bool,
 }
 
 /// A consumer joins an output.

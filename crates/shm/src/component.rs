@@ -12,7 +12,7 @@ use std::ptr;
 use nervure_protocol::graph::Scheduling;
 use nervure_protocol::host_to_keeper::PANIC_CODE;
 
-use crate::{Processors, schedule_this_thread};
+use crate::{Processors, explain_scheduling, schedule_this_thread};
 
 /// The name of the function, with the version of this interface.
 pub const ENTRY: &CStr = c"nervure_component_v1";
@@ -37,8 +37,7 @@ pub fn prepare_thread(cpu_affinity: &[u32], scheduling: Scheduling) -> Result<()
             .bind_this_thread()
             .map_err(|error| format!("`cpu_affinity: {cpu_affinity:?}` was refused: {error}"))?;
     }
-    schedule_this_thread(scheduling)
-        .map_err(|error| format!("`scheduling: {scheduling:?}` was refused: {error}"))
+    schedule_this_thread(scheduling).map_err(|error| explain_scheduling(scheduling, &error))
 }
 
 /// The body of [`Entry`] for a component in Rust. A panic is the end of the node.

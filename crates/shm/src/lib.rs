@@ -59,7 +59,7 @@ pub use self::{
     pool::Budget,
     producer::Producer,
     received_sample::ReceivedSample,
-    scheduling::{Processors, schedule_this_thread},
+    scheduling::{NotLocked, Processors, explain_scheduling, lock_memory, schedule_this_thread},
     send::{Receipt, SendError, Wait},
     seqpacket::{Received, Seqpacket},
     shortage::Shortage,

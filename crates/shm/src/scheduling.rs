@@ -1,7 +1,8 @@
-//! Where and how the kernel runs a thread. Between fork and exec these functions may be called too:
-//! they only make system calls.
+//! Where and how the kernel runs a thread, and keeps the memory of its process. Between fork and exec the functions that
+//! bind and schedule a thread may be called too: they only make system calls.
 
 use nervure_protocol::graph::Scheduling;
+use nervure_protocol::nanos::nanos;
 use std::io;
 use std::mem::{size_of, zeroed};
 
@@ -56,12 +57,118 @@ pub fn schedule_this_thread(scheduling: Scheduling) -> io::Result<()> {
         }
         Scheduling::Fifo { priority } => (libc::SCHED_FIFO, priority),
         Scheduling::RoundRobin { priority } => (libc::SCHED_RR, priority),
+        Scheduling::Deadline {
+            runtime,
+            deadline,
+            period,
+        } => return schedule_by_deadline([runtime, deadline, period].map(nanos)),
     };
     // SAFETY: all zeros is a valid value of this plain struct.
     let mut parameters: libc::sched_param = unsafe { zeroed() };
     parameters.sched_priority = i32::from(priority);
     // SAFETY: `parameters` is valid.
     check(unsafe { libc::sched_setscheduler(0, policy, &parameters) })
+}
+
+/// The argument of sched_setattr(2), which the C library does not have.
+#[repr(C)]
+struct Attributes {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime: u64,
+    deadline: u64,
+    period: u64,
+}
+
+fn schedule_by_deadline([runtime, deadline, period]: [u64; 3]) -> io::Result<()> {
+    /// Such a thread may start others only if these are scheduled as usual.
+    const RESET_ON_FORK: u64 = 1;
+    let attributes = Attributes {
+        size: size_of::<Attributes>() as u32,
+        policy: libc::SCHED_DEADLINE as u32,
+        flags: RESET_ON_FORK,
+        nice: 0,
+        priority: 0,
+        runtime,
+        deadline,
+        period,
+    };
+    // SAFETY: the attributes have the size that they name; 0 is the calling thread, and there are no flags.
+    let result = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+    check(result as i32)
+}
+
+/// Why the kernel refused to schedule a thread in this way, and what helps, for people.
+pub fn explain_scheduling(scheduling: Scheduling, error: &io::Error) -> String {
+    let key = format!("`scheduling: {scheduling}`");
+    match (error.raw_os_error(), scheduling) {
+        (Some(libc::EPERM), Scheduling::Deadline { .. }) => format!(
+            "{key} is not permitted: it needs the capability CAP_SYS_NICE (`sudo setcap cap_sys_nice+ep \"$(command -v nervure)\"`; \
+             in a container: --cap-add sys_nice), and a thread that may run on all processors"
+        ),
+        (Some(libc::EPERM | libc::EACCES), _) => {
+            let limit = rustix::process::getrlimit(rustix::process::Resource::Rtprio);
+            let limit = limit
+                .maximum
+                .map_or_else(|| "none".to_owned(), |limit| limit.to_string());
+            format!(
+                "{key} is not permitted (RLIMIT_RTPRIO of this user: {limit}): give `nervure` the right by \
+                 `sudo setcap cap_sys_nice+ep \"$(command -v nervure)\"`, or raise the limits `rtprio` and `nice` of this user \
+                 in /etc/security/limits.conf and log in again; in a container: --cap-add sys_nice"
+            )
+        }
+        (Some(libc::EBUSY), Scheduling::Deadline { .. }) => format!(
+            "{key} was refused: the processors are promised to other threads with deadlines; `runtime` over `period` of all \
+             of them may be 95 % of the processors (sysctl kernel.sched_rt_runtime_us)"
+        ),
+        _ => format!("{key} was refused: {error}"),
+    }
+}
+
+/// Stack in bytes below its caller that [`lock_memory`] touches, so that it is not faulted in later: the stack of the main
+/// thread grows as it is used.
+const PREFAULTED_STACK_BYTES: usize = 64 << 10;
+
+/// Locks the memory of this process: everything that is mapped is faulted in, and stays; and so is everything that will be
+/// mapped.
+///
+/// # Errors
+/// [`NotLocked`] if the limit does not allow it.
+pub fn lock_memory() -> Result<(), NotLocked> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Memlock);
+    if limit.current != limit.maximum {
+        let raised = Rlimit {
+            current: limit.maximum,
+            ..limit
+        };
+        // If it fails, the limit stays as low as it was.
+        let _ = setrlimit(Resource::Memlock, raised);
+    }
+    std::hint::black_box(&mut [0_u8; PREFAULTED_STACK_BYTES]);
+    // SAFETY: it changes no memory.
+    check(unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) }).map_err(|cause| {
+        NotLocked {
+            limit: getrlimit(Resource::Memlock).current,
+            cause,
+        }
+    })
+}
+
+/// Memory cannot be locked.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "`memory_lock: true` was refused: {cause} (RLIMIT_MEMLOCK of this user: {}). Add `memlock unlimited` for the user to \
+     /etc/security/limits.conf and log in again; in a systemd service `LimitMEMLOCK=infinity`; in a container: \
+     --ulimit memlock=-1",
+    .limit.map_or_else(|| "none".to_owned(), |bytes| format!("{} KiB", bytes >> 10))
+)]
+pub struct NotLocked {
+    limit: Option<u64>,
+    cause: io::Error,
 }
 
 fn check(result: i32) -> io::Result<()> {

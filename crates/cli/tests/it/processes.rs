@@ -478,6 +478,55 @@ fn a_node_stays_on_its_cpus() {
 }
 
 #[test]
+fn locked_memory_is_faulted_in_when_it_is_mapped() {
+    let run = |keys| {
+        let outcome = Dataflow::new()
+            .node("producer", "new-memory", keys)
+            .run(&[])
+            .finish();
+        let reason = outcome.ends("producer")[0]["reason"].to_string();
+        (outcome.lines("producer").join("\n"), outcome.code, reason)
+    };
+    let (printed, ..) = run(json!({"outputs": ["out"]}));
+    assert!(
+        printed.starts_with("locked: false") && !printed.ends_with(" 0"),
+        "{printed}"
+    );
+    let (printed, code, reason) = run(json!({"outputs": ["out"], "memory_lock": true}));
+    // Which of both depends on the rights of this user.
+    if code == Some(0) {
+        assert_eq!(printed, "locked: true, page faults: 0");
+    } else {
+        assert!(
+            reason.contains("`memory_lock: true` was refused") && reason.contains("RLIMIT_MEMLOCK"),
+            "{reason}"
+        );
+    }
+}
+
+#[test]
+fn a_node_is_scheduled_by_deadline_or_the_reason_is_given() {
+    let script = "read -r stat < /proc/$$/stat; set -- $stat; echo policy ${41}";
+    let scheduling = json!({"policy": "deadline", "runtime": "500us", "deadline": "5ms"});
+    let outcome = Dataflow::new()
+        .shell("loop", script, json!({"scheduling": scheduling}))
+        .run(&[])
+        .finish();
+    // Which of both depends on the rights of this user.
+    if outcome.code == Some(0) {
+        assert_eq!(outcome.lines("loop"), ["policy 6"]);
+    } else {
+        let reason = outcome.ends("loop")[0]["reason"].as_str().unwrap();
+        assert!(
+            reason.contains(
+                "`scheduling: {policy: deadline, runtime: 500us, deadline: 5ms, period: 5ms}`"
+            ) && reason.contains("CAP_SYS_NICE"),
+            "{reason}"
+        );
+    }
+}
+
+#[test]
 fn too_few_descriptors_are_an_error_with_the_required_number() {
     let mut dataflow = Dataflow::new();
     for number in 0..20 {

@@ -27,6 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some("texts") => texts(),
         Some("doomed-sink") => doomed_sink(number(1)?, || std::process::abort()),
         Some("failing-sink") => doomed_sink(number(1)?, || Err("as requested".into())),
+        Some("new-memory") => new_memory(),
         Some("relay") => relay(),
         Some("join") => join(arguments.get(1), arguments.get(2)),
         Some("clock") => clock(),
@@ -77,6 +78,29 @@ fn growing_source(count: u64, pause_millis: u64) -> Result<(), Box<dyn Error>> {
         sleep(Duration::from_millis(pause_millis));
     }
     Ok(())
+}
+
+/// Prints the number of page faults while it writes to new memory, and whether the memory of the process is locked.
+fn new_memory() -> Result<(), Box<dyn Error>> {
+    let _node = Node::connect()?;
+    let mut memory = vec![0u8; 4 << 20];
+    let faults_before = page_faults()?;
+    memory.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
+    let faults = page_faults()? - faults_before;
+    std::hint::black_box(memory);
+    let status = read_to_string("/proc/self/status")?;
+    let locked = status.lines().find_map(|line| line.strip_prefix("VmLck:"));
+    let is_locked = locked.is_some_and(|amount| !amount.trim().starts_with("0 "));
+    println!("locked: {is_locked}, page faults: {faults}");
+    Ok(())
+}
+
+/// Of this process, so far.
+fn page_faults() -> Result<u64, Box<dyn Error>> {
+    let stat = read_to_string("/proc/self/stat")?;
+    let (_, fields) = stat.rsplit_once(") ").ok_or("no name")?;
+    let field = |at| fields.split(' ').nth(at).map_or(Ok(0), str::parse::<u64>);
+    Ok(field(7)? + field(9)?)
 }
 
 /// Repeatedly sends a value of each kind.

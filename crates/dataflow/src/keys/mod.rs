@@ -120,7 +120,7 @@ pub(crate) const QUEUE_POLICIES: &[&str] = &[
     "backpressure",
 ];
 pub(crate) const RESTART_POLICIES: &[&str] = &["never", "on-failure", "always"];
-pub(crate) const SCHEDULING_POLICIES: &[&str] = &["other", "fifo", "rr"];
+pub(crate) const SCHEDULING_POLICIES: &[&str] = &["other", "fifo", "rr", "deadline"];
 pub(crate) const PARAM_TYPES: &[&str] = &["bool", "int", "float", "str", "list"];
 pub(crate) const LOG_LEVELS: &[&str] = &["error", "warn", "info", "debug", "trace", "stdout"];
 pub(crate) const RELIABILITIES: &[&str] = &["reliable", "best_effort"];

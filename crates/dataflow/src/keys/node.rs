@@ -156,6 +156,11 @@ pub(crate) static NODE: Level = Level {
             "Scheduling class of the node's threads.",
         ),
         optional(
+            "memory_lock",
+            Boolean,
+            "`true`: the memory of the node's process is faulted in when it connects, and never paged out. Default `false`.",
+        ),
+        optional(
             "ready",
             OneOf(READY),
             "`manual`: the dataflow starts when the node calls `ready()`; `auto` (default): when it is connected.",
@@ -220,11 +225,6 @@ pub(crate) static NODE: Level = Level {
             "container",
             "until then, the node runs on the host",
             "Container that the node runs in.",
-        ),
-        later(
-            "memory_lock",
-            "until then, call mlockall in the node",
-            "Memory that is never swapped out.",
         ),
         unsupported(
             "priority",
@@ -371,7 +371,7 @@ pub(crate) static SCHEDULING: Level = Level {
         required(
             "policy",
             OneOf(SCHEDULING_POLICIES),
-            "`other` (the normal policy), or real-time: `fifo` or `rr` (round-robin).",
+            "`other` (the normal policy), or real-time: `fifo`, `rr` (round-robin), or `deadline` (earliest deadline first).",
         ),
         optional(
             "priority",
@@ -383,6 +383,20 @@ pub(crate) static SCHEDULING: Level = Level {
             Integer(&NICE),
             "Niceness with `other`, -20 being the most urgent.",
         ),
-        later("deadline", "use `fifo` or `rr`", "Deadline scheduling."),
+        optional(
+            "runtime",
+            Interval,
+            "Processor time in each period with `deadline`, for the node's first thread. Needed with it. A thread that uses more waits for the next period.",
+        ),
+        optional(
+            "deadline",
+            Interval,
+            "Time from the start of a period within which the thread gets its `runtime`. Needed with `deadline`.",
+        ),
+        optional(
+            "period",
+            Interval,
+            "Period with `deadline`. Default: its `deadline`.",
+        ),
     ],
 };

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use nervure_protocol::graph::{DeadlineSpec, NodeSettings, Ready};
+use nervure_protocol::graph::{DeadlineSpec, NodeSettings, Ready, Scheduling};
 use nervure_protocol::nearest;
 
 use super::environment::read_environment;
@@ -117,12 +117,21 @@ pub(super) fn read_node(
         single_operator: code.single,
     };
     node.settings = read_settings(reader, host, &keys, &node);
+    if let (Scheduling::Deadline { .. }, Some(entry)) =
+        (node.settings.scheduling, keys.entry("cpu_affinity"))
+    {
+        let message = "`policy: deadline` requires that the thread may run on all processors";
+        let finding = Finding::error(Code::ConflictingKeys, entry.key.span, message);
+        reader.report(finding.hint("remove `cpu_affinity`, or use `policy: fifo`"));
+    }
     node.settings.folder.clone_from(&folder);
-    if let (false, Some(entry)) = (may_connect(&node), keys.entry("startup_timeout")) {
-        let message =
-            "`startup_timeout` has no effect: a node without inputs and outputs never connects";
-        let finding = Finding::warning(Code::UselessKey, entry.key.span, message);
-        reader.report(finding.hint("remove it"));
+    for key in ["startup_timeout", "memory_lock"] {
+        if let (false, Some(entry)) = (may_connect(&node), keys.entry(key)) {
+            let message =
+                format!("`{key}` has no effect: a node without inputs and outputs never connects");
+            let finding = Finding::warning(Code::UselessKey, entry.key.span, message);
+            reader.report(finding.hint("remove it"));
+        }
     }
     Some(node)
 }
@@ -230,6 +239,10 @@ fn read_settings(
             .value("scheduling")
             .map(|value| read_scheduling(reader, value))
             .unwrap_or_default(),
+        memory_lock: keys
+            .value("memory_lock")
+            .and_then(|value| reader.boolean(value))
+            .unwrap_or(false),
         ready: read_ready(reader, keys),
         folder: None,
         min_log_level: keys.value("min_log_level").and_then(known_log_level),

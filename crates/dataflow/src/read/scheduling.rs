@@ -1,5 +1,7 @@
 //! Reads where and how the kernel schedules a node: `cpu_affinity` and `scheduling`.
 
+use std::time::Duration;
+
 use nervure_protocol::graph::Scheduling;
 
 use super::map::{Keys, read_keys};
@@ -7,6 +9,9 @@ use super::reader::{Reader, wrong_type};
 use crate::diagnostic::{Code, Finding};
 use crate::keys::{NICE, PRIORITY, PROCESSOR, SCHEDULING, SCHEDULING_POLICIES, Shape};
 use crate::tree::{Kind, Value};
+
+/// The shortest `runtime` that the kernel accepts.
+const MIN_RUNTIME: Duration = Duration::from_nanos(1024);
 
 /// Processors, in ascending order, each once.
 pub(super) fn read_processors(reader: &mut Reader<'_>, value: &Value) -> Vec<u32> {
@@ -51,16 +56,25 @@ fn read_policy(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Scheduling> {
     let nice = keys
         .value("nice")
         .and_then(|value| reader.integer(value, &NICE));
+    let [runtime, deadline, period] = ["runtime", "deadline", "period"].map(|key| {
+        let value = keys.value(key)?;
+        reader.interval(value)
+    });
     let policy = policy?;
-    let (belongs, other) = if policy == "other" {
-        ("nice", "priority")
-    } else {
-        ("priority", "nice")
+    let belongs: &[&str] = match policy {
+        "other" => &["nice"],
+        "deadline" => &["runtime", "deadline", "period"],
+        _ => &["priority"],
     };
-    if let Some(entry) = keys.entry(other) {
-        let message = format!("`{other}` has no meaning with `policy: {policy}`");
-        let finding = Finding::error(Code::ConflictingKeys, entry.key.span, message);
-        reader.report(finding.hint(format!("use `{belongs}`, or another policy")));
+    for key in ["nice", "priority", "runtime", "deadline", "period"] {
+        if let (false, Some(entry)) = (belongs.contains(&key), keys.entry(key)) {
+            let message = format!("`{key}` has no meaning with `policy: {policy}`");
+            let finding = Finding::error(Code::ConflictingKeys, entry.key.span, message);
+            reader.report(finding.hint(format!("use `{}`, or another policy", belongs[0])));
+        }
+    }
+    if policy == "deadline" {
+        return read_deadline(reader, keys, [runtime, deadline, period]);
     }
     if policy == "other" {
         return Some(Scheduling::Other {
@@ -77,5 +91,34 @@ fn read_policy(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Scheduling> {
     Some(match policy {
         "fifo" => Scheduling::Fifo { priority },
         _ => Scheduling::RoundRobin { priority },
+    })
+}
+
+fn read_deadline(
+    reader: &mut Reader<'_>,
+    keys: &Keys<'_>,
+    [runtime, deadline, period]: [Option<Duration>; 3],
+) -> Option<Scheduling> {
+    for key in ["runtime", "deadline"] {
+        if keys.value(key).is_none() {
+            let message = format!("`policy: deadline` needs a `{key}`");
+            let finding = Finding::error(Code::MissingKey, keys.span, message)
+                .hint("write `{policy: deadline, runtime: 500us, deadline: 2ms}`, for example");
+            reader.report(finding);
+        }
+    }
+    let (runtime, deadline) = (runtime?, deadline?);
+    let period = period.unwrap_or(deadline);
+    if runtime < MIN_RUNTIME || runtime > deadline || deadline > period {
+        let message = "the kernel accepts no such times";
+        let finding = Finding::error(Code::OutOfRange, keys.span, message)
+            .expected("1.024us <= `runtime` <= `deadline` <= `period`");
+        reader.report(finding);
+        return None;
+    }
+    Some(Scheduling::Deadline {
+        runtime,
+        deadline,
+        period,
     })
 }

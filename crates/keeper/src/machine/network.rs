@@ -206,6 +206,7 @@ impl Network {
             clients: plan.clients.clone(),
             params,
             loop_deadline: plan.settings.loop_deadline,
+            memory_lock: plan.settings.memory_lock,
         });
         let restarted = state.incarnation() > 0 && !self.graph.is_guest(node);
         let descriptors = vec![

@@ -14,7 +14,7 @@ use std::{
 };
 
 use nervure_protocol::{CONTROL_FD_VARIABLE, DATAFLOW_FILE_VARIABLE, HOST_FD_VARIABLE};
-use nervure_shm::{Processors, Shortage, schedule_this_thread};
+use nervure_shm::{Processors, Shortage, explain_scheduling, schedule_this_thread};
 use rustix::{
     fd::{AsRawFd, BorrowedFd, OwnedFd},
     pipe::PipeFlags,
@@ -310,7 +310,6 @@ fn explain(error: &io::Error, node: &NodePlan, command: &Command, folder: &Path)
             _ => format!("`{}`: {error}", program.display()),
         };
     };
-    let denied = cause.kind() == io::ErrorKind::PermissionDenied;
     match step {
         Step::Affinity => {
             let online = std::thread::available_parallelism().map_or(1, usize::from);
@@ -319,15 +318,7 @@ fn explain(error: &io::Error, node: &NodePlan, command: &Command, folder: &Path)
                 node.settings.cpu_affinity
             )
         }
-        Step::Scheduling if denied => format!(
-            "`scheduling: {:?}` is not permitted: give `nervure` the right by `sudo setcap cap_sys_nice+ep \"$(command -v nervure)\"`, \
-             or raise the limits `rtprio` and `nice` of this user in /etc/security/limits.conf",
-            node.settings.scheduling
-        ),
-        Step::Scheduling => format!(
-            "`scheduling: {:?}` was refused: {cause}",
-            node.settings.scheduling
-        ),
+        Step::Scheduling => explain_scheduling(node.settings.scheduling, &cause),
         Step::Death => format!("its keeper is gone: {cause}"),
         Step::Control | Step::Signals | Step::Files | Step::Group => format!("{step:?}: {cause}"),
     }
