@@ -41,6 +41,8 @@ _COLOURS = {
 _OTHER_COLOUR = "#666666"
 _HATCHES = ("", "///", "...", "xx")
 _MOST_POINTS = 400
+_MOST_OF_RATE = 3.0
+"""Of the rate of publication: a higher peak, of a queue that drains, is cut off and its height written."""
 
 
 @dataclass
@@ -442,6 +444,7 @@ def _draw_rate(cells: list[Cell]) -> tuple[Canvas, Rows]:
     canvas = Canvas(figsize=(9, 1.45 * lines + 0.4), layout="constrained")
     panels = np.asarray(canvas.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)).ravel()
     rows: Rows = []
+    highest = cells[0].case.rate_hz
     for panel, cell in zip(panels, cells, strict=False):
         case = cell.case
         series = rate_over_time(cell.tables[0], case.sending_seconds + case.drain_seconds, 0.5)
@@ -454,8 +457,12 @@ def _draw_rate(cells: list[Cell]) -> tuple[Canvas, Rows]:
         arrived = cell.tables[0]["received_nanos"].drop_nulls().to_numpy() / 1e9
         last = float(arrived.max()) if len(arrived) else 0.0
         beyond = f" (on until {last:.0f} s)" if last > series[-1][0] else ""
+        peak = max(rate for _, rate in series)
+        beyond += f" (peak {peak:.0f} Hz)" if peak > _MOST_OF_RATE * case.rate_hz else ""
         panel.set_title(cell.adapter + beyond, fontsize=9)
+        highest = max(highest, min(peak, _MOST_OF_RATE * case.rate_hz))
         rows += [{"adapter": cell.adapter, "seconds": at, "received_hz": rate} for at, rate in series]
+    panels[0].set_ylim(0, 1.08 * highest)
     for panel in panels[len(cells) :]:
         panel.set_axis_off()
     canvas.supylabel("received, Hz (dotted: sent)", fontsize=9)
