@@ -308,6 +308,7 @@ fn alone(topics: &BTreeSet<&str>, mut player: Node) -> Dataflow {
         .collect();
     Dataflow {
         machines: Vec::new(),
+        labels: BTreeMap::new(),
         name: PLAYER.to_owned(),
         directory: PathBuf::from("/"),
         env: BTreeMap::new(),

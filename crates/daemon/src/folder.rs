@@ -1,5 +1,6 @@
 //! The state of a machine on disk.
 
+use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -29,6 +30,9 @@ pub struct Pairing {
     /// Port of the link, if it is to stay the same.
     #[serde(default)]
     pub link_port: u16,
+    /// Labels of this machine, by which roles find it.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
 }
 
 impl Pairing {

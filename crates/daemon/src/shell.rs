@@ -195,7 +195,8 @@ pub fn serve(config: Config, on_ready: impl FnOnce()) -> Result<(), DaemonError>
         for_lease,
     )?;
     spawn("nervure-report", move || {
-        sync::report(&client, &pairing.name, address, link_port, &live);
+        let Pairing { name, labels, .. } = &pairing;
+        sync::report(&client, name, labels, address, link_port, &live);
     })?;
     on_ready();
     shell.run(&received)

@@ -74,6 +74,9 @@ pub enum Phase {
 /// What a machine does.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Actual {
+    /// Its labels.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// Its parts of dataflows.
     pub runs: BTreeMap<RunId, ActualRun>,
 }

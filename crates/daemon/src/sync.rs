@@ -254,6 +254,7 @@ impl Followed {
 pub(crate) fn report(
     client: &Client,
     machine: &str,
+    labels: &BTreeMap<String, String>,
     address: Option<IpAddr>,
     port: u16,
     live: &Live,
@@ -263,6 +264,7 @@ pub(crate) fn report(
     let (mut written_link, mut written) = (None, None);
     loop {
         let actual = Actual {
+            labels: labels.clone(),
             runs: live.runs_after(&mut version, WATCH),
         };
         let link = address.map_or_else(|| client.local_address(), Ok);

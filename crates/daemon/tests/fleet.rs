@@ -407,6 +407,7 @@ impl World {
             (run.clone(), actual)
         });
         Actual {
+            labels: BTreeMap::new(),
             runs: runs.collect(),
         }
     }

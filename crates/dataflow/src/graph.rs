@@ -19,6 +19,9 @@ pub const DEFAULT_QUEUE_SIZE: u32 = 10;
 /// otherwise.
 pub const DEFAULT_HELD_BEYOND_QUEUE: u32 = 8;
 
+/// Labels by the role whose machine must have them.
+pub type Labels = BTreeMap<String, BTreeMap<String, String>>;
+
 /// A dataflow without errors.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Dataflow {
@@ -35,6 +38,9 @@ pub struct Dataflow {
     /// Roles of the machines that nodes run on; empty for a dataflow of one machine.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub machines: Vec<String>,
+    /// Labels that the machine of a role must have, for roles with some.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: Labels,
 }
 
 /// A node: a process, or a thread of one. Indices in other structures refer to its place in [`Dataflow::nodes`].

@@ -65,7 +65,7 @@ mod unit;
 pub use diagnostic::{Code, Diagnostic, MAX_DIAGNOSTICS, Related, Severity};
 pub use graph::{
     Client, DEFAULT_HELD_BEYOND_QUEUE, DEFAULT_QUEUE_SIZE, Dataflow, Edge, GitReference, GitSource,
-    Input, InputIndex, InputQueue, Node, Output, OutputIndex, Qos, QueuePolicy, Service,
+    Input, InputIndex, InputQueue, Labels, Node, Output, OutputIndex, Qos, QueuePolicy, Service,
     ServiceClient, Source, TrafficClass,
 };
 pub use load::{Host, load, load_for};

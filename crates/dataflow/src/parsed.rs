@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nervure_protocol::graph::{LogForm, NodeSettings, Program};
 
-use crate::graph::{GitSource, InputQueue, Qos};
+use crate::graph::{GitSource, InputQueue, Labels, Qos};
 use crate::name::TypeName;
 use crate::source::Span;
 use crate::tree::Text;
@@ -17,6 +17,8 @@ pub(crate) struct ParsedDataflow {
     pub nodes: Vec<ParsedNode>,
     /// Roles of machines, in the order of the file.
     pub machines: Vec<Text>,
+    /// Labels that the machine of a role must have.
+    pub labels: Labels,
     /// Whether all of `machines` could be read.
     pub machines_complete: bool,
     /// Whether types by dora's keys must be equal.

@@ -56,6 +56,7 @@ impl Dataflow {
             nodes,
             mut edges,
             machines,
+            labels,
         } = self;
         edges.retain(|edge| !replaced.contains(&edge.to.node));
         for edge in &mut edges {
@@ -75,6 +76,7 @@ impl Dataflow {
             nodes: all,
             edges,
             machines,
+            labels,
         })
     }
 

@@ -257,6 +257,7 @@ pub(crate) fn assemble(
         env,
         nodes,
         machines,
+        labels,
         ..
     } = parsed;
     let machines: Vec<String> = machines.into_iter().map(|role| role.text).collect();
@@ -285,6 +286,7 @@ pub(crate) fn assemble(
         nodes: assembled,
         edges,
         machines,
+        labels,
     })
 }
 

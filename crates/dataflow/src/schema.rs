@@ -122,6 +122,10 @@ fn shape_schema(shape: Shape) -> Value {
             "propertyNames": { "pattern": "^[A-Za-z_][A-Za-z0-9_]*$" },
             "additionalProperties": { "type": ["string", "number", "boolean"] },
         }),
+        Shape::Labels => json!({
+            "type": "object",
+            "additionalProperties": { "type": "string" },
+        }),
         Shape::Processors => json!({
             "type": "array",
             "minItems": 1,

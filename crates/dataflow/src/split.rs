@@ -16,7 +16,7 @@ use nervure_protocol::{nanos, wiring};
 use serde::{Deserialize, Serialize};
 
 use crate::graph::{
-    Client, Dataflow, Edge, Input, InputIndex, InputQueue, Node, Output, OutputIndex, Qos,
+    Client, Dataflow, Edge, Input, InputIndex, InputQueue, Labels, Node, Output, OutputIndex, Qos,
     QueuePolicy, Service, ServiceClient, Source, TrafficClass,
 };
 
@@ -223,6 +223,7 @@ impl<'d> Split<'d> {
                 nodes,
                 edges,
                 machines: Vec::new(),
+                labels: Labels::new(),
             },
             outgoing,
             incoming,

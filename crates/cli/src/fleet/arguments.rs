@@ -16,6 +16,10 @@ pub struct UpArguments {
     /// Name this machine. Default: its host name.
     #[arg(long, value_name = "NAME", value_parser = parse_name)]
     pub name: Option<String>,
+    /// Give this machine a label, by which roles with `labels` find it; again for each label.
+    /// Default: as the last time.
+    #[arg(long, value_name = "NAME=TEXT", value_parser = parse_label)]
+    pub label: Vec<(String, String)>,
     /// Keep the state of the fleet in etcd on this host, instead of in a file. Default: as the last
     /// time. Needs a build with the feature `etcd`.
     #[arg(long, value_name = "etcd://IP:PORT", value_parser = parse_store)]
@@ -30,13 +34,18 @@ pub struct JoinArguments {
     /// Name this machine. Default: its host name.
     #[arg(long, value_name = "NAME", value_parser = parse_name, requires = "invitation")]
     pub name: Option<String>,
+    /// Give this machine a label, by which roles with `labels` find it; again for each label.
+    /// Default: as the last time.
+    #[arg(long, value_name = "NAME=TEXT", value_parser = parse_label)]
+    pub label: Vec<(String, String)>,
 }
 
 #[derive(Debug, Args)]
 pub struct StartArguments {
     /// A dataflow file with `machines`.
     pub file: PathBuf,
-    /// Bind a role of the file to a machine. Default: the machine with the name of the role.
+    /// Bind a role of the file to a machine. Default: the machine with the name of the role, or the
+    /// first with its labels.
     #[arg(long, value_name = "ROLE=MACHINE", value_parser = parse_binding)]
     pub bind: Vec<(String, String)>,
     #[command(flatten)]
@@ -98,6 +107,15 @@ fn parse_store(text: &str) -> Result<SocketAddr, String> {
     match address {
         Some(Ok(address)) => Ok(address),
         _ => Err("expected `etcd://IP:PORT`, such as `etcd://127.0.0.1:2379`".to_owned()),
+    }
+}
+
+fn parse_label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, text)) if !name.is_empty() && !text.is_empty() => {
+            Ok((name.to_owned(), text.to_owned()))
+        }
+        _ => Err("expected `NAME=TEXT`, such as `gpu=true`".to_owned()),
     }
 }
 

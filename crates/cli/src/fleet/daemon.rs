@@ -97,7 +97,7 @@ pub fn up(arguments: &UpArguments) -> Result<ExitCode, Failure> {
     let client = Client::new(address, own, &key)
         .map_err(|error| Failure::internal("cannot start a client").because(error))?;
     client.join("", &name).map_err(call_failure)?;
-    let pairing = pairing(&folder, name, address, own.to_string())?;
+    let pairing = pairing(&folder, name, address, own.to_string(), &arguments.label)?;
     std::thread::spawn(move || {
         let mut invitation = invite(&coordinator);
         for machine in machines {
@@ -168,10 +168,11 @@ pub fn join(arguments: &JoinArguments) -> Result<ExitCode, Failure> {
         .read(PAIRING)
         .map_err(|error| folder_failure(&error))?;
     let Some(invitation) = &arguments.invitation else {
-        let pairing = known.ok_or_else(|| {
+        let mut pairing = known.ok_or_else(|| {
             Failure::invalid("this machine belongs to no fleet")
                 .hint("`nervure up` on another machine prints the command line for this one")
         })?;
+        set_labels(&mut pairing, &arguments.label);
         return serve(folder, pairing, None);
     };
     let key = load_key(&folder)?;
@@ -198,6 +199,7 @@ pub fn join(arguments: &JoinArguments) -> Result<ExitCode, Failure> {
         name,
         invitation.address,
         invitation.coordinator.to_string(),
+        &arguments.label,
     )?;
     serve(folder, pairing, None)
 }
@@ -242,23 +244,33 @@ fn load_key(folder: &Folder) -> Result<KeyPair, Failure> {
     KeyPair::load_or_generate(&folder.key()).map_err(|error| Failure::internal(error.to_string()))
 }
 
+/// Replaces the labels of this machine, if some are given.
+fn set_labels(pairing: &mut Pairing, labels: &[(String, String)]) {
+    if !labels.is_empty() {
+        pairing.labels = labels.iter().cloned().collect();
+    }
+}
+
 /// Writes the pairing, with the port of the link from before.
 fn pairing(
     folder: &Folder,
     name: String,
     address: SocketAddr,
     coordinator: String,
+    labels: &[(String, String)],
 ) -> Result<Pairing, Failure> {
     let known: Option<Pairing> = folder
         .read(PAIRING)
         .map_err(|error| folder_failure(&error))?;
-    let link_port = known.map_or(PORT, |known| known.link_port);
-    let pairing = Pairing {
+    let link_port = known.as_ref().map_or(PORT, |known| known.link_port);
+    let mut pairing = Pairing {
         name,
         address,
         coordinator,
         link_port,
+        labels: known.map(|known| known.labels).unwrap_or_default(),
     };
+    set_labels(&mut pairing, labels);
     folder
         .write(PAIRING, &pairing)
         .map_err(|error| folder_failure(&error))?;

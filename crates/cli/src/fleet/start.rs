@@ -141,43 +141,51 @@ fn place(
     }
     let mut placed = BTreeMap::new();
     let mut problems = Vec::new();
-    for role in &dataflow.machines {
-        let bound = bindings
-            .iter()
-            .find(|(of, _)| of == role)
-            .map(|(_, machine)| machine);
-        let machine = bound.unwrap_or(role);
-        let nodes: Vec<_> = dataflow
-            .nodes
-            .iter()
-            .filter(|node| node.machine.as_ref() == Some(role))
-            .collect();
-        // Nothing is to be done on the machine of a role without nodes.
-        if nodes.is_empty() {
-            continue;
-        }
-        let ids: Vec<_> = nodes.iter().map(|node| node.id.as_str()).collect();
+    // Nothing is to be done on the machine of a role without nodes.
+    let used = dataflow.machines.iter().filter_map(|role| {
+        let nodes = dataflow.nodes.iter();
+        let nodes = nodes.filter(|node| node.machine.as_ref() == Some(role));
+        let ids: Vec<_> = nodes.map(|node| node.id.as_str()).collect();
         let what = format!("machine `{role}` with {}", ids.join(", "));
-        if !names().any(|name| name == machine) {
-            let list: Vec<_> = names().collect();
-            problems.push(format!(
-                "{what}: no machine `{machine}` has joined; these have: {}",
-                list.join(", ")
-            ));
-        } else if let Some(why) = known
-            .iter()
-            .find(|known| known.name == *machine)
-            .and_then(cannot_run)
-        {
-            problems.push(format!("{what}: `{machine}` {why}"));
-        } else if actual(fleet, machine)?.is_none() {
-            problems.push(format!(
-                "{what}: the daemon of `{machine}` has not reported yet"
-            ));
-        } else if let Some((other, _)) = placed.iter().find(|(_, taken)| *taken == machine) {
-            problems.push(format!("{what}: `{machine}` is bound to `{other}` already"));
+        (!ids.is_empty()).then_some((role, what))
+    });
+    let none = BTreeMap::new();
+    let mut by_labels = Vec::new();
+    for (role, what) in used {
+        let labels = dataflow.labels.get(role).unwrap_or(&none);
+        let bound = bindings.iter().find(|(of, _)| of == role);
+        let name = bound.map_or(role, |(_, machine)| machine);
+        match known.iter().find(|known| known.name == *name) {
+            Some(machine) => {
+                if let Some(why) = unfit(fleet, machine, labels, &placed)? {
+                    problems.push(format!("{what}: `{name}` {why}"));
+                }
+                placed.insert(role.clone(), name.clone());
+            }
+            None if bound.is_none() && !labels.is_empty() => by_labels.push((role, what, labels)),
+            None => problems.push(format!(
+                "{what}: no machine `{name}` has joined; these have: {}",
+                names().collect::<Vec<_>>().join(", ")
+            )),
         }
-        placed.insert(role.clone(), machine.clone());
+    }
+    for (role, what, labels) in by_labels {
+        let mut reasons = Vec::new();
+        for machine in &known {
+            match unfit(fleet, machine, labels, &placed)? {
+                None => {
+                    placed.insert(role.clone(), machine.name.clone());
+                    break;
+                }
+                Some(why) => reasons.push(format!("`{}` {why}", machine.name)),
+            }
+        }
+        if !placed.contains_key(role) {
+            problems.push(format!(
+                "{what}: no machine has its labels: {}",
+                reasons.join("; ")
+            ));
+        }
     }
     if problems.is_empty() {
         return Ok(placed);
@@ -186,6 +194,33 @@ fn place(
     Err(problems.into_iter().fold(failure, Failure::because).hint(
         "bind each role with `--bind ROLE=MACHINE`; `nervure machine list` lists the machines",
     ))
+}
+
+/// Why a role with these labels cannot be placed on a machine.
+fn unfit(
+    fleet: &Fleet,
+    machine: &Machine,
+    labels: &BTreeMap<String, String>,
+    placed: &BTreeMap<String, String>,
+) -> Result<Option<String>, Failure> {
+    if let Some(why) = cannot_run(machine) {
+        return Ok(Some(why.to_owned()));
+    }
+    let Some(actual) = actual(fleet, &machine.name)? else {
+        return Ok(Some("has not reported yet".to_owned()));
+    };
+    if let Some((other, _)) = placed.iter().find(|(_, taken)| **taken == machine.name) {
+        return Ok(Some(format!("is bound to `{other}` already")));
+    }
+    let missing = labels.iter().find_map(|(name, text)| {
+        let own = actual.labels.get(name);
+        match own {
+            Some(own) if own == text => None,
+            Some(own) => Some(format!("has the label `{name}={own}`, not `{name}={text}`")),
+            None => Some(format!("has no label `{name}`")),
+        }
+    });
+    Ok(missing)
 }
 
 /// Why nodes cannot run on a machine of the fleet.

@@ -90,10 +90,10 @@ pub(crate) static DATAFLOW: Level = Level {
 pub(crate) static MACHINE: Level = Level {
     name: "machine",
     noun: "a machine",
-    keys: &[later(
+    keys: &[optional(
         "labels",
-        "until then, bind the role with `nervure start --bind ROLE=MACHINE`",
-        "Labels that the machine must have.",
+        Labels,
+        "Labels that the machine must have, such as `{gpu: \"true\"}`: those of `--label` of `nervure up` or `join`. Without `--bind`, `nervure start` takes the machine with the name of the role, or else the first by name that has them.",
     )],
 };
 

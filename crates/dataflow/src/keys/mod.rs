@@ -95,6 +95,8 @@ pub(crate) enum Shape {
     Operators,
     /// The script of an operator, with or without a conda environment.
     PythonSource,
+    /// Texts by name.
+    Labels,
     /// Roles of machines by name.
     Machines,
     Map(&'static Level),
@@ -266,6 +268,7 @@ impl Shape {
             Operators => "a list of operators".to_owned(),
             PythonSource => "the path of a script, or a map".to_owned(),
             Boolean => "`true` or `false`".to_owned(),
+            Labels => "a map from names to texts".to_owned(),
             Machines => "a map from roles to `{}`".to_owned(),
             Map(_) => "a map".to_owned(),
             Anything => "anything".to_owned(),

@@ -58,7 +58,7 @@ pub(crate) fn read_dataflow(
     let mut nodes = read_nodes(reader, &host, nodes, 0).nodes;
     add_log_outputs(reader, &mut nodes);
     let errors_before = reader.errors();
-    let machines = keys
+    let (machines, labels) = keys
         .value("machines")
         .map(|value| read_machines(reader, value))
         .unwrap_or_default();
@@ -71,6 +71,7 @@ pub(crate) fn read_dataflow(
         env,
         nodes,
         machines,
+        labels,
         machines_complete,
         strict_types: strict_types.unwrap_or(false),
     })

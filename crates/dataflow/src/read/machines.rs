@@ -1,14 +1,16 @@
 //! Reads the roles of machines, and the quality of service on the links between them.
 
+use std::collections::BTreeMap;
+
 use super::map::{read_entries, read_keys};
 use super::reader::Reader;
 use crate::diagnostic::{Code, Finding};
-use crate::graph::{Qos, TrafficClass};
+use crate::graph::{Labels, Qos, TrafficClass};
 use crate::keys::{MACHINE, QOS, RELIABILITIES, Shape, TRAFFIC_CLASSES};
 use crate::tree::{Kind, Text, Value};
 
-/// The roles, in the order of the file.
-pub(super) fn read_machines(reader: &mut Reader<'_>, value: &Value) -> Vec<Text> {
+/// The roles, in the order of the file, and the labels that their machines must have.
+pub(super) fn read_machines(reader: &mut Reader<'_>, value: &Value) -> (Vec<Text>, Labels) {
     let entries = read_entries(
         reader,
         value,
@@ -22,16 +24,31 @@ pub(super) fn read_machines(reader: &mut Reader<'_>, value: &Value) -> Vec<Text>
         let finding = Finding::error(Code::InvalidValue, value.span, message);
         reader.report(finding.hint("name one, as in `{robot: {}}`, or leave `machines` out"));
     }
-    let mut roles = Vec::new();
+    let (mut roles, mut labels) = (Vec::new(), Labels::new());
     for entry in entries {
         if !matches!(entry.value.kind, Kind::Null) {
-            read_keys(reader, &entry.value, &MACHINE, Some("write `robot: {}`"));
+            let keys = read_keys(reader, &entry.value, &MACHINE, Some("write `robot: {}`"));
+            if let Some(value) = keys.as_ref().and_then(|keys| keys.value("labels")) {
+                let role = entry.key.text.clone();
+                labels.insert(role, read_labels(reader, value));
+            }
         }
         if reader.check_name(&entry.key, "machine") {
             roles.push(entry.key.clone());
         }
     }
-    roles
+    labels.retain(|_, labels| !labels.is_empty());
+    (roles, labels)
+}
+
+fn read_labels(reader: &mut Reader<'_>, value: &Value) -> BTreeMap<String, String> {
+    let (shape, code) = (Shape::Labels, Code::DuplicateKey);
+    let entries = read_entries(reader, value, shape, code, "label").unwrap_or_default();
+    let texts = entries.iter().filter_map(|entry| {
+        let text = reader.text(&entry.value, Shape::Words)?;
+        Some((entry.key.text.clone(), text.text))
+    });
+    texts.collect()
 }
 
 pub(super) fn read_qos(reader: &mut Reader<'_>, value: &Value) -> Qos {

@@ -117,6 +117,54 @@ fn a_machine_that_boots_without_the_coordinator_starts_what_it_ran() {
 }
 
 #[test]
+fn a_role_without_a_machine_of_its_name_takes_one_with_its_labels() {
+    let mut fleet = Fleet::new(None);
+    let mut dataflow = numbers("source 10 1 1");
+    dataflow["machines"]["edge"] = json!({"labels": {"gpu": "true"}});
+    let file = fleet.file(&dataflow);
+    for (label, reason) in [
+        (None, "`laptop` has no label `gpu`"),
+        (
+            Some("gpu=false"),
+            "`laptop` has the label `gpu=false`, not `gpu=true`",
+        ),
+        (Some("gpu=true"), ""),
+    ] {
+        if let Some(label) = label {
+            fleet.daemons[0].as_mut().unwrap().kill();
+            let up = fleet.command(0, &["up", "--label", label]);
+            fleet.daemons[0] = Some(Daemon::start(up));
+            fleet.daemon(0).line("laptop is ready");
+            fleet.await_that("the label is reported", |fleet| {
+                let list = fleet.json(0, &["machine", "list", "--json"]);
+                let machines = list["machines"].as_array().unwrap().clone();
+                machines.iter().any(|machine| {
+                    let known = machine["actual"]["labels"]["gpu"].as_str();
+                    known.is_some_and(|known| label.ends_with(&format!("={known}")))
+                })
+            });
+        }
+        let start = fleet
+            .command(0, &["start", file.to_str().unwrap()])
+            .output()
+            .unwrap();
+        if reason.is_empty() {
+            let text = String::from_utf8_lossy(&start.stdout).into_owned();
+            assert!(text.contains("runs on laptop (edge), robot"), "{start:?}");
+            continue;
+        }
+        let text = String::from_utf8_lossy(&start.stderr).into_owned();
+        assert_eq!(start.status.code(), Some(2), "{text}");
+        let expected = format!(
+            "machine `edge` with sink: no machine has its labels: {reason}; `robot` is bound to `robot` already"
+        );
+        assert!(text.contains(&expected), "{text}");
+    }
+    fleet.output(0, &["stop", "-d", "two"]);
+    fleet.check_nothing_left();
+}
+
+#[test]
 fn what_cannot_be_placed_or_prepared_is_named_and_nothing_starts() {
     let fleet = Fleet::new(None);
     let file = fleet.file(&numbers("source 10 1 1"));
