@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import array
 import ctypes
+import hashlib
 import importlib
 import json
 import os
@@ -69,11 +70,12 @@ class Driver:
 class Receptions:
     """Takes the messages of one endpoint, from any one thread of the peer."""
 
-    def __init__(self, driver: Driver, publishers: int, messages: int, reads: bool) -> None:
+    def __init__(self, driver: Driver, publishers: int, messages: int, case: dict[str, Any]) -> None:
         self._driver = driver
         self._publishers = publishers
         self._expected = messages * publishers
-        self._reads = reads
+        self._reads = bool(case["reads"])
+        self._work_nanos = int(case["work_millis"] * 1e6)
         self._probed: set[int] = set()
         self._seen: set[tuple[int, int]] = set()
         self.log = array.array("q")
@@ -97,10 +99,19 @@ class Receptions:
             read = now_nanos()
         else:
             read = received
+        if self._work_nanos:
+            compute(payload, received + self._work_nanos)
+            read = now_nanos()
         self.log.extend((sequence, publisher, due, stamped, received, read))
         self._seen.add((sequence, publisher))
         if len(self._seen) >= self._expected:
             self.complete.set()
+
+
+def compute(payload: Any, until_nanos: int) -> None:
+    """Reads all of the payload repeatedly, without Python's lock, as the libraries of a detector do."""
+    while now_nanos() < until_nanos:
+        hashlib.blake2b(payload)
 
 
 class Publications:
@@ -189,7 +200,7 @@ class Endpoint:
 
     def _receive_on(self, topic: str, publishers: int) -> None:
         messages = self.case["warmup"] + self.case["messages"]
-        self.receptions = Receptions(self.driver, publishers, messages, self.case["reads"])
+        self.receptions = Receptions(self.driver, publishers, messages, self.case)
         self.subscriber = self.peer.open_subscriber(self.wiring, topic, self.receptions.on_message)
 
     def _spin_forever(self) -> None:

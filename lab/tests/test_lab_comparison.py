@@ -210,6 +210,17 @@ def test_the_goodput_of_a_neighbour_is_of_the_schedule() -> None:
     assert goodput_mbit("", 200, 1_000_000_200) == 0.0
 
 
+def test_work_is_a_part_of_the_read() -> None:
+    case = Case(payload_bytes=4096, rate_hz=50.0, messages=10, warmup=0, work_millis=10.0)
+    PEER.prepare(None)
+    with Session(PEER, case, 1, None) as session:
+        outcome = session.measure("faultless")
+    assert outcome.outcome == "ok"
+    table = table_of_logs(outcome.logs, outcome.start_nanos, 0, 1, echo=False)
+    assert losses(table)["received"] == 10
+    assert int((table["read_nanos"] - table["received_nanos"]).min()) >= 10_000_000
+
+
 def test_a_crash_is_a_result() -> None:
     PEER.prepare(None)
     with Session(PEER, CASE, 1, None) as session:
@@ -410,6 +421,7 @@ def test_every_declaration_is_sound() -> None:
             {"process", "host"},
         ),
         ("composition", {921600}, {"process", "host"}),
+        ("inference", {640 * 480 * 3}, {"host"}),
         ("lan", {32768, 4194304}, {"link"}),
     ],
 )

@@ -29,6 +29,8 @@ class Case:
     """KEEP_ALL in place of the depth; only DDS knows it."""
     reads: bool = False
     """Whether subscribers read the payload, by one copy of all of it."""
+    work_millis: float = 0.0
+    """Time for which a subscriber computes on each payload, as a part of its read; not over the link."""
     ends_on_time: bool = False
     """Whether a publisher ends with the schedule although it is late; what is unsent then is not sent."""
     drain_seconds: float = 1.0

@@ -128,6 +128,8 @@ def _check(case: Case) -> None:
             raise ValueError(f"expected {name} above 0, got {getattr(case, name)}")
     if case.place == "link" and (case.rate_mbit <= 0 or case.pattern == "echo"):
         raise ValueError("over the link messages go one way, and rate_mbit is above 0")
+    if case.place == "link" and case.work_millis:
+        raise ValueError("over the link subscribers do not compute")
     if case.place != "link" and case.neighbours:
         raise ValueError("neighbours are on the link")
     if case.place == "process" and len(case.endpoints) != 2:

@@ -75,7 +75,8 @@ def answer(directory: Path, wanted: Wanted) -> Answer:
 
 def _comparable(cell: Cell, wanted: Wanted) -> bool:
     case = cell.case
-    simple = case.pattern == "stream" and case.publishers == case.subscribers == 1 and not case.outage
+    simple = case.pattern == "stream" and case.publishers == case.subscribers == 1
+    simple = simple and not (case.outage or case.neighbours or case.work_millis)
     return simple and case.place == ("link" if wanted.rate_mbit else "host") and bool(cell.measured)
 
 

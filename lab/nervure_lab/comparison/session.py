@@ -184,7 +184,7 @@ class Session:
 
     def environment(self, endpoint: Name, configuration: str) -> dict[str, str]:
         """In one process, the environment of all its endpoints."""
-        keys = ("rate_hz", "messages", "warmup", "reads", "ends_on_time", "drain_seconds")
+        keys = ("rate_hz", "messages", "warmup", "reads", "work_millis", "ends_on_time", "drain_seconds")
         found = {
             "NERVURE_LAB_WIRING": self._wiring(endpoint, configuration),
             "NERVURE_LAB_CASE": json.dumps({key: getattr(self.case, key) for key in keys}),

@@ -17,6 +17,7 @@
 #include <functional>
 #include <iostream>
 #include <mutex>
+#include <numeric>
 #include <random>
 #include <set>
 #include <string>
@@ -252,7 +253,8 @@ private:
 
 class Receptions {
 public:
-    Receptions(Driver& driver, std::size_t expected, bool reads) : driver_(driver), expected_(expected), reads_(reads) {}
+    Receptions(Driver& driver, std::size_t expected, bool reads, std::int64_t work_nanos)
+        : driver_(driver), expected_(expected), reads_(reads), work_nanos_(work_nanos) {}
 
     void on_message(BytesType::Bytes& sample) {
         const std::int64_t received = monotonic_nanos();
@@ -275,6 +277,13 @@ public:
             asm volatile("" : : "r"(copy.data()) : "memory");
             read = monotonic_nanos();
         }
+        if (work_nanos_ > 0) {
+            while (monotonic_nanos() < received + work_nanos_) {
+                const std::uint64_t sum = std::accumulate(sample.begin(), sample.end(), std::uint64_t{0});
+                asm volatile("" : : "r"(sum));
+            }
+            read = monotonic_nanos();
+        }
         const std::lock_guard<std::mutex> lock(mutex_);
         log_.insert(log_.end(), {header.sequence, header.publisher, header.due, header.stamped, received, read});
         seen_.insert({header.sequence, header.publisher});
@@ -293,6 +302,7 @@ private:
     Driver& driver_;
     std::size_t expected_;
     bool reads_;
+    std::int64_t work_nanos_;
     std::mutex mutex_;
     std::set<std::int64_t> probed_;
     std::set<std::pair<std::int64_t, std::int64_t>> seen_;
@@ -349,6 +359,7 @@ void run_endpoint(const Wiring& wiring) {
     const std::int64_t opening = monotonic_nanos();
     const std::string case_text = environment("NERVURE_LAB_CASE");
     const auto messages = static_cast<std::int64_t>(number_of(case_text, "messages") + number_of(case_text, "warmup"));
+    const auto work_nanos = static_cast<std::int64_t>(number_of(case_text, "work_millis") * 1e6);
     const bool ends_on_time = case_text.find("\"ends_on_time\": true") != std::string::npos;
     const bool reads = case_text.find("\"reads\": true") != std::string::npos;
     Driver driver;
@@ -361,7 +372,7 @@ void run_endpoint(const Wiring& wiring) {
         publications = std::make_unique<Publications>(entities.writer(is_client ? "ping" : "data"), wiring);
     }
     if (wiring.role == "subscriber" || is_client) {
-        receptions = std::make_unique<Receptions>(driver, static_cast<std::size_t>(messages * wiring.publishers), reads);
+        receptions = std::make_unique<Receptions>(driver, static_cast<std::size_t>(messages * wiring.publishers), reads, work_nanos);
         listener = std::make_unique<Listener>([&](BytesType::Bytes& sample) { receptions->on_message(sample); });
         entities.reader(is_client ? "pong" : "data", listener.get());
     }

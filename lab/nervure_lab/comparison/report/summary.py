@@ -122,7 +122,7 @@ def sentences(results: ResultSet, experiment: str) -> list[str]:
             if len(whole) < len(cells):
                 text += f"; {len(whole)} of {len(cells)} delivered 99.5 % or more"
             text += _place_of_nervure(by_median, cells)
-        text += _sharing(cells)
+        text += _sharing(cells) + _ages(cells)
         found.append(text + ".")
     return found
 
@@ -146,6 +146,16 @@ def _sharing(cells: list[Cell]) -> str:
             f"{case.payload_mbit:.1f} Mbit/s arrived in time"
         )
     return ""
+
+
+def _ages(cells: list[Cell]) -> str:
+    """The age of results where subscribers compute: there a long queue costs more than losses."""
+    ages = {cell.adapter: cell.end_to_end["p50"] for cell in cells if cell.end_to_end["count"]}
+    if not ages or not cells[0].case.work_millis:
+        return ""
+    least, most = min(ages, key=lambda name: ages[name]), max(ages, key=lambda name: ages[name])
+    words = f"{time_text(ages[least])} ({least}) to {time_text(ages[most])} ({most})"
+    return f"; median age of the results from {words}"
 
 
 def _overlaps(best: Cell, others: list[Cell]) -> str:
