@@ -12,7 +12,7 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from nervure_lab.comparison.accounting import Floats, fairness, interval, rate_over_time, spread
 from nervure_lab.comparison.results import Cell, ResultSet
@@ -41,6 +41,7 @@ _COLOURS = {
 _OTHER_COLOUR = "#666666"
 _HATCHES = ("", "///", "...", "xx")
 _MOST_POINTS = 400
+_FEW_POWERS = 15.0
 _MOST_OF_RATE = 3.0
 """Of the rate of publication: a higher peak, of a queue that drains, is cut off and its height written."""
 
@@ -97,6 +98,11 @@ def _colour(adapter: str) -> str:
 def _time_axis(axes: Axes, of_x: bool = True) -> None:
     axis = axes.xaxis if of_x else axes.yaxis
     axis.set_major_formatter(FuncFormatter(lambda micros, _: _duration(micros)))
+    low, high = axes.get_xlim() if of_x else axes.get_ylim()
+    # Within about a decade the labels of its powers alone would be one or none.
+    labels = high < _FEW_POWERS * low
+    text = FuncFormatter(lambda micros, _: _duration(micros) if f"{micros:e}"[0] in "25" else "")
+    axis.set_minor_formatter(text if labels else NullFormatter())
 
 
 def _duration(micros: float) -> str:
@@ -520,12 +526,15 @@ def _blocking(results: ResultSet, experiment: str) -> Drawn:
         rows: Rows = []
         for place, cell in enumerate(cells):
             found = cell.measured[0]["figures"]["publication_micros"]
+            if not found["max"]:
+                axes.annotate("not measured", (0.01, place), xycoords=("axes fraction", "data"), va="center")
+                continue
             rows.append({"adapter": cell.adapter, "cell": cell.name, **found})
             for percentile, alpha in (("p99", 0.4), ("p50", 1.0)):
                 axes.barh(place, found[percentile], color=_colour(cell.adapter), alpha=alpha, height=0.7)
             axes.plot([found["max"]], [place], "|", color="black", markersize=9)
         axes.set_yticks(range(len(cells)), [f"{cell.adapter}, {cell.name}" for cell in cells])
-        axes.invert_yaxis()
+        axes.set_ylim(len(cells) - 0.5, -0.5)
         axes.set_xscale("log")
         axes.grid(axis="y", visible=False)
         _time_axis(axes)
