@@ -1,49 +1,22 @@
-//! Carries samples between the stand-ins of dataflows and the links to other machines.
-//!
-//! Each stand-in is joined by a thread of its own, and each topic that arrives has one, so that a
-//! consumer that makes one topic wait holds up no other. A topic has one stream for each consuming
-//! machine.
+//! All links of a machine: its peers, the streams that arrive, and those of commands.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender as RequestSender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Thread, ThreadId};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use bytes::Bytes;
 use nervure_coordinator::Role;
-use nervure_dataflow::{Delivery, Incoming, Outgoing, Stream, TrafficClass};
 use nervure_identity::PublicKey;
 use nervure_link::policy::Refusal;
 use nervure_link::qos::{self, Qos};
-use nervure_link::sender::{SendCounters, SendError as LinkSendError};
-use nervure_link::shell::{IncomingStream, Link, LinkEvent, OutgoingStream, StreamError};
-use nervure_node::binding::{self, SequenceGaps, Waiter};
-use nervure_node::{
-    Event, Events, Handle, Next, Node, Publisher, SendError, Wait, monotonic_nanos,
-};
+use nervure_link::shell::{IncomingStream, Link, LinkEvent, OutgoingStream};
 
-use crate::part::StandIns;
 use crate::peers::Peer;
-use crate::state::StreamReport;
-use crate::wire::{self, Arrival, END_OF_TOPIC};
-
-/// The longest wait for a slow consumer or the link without a look at whether the run is over.
-const CHECK: Duration = Duration::from_millis(200);
 
 /// The longest wait for an event of the link. Whatever happens ends it.
 const REST: Duration = Duration::from_secs(3600);
-
-/// The pause before a full or missing stream is tried again: the link has no event for it. It is
-/// below the time between two samples of a topic at 200 Hz.
-const RETRY: Duration = Duration::from_millis(2);
-
-/// The shortest time between two lines about the losses of a topic.
-const REPORT_PERIOD: Duration = Duration::from_secs(1);
-
-/// How long the last samples of a run may take.
-const FLUSH: Duration = Duration::from_secs(2);
 
 /// Prefixes of the streams for commands, before the id of the request. Those of topics begin with
 /// the id of a run, which has hexadecimal digits only.
@@ -105,8 +78,8 @@ pub(crate) struct Bridge {
     link: Link,
     state: Mutex<State>,
     changed: Condvar,
-    /// Counts what threads that publish have to look at: streams that arrived, changes of peers, runs
-    /// that ended.
+    /// Counts what waiting threads have to look at: connections, streams that arrived, changes of peers
+    /// and of nodes, runs that ended.
     changes: AtomicU64,
     requests: RequestSender<Request>,
 }
@@ -120,52 +93,13 @@ struct State {
     excluded: HashSet<String>,
     /// Streams that no stand-in has taken yet, by the peer's key and their name.
     arrived: HashMap<(PublicKey, String), IncomingStream>,
+    /// Topics of other machines without further samples, by the peer's key and the name of their
+    /// streams.
+    closed: HashSet<(PublicKey, String)>,
+    /// How often each peer has lost its state, and with it what was sent to it before.
+    losses: HashMap<PublicKey, u64>,
     /// Threads that publish, which are unparked at each change.
     publishing: HashMap<ThreadId, Thread>,
-}
-
-/// What became of the samples of a topic.
-#[derive(Clone, Copy, Debug, Default)]
-struct Counted {
-    link: SendCounters,
-    /// Dropped in the queue before the link, which did not take them in time.
-    queue: u64,
-    /// Waited for the link when the run ended.
-    unsent: u64,
-    /// Could not be encoded, sent or published.
-    failed: u64,
-}
-
-/// Counts samples that cannot be carried, and reports them once a second at most.
-#[derive(Debug, Default)]
-struct Failures {
-    count: u64,
-    unreported: u64,
-    report_at: Option<Instant>,
-}
-
-impl Failures {
-    fn add(&mut self, topic: &str, machine: &str, error: &dyn std::fmt::Display) {
-        (self.count, self.unreported) = (self.count + 1, self.unreported + 1);
-        let now = Instant::now();
-        if self.report_at.is_none_or(|at| at <= now) {
-            let count = std::mem::take(&mut self.unreported);
-            tracing::warn!("{count} samples of {topic} to {machine} lost: {error}");
-            self.report_at = Some(now + REPORT_PERIOD);
-        }
-    }
-}
-
-/// A run whose stand-ins are joined.
-#[derive(Debug)]
-pub(crate) struct Crossing {
-    run: String,
-    keeper: u32,
-    machines: BTreeMap<String, String>,
-    over: AtomicBool,
-    /// Threads that wait for events of their nodes.
-    waiters: Mutex<Vec<Waiter>>,
-    reports: Mutex<BTreeMap<(String, String), Counted>>,
 }
 
 impl Bridge {
@@ -213,7 +147,9 @@ impl Bridge {
         };
         if let Some(old) = known.filter(|old| peer.is_none_or(|peer| peer.key != old.key)) {
             self.link.forbid(old.key);
-            self.lock().arrived.retain(|(of, _), _| *of != old.key);
+            let mut state = self.lock();
+            state.arrived.retain(|(of, _), _| *of != old.key);
+            state.closed.retain(|(of, _)| *of != old.key);
         }
         let moved =
             |old: Peer| peer.is_none_or(|peer| (peer.key, peer.address) != (old.key, old.address));
@@ -256,34 +192,9 @@ impl Bridge {
     /// Refuses what a run that is removed has left: streams that no stand-in has taken.
     pub fn forget(&self, run: &str) {
         let of_run = |name: &str| name.split_once('/').is_some_and(|(of, _)| of == run);
-        self.lock().arrived.retain(|(_, name), _| !of_run(name));
-    }
-
-    /// Joins as the stand-ins of a run.
-    pub fn join(
-        self: &Arc<Self>,
-        run: &str,
-        keeper: u32,
-        machines: &BTreeMap<String, String>,
-        stand_ins: StandIns,
-    ) -> Arc<Crossing> {
-        let crossing = Arc::new(Crossing {
-            run: run.to_owned(),
-            keeper,
-            machines: machines.clone(),
-            over: AtomicBool::new(false),
-            waiters: Mutex::default(),
-            reports: Mutex::default(),
-        });
-        for outgoing in stand_ins.outgoing {
-            let (bridge, crossing) = (Arc::clone(self), Arc::clone(&crossing));
-            spawn(move || bridge.send_all(&crossing, &outgoing));
-        }
-        for incoming in stand_ins.incoming {
-            let (bridge, crossing) = (Arc::clone(self), Arc::clone(&crossing));
-            spawn(move || bridge.publish_all(&crossing, &incoming));
-        }
-        crossing
+        let mut state = self.lock();
+        state.arrived.retain(|(_, name), _| !of_run(name));
+        state.closed.retain(|(_, name)| !of_run(name));
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -304,34 +215,53 @@ impl Bridge {
                     stream.close(Refusal::because("the command has ended"));
                 }
                 Some(LinkEvent::Opened { peer, name, stream }) => {
+                    let place = (peer, name);
+                    let mut state = self.lock();
                     // A peer that has restarted opens its streams again.
-                    self.lock().arrived.insert((peer, name), stream);
+                    state.closed.remove(&place);
+                    state.arrived.insert(place, stream);
+                    drop(state);
                     self.on_change();
                 }
                 Some(LinkEvent::Forgotten { peer, .. }) => {
                     self.lock().arrived.retain(|(of, _), _| *of != peer);
+                    self.on_change();
                 }
+                Some(LinkEvent::PeerLost { peer, .. }) => {
+                    *self.lock().losses.entry(peer).or_default() += 1;
+                    self.on_change();
+                }
+                Some(LinkEvent::Connected { .. }) => self.on_change(),
                 _ => {}
             }
         }
     }
 
-    /// Has all who wait for a change look again.
-    fn on_change(&self) {
+    /// Ends all waits for a change.
+    pub fn on_change(&self) {
+        let state = self.lock();
         self.changes.fetch_add(1, Ordering::SeqCst);
         self.changed.notify_all();
-        self.lock().publishing.values().for_each(Thread::unpark);
+        state.publishing.values().for_each(Thread::unpark);
     }
 
-    /// Ends all threads of a run.
-    pub fn end(&self, crossing: &Crossing) {
-        crossing.over.store(true, Ordering::SeqCst);
-        crossing.waiters().iter().for_each(Waiter::wake);
-        self.on_change();
+    /// The number of changes so far.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::SeqCst)
+    }
+
+    /// Waits for a change after the first `seen`, or the timeout.
+    pub fn wait_for_change(&self, seen: u64, timeout: Option<Duration>) {
+        let is_unchanged = |_: &mut State| self.changes() == seen;
+        let timeout = timeout.unwrap_or(REST);
+        let waited = self
+            .changed
+            .wait_timeout_while(self.lock(), timeout, is_unchanged);
+        drop(waited);
     }
 
     /// Whether a machine was a peer, and is none any more: its topics have ended.
-    fn is_excluded(&self, machine: &str) -> bool {
+    pub fn is_excluded(&self, machine: &str) -> bool {
         self.lock().excluded.contains(machine)
     }
 
@@ -383,180 +313,48 @@ impl Bridge {
         self.lock().peers.get(machine).map(|peer| peer.key)
     }
 
-    /// Takes the samples of a local node, and sends them to one machine.
-    fn send_all(&self, crossing: &Crossing, outgoing: &Outgoing) {
-        let Some(node) = crossing.join(&outgoing.node) else {
-            return;
-        };
-        let (handle, mut events) = node.split();
-        let machine = crossing.machine(&outgoing.machine);
-        crossing.add_waiter(&events);
-        let mut senders: HashMap<&str, Sender<'_>> = HashMap::new();
-        for stream in &outgoing.streams {
-            let sender = Sender {
-                bridge: self,
-                crossing,
-                machine,
-                spec: stream,
-                stream: None,
-                past: SendCounters::default(),
-                last: SendCounters::default(),
-                queue: 0,
-                unsent: 0,
-                failures: Failures::default(),
-                is_closed: false,
-            };
-            senders.insert(&stream.output, sender);
-        }
-        let mut gaps = SequenceGaps::default();
-        while let Some(event) = crossing.next_event(&mut events, || false) {
-            match event {
-                Event::Input { id, sample } => {
-                    let Some(sender) = senders.get_mut(&*id) else {
-                        continue;
-                    };
-                    sender.queue += gaps.record(&id, sample.header());
-                    match wire::encode(&sample) {
-                        Ok(bytes) => sender.send(&bytes.into(), &handle),
-                        Err(error) => sender.fail(&error),
-                    }
-                }
-                Event::InputClosed { id } => {
-                    if let Some(sender) = senders.get_mut(&*id) {
-                        sender.send(&Bytes::from_static(END_OF_TOPIC), &handle);
-                        sender.is_closed = true;
-                    }
-                }
-                Event::Stop { .. } => break,
-                _ => {}
-            }
-            if senders.values().all(|sender| sender.is_closed) {
-                break;
-            }
-        }
-        for sender in senders.values_mut() {
-            sender.finish();
+    /// The stream of this name that the machine has opened last. Those of other machines are not
+    /// taken.
+    pub fn take_arrived(&self, machine: &str, name: &str) -> Option<IncomingStream> {
+        self.take_stream(self.key_of(machine)?, name)
+    }
+
+    /// Gives back a stream that the next keeper of the run goes on with, unless there is a newer one.
+    pub fn put_back(&self, machine: &str, name: &str, stream: IncomingStream) {
+        if let Some(key) = self.key_of(machine) {
+            let mut state = self.lock();
+            state
+                .arrived
+                .entry((key, name.to_owned()))
+                .or_insert(stream);
         }
     }
 
-    /// Publishes as a remote node what arrives from its machine.
-    fn publish_all(self: &Arc<Self>, crossing: &Arc<Crossing>, incoming: &Incoming) {
-        let Some(node) = crossing.join(&incoming.node) else {
-            return;
-        };
-        let (handle, mut events) = node.split();
-        let has_left = Arc::new(AtomicBool::new(false));
-        let running = Arc::new(AtomicUsize::new(incoming.outputs.len()));
-        let waiter = crossing.add_waiter(&events);
-        let topics = incoming.outputs.iter().filter_map(|output| {
-            let publisher = handle.output(output).ok()?;
-            let (bridge, crossing) = (Arc::clone(self), Arc::clone(crossing));
-            let machine = crossing.machine(&incoming.machine).to_owned();
-            let topic = nervure_protocol::wiring::topic(&incoming.node, output);
-            let has_left = Arc::clone(&has_left);
-            let ended = Ended(Arc::clone(&running), waiter.clone());
-            Some(spawn(move || {
-                let _ended = ended;
-                bridge.publish(&crossing, &machine, &topic, &publisher, &has_left)
-            }))
-        });
-        let topics: Vec<_> = topics.collect();
-        // Topics that the node does not have were not begun.
-        let begun = topics.len();
-        running.fetch_sub(incoming.outputs.len() - begun, Ordering::SeqCst);
-        let are_over = || running.load(Ordering::SeqCst) == 0;
-        while let Some(event) = crossing.next_event(&mut events, are_over) {
-            if matches!(event, Event::Stop { .. }) || handle.is_stopping() {
-                break;
-            }
+    /// Notes that no sample follows on a topic of a machine.
+    pub fn note_closed(&self, machine: &str, name: &str) {
+        if let Some(key) = self.key_of(machine) {
+            self.lock().closed.insert((key, name.to_owned()));
         }
-        has_left.store(true, Ordering::SeqCst);
         self.on_change();
-        for topic in topics {
-            // The panic hook has reported a panic.
-            let _ = topic.join();
-        }
     }
 
-    /// Publishes a topic until its node has ended.
-    fn publish(
-        &self,
-        crossing: &Crossing,
-        machine: &str,
-        topic: &str,
-        publisher: &Publisher,
-        has_left: &AtomicBool,
-    ) {
-        let name = crossing.stream_name(topic);
-        let is_over = || crossing.is_over() || has_left.load(Ordering::SeqCst);
-        let mut current: Option<IncomingStream> = None;
-        let mut failures = Failures::default();
-        let mut fail = |error: &dyn std::fmt::Display| {
-            failures.add(topic, &self.own, error);
-            crossing.count(topic, &self.own, |counted| counted.failed = failures.count);
-        };
-        let _publishing = Publishing::begin(self);
-        while !is_over() && !self.is_excluded(machine) {
-            let seen = self.changes.load(Ordering::SeqCst);
-            let is_unchanged = || self.changes.load(Ordering::SeqCst) == seen;
-            if let Some(newer) = self.take_arrived(machine, &name) {
-                current = Some(newer);
-            }
-            let Some(stream) = &current else {
-                while is_unchanged() && !is_over() {
-                    std::thread::park();
-                }
-                continue;
-            };
-            while let Some(sample) = stream.receive_while(is_unchanged) {
-                match wire::decode(&sample.payload) {
-                    Ok(Arrival::End) => return,
-                    Ok(Arrival::Sample(value)) => {
-                        let envelope = value.envelope();
-                        while !is_over() {
-                            let until = monotonic_nanos() + CHECK.as_nanos() as u64;
-                            match publisher.send_with(&*value, &envelope, Wait::Until(until)) {
-                                Err(SendError::TimedOut { .. }) => {}
-                                Ok(_) => break,
-                                Err(SendError::Stopped) => return,
-                                Err(error) => {
-                                    fail(&error);
-                                    break;
-                                }
-                            }
-                        }
-                    }
-                    Err(error) => fail(&error),
-                }
-            }
-            if stream.has_ended() {
-                current = None;
-            }
-        }
+    /// Whether a topic of a machine has no further samples but those that have arrived.
+    pub fn is_closed(&self, machine: &str, name: &str) -> bool {
+        self.key_of(machine)
+            .is_some_and(|key| self.lock().closed.contains(&(key, name.to_owned())))
     }
 
-    /// The stream of this name that the machine has opened last.
-    fn take_arrived(&self, machine: &str, name: &str) -> Option<IncomingStream> {
-        let mut state = self.lock();
-        let place = Self::place(&state, machine, name)?;
-        state.arrived.remove(&place)
+    /// How often a machine has lost its state: its daemon was restarted.
+    pub fn losses(&self, machine: &str) -> u64 {
+        let state = self.lock();
+        let peer = state.peers.get(machine);
+        peer.and_then(|peer| state.losses.get(&peer.key).copied())
+            .unwrap_or_default()
     }
 
-    /// Streams of other machines with this name are not taken.
-    fn place(state: &State, machine: &str, name: &str) -> Option<(PublicKey, String)> {
-        let place = (state.peers.get(machine)?.key, name.to_owned());
-        state.arrived.contains_key(&place).then_some(place)
-    }
-}
-
-/// A topic's thread: counted as running until this is dropped, and then the thread that waits for
-/// events of its node looks.
-struct Ended(Arc<AtomicUsize>, Waiter);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-        self.1.wake();
+    /// The name of this machine.
+    pub fn own(&self) -> &str {
+        &self.own
     }
 }
 
@@ -575,225 +373,5 @@ impl Drop for Publishing<'_> {
     fn drop(&mut self) {
         let thread = std::thread::current().id();
         self.0.lock().publishing.remove(&thread);
-    }
-}
-
-impl Crossing {
-    fn waiters(&self) -> MutexGuard<'_, Vec<Waiter>> {
-        self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What ends a wait for events of a node. The end of the run does so, too.
-    fn add_waiter(&self, events: &Events) -> Waiter {
-        let waiter = binding::waiter(events);
-        self.waiters().push(waiter.clone());
-        waiter
-    }
-
-    /// Waits for the next event of a node. `None` when there will be none, the run is over, or
-    /// `is_enough`.
-    fn next_event(&self, events: &mut Events, is_enough: impl Fn() -> bool) -> Option<Event> {
-        while !self.is_over() && !is_enough() {
-            match events.poll() {
-                Ok(Next::Event(event)) => return Some(event),
-                Ok(Next::Nothing) => drop(events.wait(None)),
-                Ok(Next::End) | Err(_) => return None,
-            }
-        }
-        None
-    }
-
-    /// What became of the samples that were sent so far.
-    pub fn reports(&self) -> Vec<StreamReport> {
-        let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
-        let report = |((topic, machine), counted): (&(String, String), &Counted)| {
-            let counters = &counted.link;
-            let causes = [
-                ("queue", counted.queue),
-                ("overwritten", counters.overwritten),
-                ("lifespan", counters.expired),
-                ("superseded", counters.superseded),
-                ("not repaired", counters.incomplete),
-                ("refused", counters.refused),
-                ("unconfirmed", counters.unconfirmed + counters.held),
-                ("not sent", counted.unsent),
-                ("failed", counted.failed),
-            ];
-            StreamReport {
-                topic: topic.clone(),
-                machine: machine.clone(),
-                accepted: counters.accepted,
-                delivered: counters.delivered,
-                lost: causes
-                    .into_iter()
-                    .filter(|(_, count)| *count > 0)
-                    .map(|(cause, count)| (cause.to_owned(), count))
-                    .collect(),
-            }
-        };
-        reports.iter().map(report).collect()
-    }
-
-    fn count(&self, topic: &str, machine: &str, count: impl FnOnce(&mut Counted)) {
-        let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
-        count(
-            reports
-                .entry((topic.to_owned(), machine.to_owned()))
-                .or_default(),
-        );
-    }
-
-    fn is_over(&self) -> bool {
-        self.over.load(Ordering::SeqCst)
-    }
-
-    fn machine<'c>(&'c self, role: &'c str) -> &'c str {
-        self.machines.get(role).map_or(role, String::as_str)
-    }
-
-    fn stream_name(&self, topic: &str) -> String {
-        format!("{}/{topic}", self.run)
-    }
-
-    /// Joins as a node; `None` if the run is over. The keeper may not know the last daemon's death
-    /// yet, and then the place is taken.
-    fn join(&self, node: &str) -> Option<Node> {
-        let keeper = self.keeper.to_string();
-        while !self.is_over() {
-            match Node::join(Some(&keeper), node) {
-                Ok(node) => return Some(node),
-                Err(_) => std::thread::sleep(RETRY * 10),
-            }
-        }
-        None
-    }
-}
-
-/// The stream of a topic to a machine.
-struct Sender<'b> {
-    bridge: &'b Bridge,
-    crossing: &'b Crossing,
-    machine: &'b str,
-    spec: &'b Stream,
-    stream: Option<OutgoingStream>,
-    /// Counters of its former streams, and the last ones of the present stream.
-    past: SendCounters,
-    last: SendCounters,
-    queue: u64,
-    unsent: u64,
-    failures: Failures,
-    is_closed: bool,
-}
-
-impl Sender<'_> {
-    /// Sends a message. Waits while a stream that keeps all is full, or there is no connection yet:
-    /// the input's queue holds the samples behind it, by its policy.
-    fn send(&mut self, message: &Bytes, handle: &Handle) {
-        while !self.crossing.is_over()
-            && !handle.is_stopping()
-            && !self.bridge.is_excluded(self.machine)
-        {
-            let Some(stream) = &self.stream else {
-                self.stream = self.open();
-                if self.stream.is_none() {
-                    std::thread::sleep(RETRY);
-                }
-                continue;
-            };
-            match stream.try_send(message.clone()) {
-                Ok(()) => return self.count(),
-                Err(StreamError::Send(LinkSendError::Full { .. })) => std::thread::sleep(RETRY),
-                Err(StreamError::Send(error @ LinkSendError::TooLong { .. })) => {
-                    return self.fail(&error);
-                }
-                // The session is gone, or the peer had no memory for the stream: open it again.
-                Err(_) => {
-                    self.count();
-                    self.stream = None;
-                    let mut ended = std::mem::take(&mut self.last);
-                    ended.unconfirmed += std::mem::take(&mut ended.held);
-                    self.past = self.past + ended;
-                    std::thread::sleep(RETRY * 10);
-                }
-            }
-        }
-        self.unsent += 1;
-        self.count();
-    }
-
-    fn open(&self) -> Option<OutgoingStream> {
-        let key = self.bridge.key_of(self.machine)?;
-        let name = self.crossing.stream_name(&self.spec.topic);
-        self.bridge.link.peer(key).open(&name, qos(self.spec)).ok()
-    }
-
-    /// Keeps the counters for the report. Those of a stream whose session is gone are those of its
-    /// last sample.
-    fn count(&mut self) {
-        if let Some(counters) = self.stream.as_ref().and_then(OutgoingStream::counters) {
-            self.last = counters;
-        }
-        let counted = Counted {
-            link: self.past + self.last,
-            queue: self.queue,
-            unsent: self.unsent,
-            failed: self.failures.count,
-        };
-        self.crossing
-            .count(&self.spec.topic, self.machine, |place| *place = counted);
-    }
-
-    fn fail(&mut self, error: &dyn std::fmt::Display) {
-        self.failures.add(&self.spec.topic, self.machine, error);
-        self.count();
-    }
-
-    /// Waits for the last samples.
-    fn finish(&mut self) {
-        if let Some(stream) = &self.stream {
-            let until = Instant::now() + FLUSH;
-            while !stream.flush(CHECK) && Instant::now() < until {}
-        }
-        self.count();
-    }
-}
-
-fn qos(stream: &Stream) -> Qos {
-    let delivery = match stream.delivery {
-        Delivery::KeepAll { depth } => qos::Delivery::keep_all(depth),
-        Delivery::KeepLast { depth } => qos::Delivery::keep_last(depth),
-        Delivery::BestEffort { depth } => qos::Delivery::best_effort(depth),
-        Delivery::Latest => qos::Delivery::Latest,
-    };
-    Qos {
-        traffic_class: match stream.traffic_class {
-            TrafficClass::Control => qos::TrafficClass::Control,
-            TrafficClass::Default => qos::TrafficClass::Default,
-            TrafficClass::Bulk => qos::TrafficClass::Bulk,
-        },
-        lifespan: stream.lifespan,
-        ..Qos::new(delivery)
-    }
-}
-
-fn spawn(work: impl FnOnce() + Send + 'static) -> std::thread::JoinHandle<()> {
-    std::thread::Builder::new()
-        .name("nervure-bridge".into())
-        .spawn(work)
-        .expect("the system gives threads")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_failure_is_counted_and_one_in_a_second_is_reported() {
-        let mut failures = Failures::default();
-        (0..1000).for_each(|_| failures.add("camera/image", "edge", &"the message is too short"));
-        assert_eq!((failures.count, failures.unreported), (1000, 999));
-        failures.report_at = Some(Instant::now());
-        failures.add("camera/image", "edge", &"the message is too short");
-        assert_eq!((failures.count, failures.unreported), (1001, 0));
     }
 }

@@ -16,10 +16,12 @@ use crate::alive;
 use crate::bridge::Bridge;
 use crate::folder::{Folder, Pairing};
 use crate::machine::{Action, Daemon, Event, Kept};
+use crate::node_changes::ChangeSenders;
 use crate::part::{ENDED, PartSpec};
 use crate::peers::Peers;
 use crate::reports::Reports;
 use crate::runs;
+use crate::stand_ins;
 use crate::state::{ActualRun, RunId, random_number};
 use crate::sync::{self, Live, PEERS, spawn};
 use crate::tools::{self, Host, Served};
@@ -64,6 +66,7 @@ struct Shell {
     /// Calls of the daemon, and its long polls.
     client: Arc<Client>,
     bridge: Arc<Bridge>,
+    changes: Arc<ChangeSenders>,
     events: Sender<Event>,
     machine: Daemon,
     begin: Instant,
@@ -166,6 +169,7 @@ pub fn serve(config: Config, on_ready: impl FnOnce()) -> Result<(), DaemonError>
     let folder_for_peers = folder.clone();
     let (events, received) = channel();
     let shell = Shell {
+        changes: ChangeSenders::start(&bridge)?,
         bridge: Arc::clone(&bridge),
         client: Arc::clone(&client),
         events: events.clone(),
@@ -367,6 +371,7 @@ impl Shell {
             Action::Remove { run } => {
                 self.keepers.remove(&run);
                 self.bridge.forget(&run);
+                self.changes.forget(&run);
                 self.live.change(|state| {
                     state.nodes.remove(&run);
                     state.crossings.remove(&run);
@@ -385,6 +390,7 @@ impl Shell {
         has_just_started: bool,
     ) -> impl FnOnce(u32, &Sender<Event>) + Send + use<> {
         let (live, bridge) = (Arc::clone(&self.live), Arc::clone(&self.bridge));
+        let changes = Arc::clone(&self.changes);
         let lease = Arc::clone(&self.lease);
         let desired = self.desired.get(run);
         let spec = desired.map(|desired| PartSpec::new(&self.folder, run, desired, false));
@@ -393,7 +399,7 @@ impl Shell {
             Some(spec) => {
                 // Before the stand-ins join, so that no node starts without its lease.
                 lease.apply(keeper, &spec, has_just_started);
-                follow(&live, &bridge, &run, keeper, &spec, events);
+                follow(&live, (&bridge, &changes), (&run, keeper), &spec, events);
             }
             None => {
                 let finished = runs::follow(keeper, |_| {});
@@ -444,14 +450,22 @@ fn started(
 /// Joins the stand-ins of a run, and follows its keeper.
 fn follow(
     live: &Live,
-    bridge: &Arc<Bridge>,
-    run: &str,
-    keeper: u32,
+    (bridge, changes): (&Arc<Bridge>, &Arc<ChangeSenders>),
+    (run, keeper): (&str, u32),
     spec: &PartSpec,
     events: &Sender<Event>,
 ) {
     let crossing = match spec.stand_ins() {
-        Ok(stand_ins) => Some(bridge.join(run, keeper, &spec.machines, stand_ins)),
+        Ok(stand_ins) => {
+            let of_run = (run, keeper);
+            Some(stand_ins::join(
+                bridge,
+                changes,
+                of_run,
+                &spec.machines,
+                stand_ins,
+            ))
+        }
         Err(error) => {
             tracing::warn!(
                 "the samples of {} do not cross machines: {error}",
@@ -467,7 +481,8 @@ fn follow(
         live.change(|state| drop(state.nodes.insert(run.to_owned(), nodes.clone())));
     });
     if let Some(crossing) = &crossing {
-        bridge.end(crossing);
+        crossing.end();
+        bridge.on_change();
     }
     let _ = events.send(Event::KeeperGone {
         run: run.to_owned(),

@@ -10,7 +10,8 @@ use std::time::Duration;
 use nervure_coordinator::{ACTUAL, Client, LINKS, MACHINES, Machine};
 use nervure_store::{Entry, Expected, Revision, Store, StoreError};
 
-use crate::bridge::{Bridge, Crossing};
+use crate::bridge::Bridge;
+use crate::crossing::Crossing;
 use crate::folder::Folder;
 use crate::machine::{Event, Kept};
 use crate::peers::{PeerChange, Peers};

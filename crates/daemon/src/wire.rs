@@ -2,7 +2,7 @@
 //!
 //! | field | bytes |
 //! |---|---|
-//! | kind: 1 for a sample, 2 for the end of the topic, which has no further fields | 1 |
+//! | kind: 1 for a sample, 2 for the end of the node's process, which has no further fields | 1 |
 //! | stamp | 8 |
 //! | correlation id | 8 |
 //! | trace id | 16 |
@@ -22,16 +22,17 @@ const SAMPLE: u8 = 1;
 const END: u8 = 2;
 const FIXED_BYTES: usize = 1 + 8 + 8 + 16 + 3 * 4;
 
-/// The last message of a topic: its node has ended.
-pub const END_OF_TOPIC: &[u8] = &[END];
+/// Behind the last sample of a process: it has ended, and another may follow. Only topics with answers
+/// of a service have it.
+pub const END_OF_PROCESS: &[u8] = &[END];
 
 /// What arrives over a link.
 #[derive(Clone, Debug)]
 pub enum Arrival<'a> {
     /// A sample.
     Sample(Box<RemoteSample<'a>>),
-    /// The node has ended: no sample follows.
-    End,
+    /// The process that has sent the samples before has ended.
+    EndOfProcess,
 }
 
 /// A sample of another machine, to be published here.
@@ -110,7 +111,7 @@ pub fn decode(bytes: &[u8]) -> Result<Arrival<'_>, ArrivalError> {
     };
     match take(1)? {
         [SAMPLE] => {}
-        [END] if bytes.len() == 1 => return Ok(Arrival::End),
+        [END] if bytes.len() == 1 => return Ok(Arrival::EndOfProcess),
         other => return Err(ArrivalError::Kind(other[0])),
     }
     fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
@@ -146,6 +147,11 @@ pub fn decode(bytes: &[u8]) -> Result<Arrival<'_>, ArrivalError> {
 }
 
 impl RemoteSample<'_> {
+    /// The id of a request, or of the one that this answers.
+    pub fn correlation_id(&self) -> u64 {
+        self.correlation_id
+    }
+
     /// The sample for a command on this machine, as it was when it was taken from its queue.
     ///
     /// # Errors

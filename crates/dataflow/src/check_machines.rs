@@ -6,34 +6,11 @@ use nervure_protocol::nearest;
 use crate::diagnostic::{Code, Finding, Findings};
 use crate::parsed::{ParsedDataflow, ParsedNode};
 use crate::quote::{listed, quoted};
-use crate::resolve_services::Servers;
 
-pub(crate) fn check_machines(
-    parsed: &ParsedDataflow,
-    servers: &Servers,
-    findings: &mut Findings<'_>,
-) {
+pub(crate) fn check_machines(parsed: &ParsedDataflow, findings: &mut Findings<'_>) {
     for node in &parsed.nodes {
         check_role(parsed, node, findings);
         check_log_outputs(parsed, node, findings);
-    }
-    for (node, servers) in parsed.nodes.iter().zip(servers) {
-        for (client, found) in node.clients.iter().zip(servers) {
-            let Some(server) = found.map(|(server, _)| &parsed.nodes[server]) else {
-                continue;
-            };
-            let (here, there) = (role_of(parsed, node), role_of(parsed, server));
-            if here != there {
-                let message = format!(
-                    "the service {} is on another machine than its client",
-                    quoted(&client.service.text)
-                );
-                let finding = Finding::error(Code::MachineBoundary, client.service.span, message);
-                findings.push(finding.hint(
-                    "requests do not cross machines in this version: put both nodes on one machine, or use an output for each direction",
-                ));
-            }
-        }
     }
 }
 

@@ -80,6 +80,6 @@ pub use replace::UnansweredClient;
 pub use report::{Report, parse};
 pub use schema::schema;
 pub use source::{Location, MAX_FILE_BYTES, SourceText, Span};
-pub use split::{Delivery, Incoming, Outgoing, Part, Stream};
+pub use split::{Carries, Delivery, Incoming, Outgoing, Part, Stream};
 pub use surroundings::{Anywhere, Entry, Surroundings};
 pub use unit::{UnitError, parse_duration, parse_size};

@@ -64,7 +64,7 @@ pub fn parse(
         let sources = resolve(&parsed, &mut findings);
         let servers = crate::resolve_services::resolve(&parsed, &mut findings);
         check_graph(&parsed, &sources, &mut findings);
-        check_machines(&parsed, &servers, &mut findings);
+        check_machines(&parsed, &mut findings);
         check_processes(&parsed, &mut findings);
         let line_of = |span| source.locate(span).line;
         if findings.errors() == 0 {

@@ -19,6 +19,11 @@ use crate::graph::{
     Client, Dataflow, Edge, Input, InputIndex, InputQueue, Labels, Node, Output, OutputIndex, Qos,
     QueuePolicy, Service, ServiceClient, Source, TrafficClass,
 };
+use crate::resolve_services;
+
+/// Age at which a request that has not reached its service's machine is dropped: it is not carried out
+/// when the link is back much later. The client has had an error then.
+const REQUEST_LIFESPAN: Duration = Duration::from_secs(3);
 
 /// The part of a dataflow on one machine.
 #[derive(Debug, Clone, PartialEq)]
@@ -58,6 +63,25 @@ pub struct Stream {
     pub lifespan: Option<Duration>,
     /// Priority on the link.
     pub traffic_class: TrafficClass,
+    /// What it carries.
+    #[serde(default)]
+    pub carries: Carries,
+}
+
+/// What an output that crosses a link carries.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Carries {
+    /// Samples of a topic.
+    #[default]
+    Samples,
+    /// Requests of a client to a service.
+    Requests {
+        /// The topic of the answers.
+        answers: String,
+    },
+    /// Answers of a service to a client.
+    Answers,
 }
 
 /// How samples are delivered over a link.
@@ -92,14 +116,26 @@ pub struct Incoming {
     pub machine: String,
     /// The outputs that local nodes consume.
     pub outputs: Vec<String>,
+    /// Those of them that carry requests to services of local nodes, each with the topic of the
+    /// answers.
+    #[serde(default)]
+    pub requests: BTreeMap<String, String>,
+}
+
+impl Outgoing {
+    /// The id of the local node whose outputs it takes.
+    #[must_use]
+    pub fn producer(&self) -> &str {
+        self.node
+            .strip_prefix(&self.machine)
+            .and_then(|rest| rest.strip_prefix(':'))
+            .unwrap_or(&self.node)
+    }
 }
 
 impl Dataflow {
     /// The part of the machine with this role. `name_of` is the name of the machine in a role, for
     /// people.
-    ///
-    /// # Panics
-    /// If a client and its server are on different machines, which [`crate::parse`] refuses.
     #[must_use]
     pub fn part(&self, role: &str, name_of: impl Fn(&str) -> String) -> Part {
         let mut split = Split::new(self, role);
@@ -174,6 +210,14 @@ impl<'d> Split<'d> {
                     Some(outputs) => (index[&node], place(outputs, output)),
                 })),
                 Some(outputs) => {
+                    let answers = |output: &usize| {
+                        let name = node.outputs[*output].name.clone();
+                        match carries(whole, node, *output) {
+                            Carries::Requests { answers } => Some((name, answers)),
+                            _ => None,
+                        }
+                    };
+                    let requests = outputs.iter().filter_map(answers).collect();
                     let outputs: Vec<Output> = outputs
                         .iter()
                         .map(|output| node.outputs[*output].clone())
@@ -182,9 +226,14 @@ impl<'d> Split<'d> {
                     incoming.push(Incoming {
                         node: node.id.clone(),
                         outputs: outputs.iter().map(|output| output.name.clone()).collect(),
+                        requests,
                         machine: machine.clone(),
                     });
-                    nodes.push(stand_in(node, node.id.clone(), name_of(&machine), outputs));
+                    let mut stand_in = stand_in(node, node.id.clone(), name_of(&machine), outputs);
+                    // Clients refer to services by their place.
+                    let names = node.services.iter().map(|service| service.name.clone());
+                    stand_in.services = names.map(resolve_services::service).collect();
+                    nodes.push(stand_in);
                 }
             }
         }
@@ -196,7 +245,8 @@ impl<'d> Split<'d> {
             let mut streams = Vec::new();
             for (output, inputs) in consumers {
                 let spec = &producer.outputs[output.output];
-                let stream = stream(producer, spec, inputs);
+                let carries = carries(whole, producer, output.output);
+                let stream = stream(producer, spec, carries, inputs);
                 let mut input = input_of_stand_in(spec, &stream);
                 input.source = Source::Output {
                     node: index[old],
@@ -228,6 +278,22 @@ impl<'d> Split<'d> {
             outgoing,
             incoming,
         }
+    }
+}
+
+fn carries(whole: &Dataflow, node: &Node, output: usize) -> Carries {
+    let mut clients = node.services.iter().flat_map(|service| &service.clients);
+    if clients.any(|client| client.output == output) {
+        return Carries::Answers;
+    }
+    let client = node.clients.iter().find(|client| client.output == output);
+    match client.map(|client| &node.inputs[client.input].source) {
+        Some(Source::Output { node, output }) => {
+            let server = &whole.nodes[*node];
+            let answers = wiring::topic(&server.id, &server.outputs[*output].name);
+            Carries::Requests { answers }
+        }
+        _ => Carries::Samples,
     }
 }
 
@@ -281,7 +347,7 @@ fn stand_in(of: &Node, id: String, machine: String, outputs: Vec<Output>) -> Nod
 
 /// One stream serves all consumers on a machine: it is as reliable, as deep, as long-lived and as
 /// urgent as the most demanding of them.
-fn stream(producer: &Node, output: &Output, inputs: &[&Input]) -> Stream {
+fn stream(producer: &Node, output: &Output, carries: Carries, inputs: &[&Input]) -> Stream {
     let depth = inputs
         .iter()
         .map(|input| input.queue.depth)
@@ -290,7 +356,8 @@ fn stream(producer: &Node, output: &Output, inputs: &[&Input]) -> Stream {
     let any = |policy| inputs.iter().any(|input| input.queue.policy == policy);
     let all = |policy| inputs.iter().all(|input| input.queue.policy == policy);
     let qos = || inputs.iter().map(|input| input.qos);
-    let delivery = if any(QueuePolicy::Block) {
+    // No request and no answer is dropped for a newer one.
+    let delivery = if carries != Carries::Samples || any(QueuePolicy::Block) {
         Delivery::KeepAll { depth }
     } else if qos().all(|qos| qos.best_effort) {
         Delivery::BestEffort { depth }
@@ -303,12 +370,16 @@ fn stream(producer: &Node, output: &Output, inputs: &[&Input]) -> Stream {
         output: output.name.clone(),
         topic: wiring::topic(&producer.id, &output.name),
         delivery,
-        // Without a limit if it is for one of them.
-        lifespan: qos()
-            .map(|qos: Qos| qos.lifespan)
-            .reduce(|one, other| Some(one?.max(other?)))
-            .flatten(),
+        lifespan: match carries {
+            Carries::Requests { .. } => Some(REQUEST_LIFESPAN),
+            // Without a limit if it is for one of them.
+            _ => qos()
+                .map(|qos: Qos| qos.lifespan)
+                .reduce(|one, other| Some(one?.max(other?)))
+                .flatten(),
+        },
         traffic_class: qos().map(|qos| qos.traffic_class).min().unwrap_or_default(),
+        carries,
     }
 }
 

@@ -5,7 +5,7 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use nervure_dataflow::{Dataflow, Delivery, Part, Program, Source, TrafficClass};
+use nervure_dataflow::{Carries, Dataflow, Delivery, Part, Program, Source, TrafficClass};
 use nervure_protocol::wiring;
 use proptest::prelude::*;
 use serde_json::json;
@@ -164,4 +164,45 @@ proptest! {
         prop_assert_eq!(found, all);
         prop_assert_eq!(sent, awaited);
     }
+}
+
+#[test]
+fn a_service_and_its_client_on_another_machine_are_connected_by_reliable_streams() {
+    let whole = dataflow(
+        "
+machines: {robot: {}, edge: {}}
+nodes:
+  - {id: map, path: camera.py, services: [other, plan], outputs: [image]}
+  - {id: pilot, path: planner.py, machine: edge, inputs: {image: map/image}, clients: {route: map/plan}}
+",
+    );
+    let (robot, edge) = (part(&whole, "robot"), part(&whole, "edge"));
+    let depth = 16;
+    let [to_server] = edge.outgoing[0].streams.as_slice() else {
+        panic!("{:?}", edge.outgoing)
+    };
+    assert_eq!(to_server.topic, "pilot/route~request");
+    let answers = "map/plan~pilot~route".to_owned();
+    assert_eq!(to_server.carries, Carries::Requests { answers });
+    assert_eq!(to_server.delivery, Delivery::KeepAll { depth });
+    let answers = &robot.outgoing[0].streams[1];
+    assert_eq!(
+        (answers.topic.as_str(), &answers.carries),
+        ("map/plan~pilot~route", &Carries::Answers)
+    );
+    assert_eq!(answers.delivery, Delivery::KeepAll { depth });
+    let requests = &robot.incoming[0].requests;
+    assert_eq!(requests["route~request"], "map/plan~pilot~route");
+    // The client knows the service by its name, and the server its client.
+    let pilot = edge.dataflow.node("pilot").unwrap();
+    let server = &edge.dataflow.nodes[pilot.clients[0].server];
+    assert_eq!(
+        (
+            server.id.as_str(),
+            server.services[pilot.clients[0].service].name.as_str()
+        ),
+        ("map", "plan")
+    );
+    let client = &robot.dataflow.node("map").unwrap().services[1].clients[0];
+    assert_eq!(robot.dataflow.nodes[client.node].id, "pilot");
 }

@@ -4,6 +4,7 @@
 
 use nervure_daemon::{
     bundle,
+    node_changes::NodeChange,
     wire::{self, Arrival},
 };
 use nervure_message::{Encode, Metadata, encode_head};
@@ -16,6 +17,7 @@ use nervure_protocol::{
 pub fn run(bytes: &[u8]) {
     match bytes.split_first() {
         Some((b'f', rest)) => frame(rest),
+        Some((b'n', rest)) => change(rest),
         Some((byte, rest)) if byte % 2 == 0 => message(rest),
         Some((_, rest)) => archive(rest),
         None => {}
@@ -56,6 +58,12 @@ fn frame(bytes: &[u8]) {
             Err(ProtocolError::TooLarge { .. }) => {}
             Err(error) => panic!("{error}"),
         },
+    }
+}
+
+fn change(bytes: &[u8]) {
+    if let Some(change) = NodeChange::decode(bytes) {
+        assert_eq!(NodeChange::decode(&change.encode()), Some(change));
     }
 }
 

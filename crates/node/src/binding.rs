@@ -7,10 +7,11 @@
 //! have to run meanwhile; so a wait needs no access to [`Events`].
 
 pub use crate::gaps::SequenceGaps;
-pub use crate::receiving::{ALL_INPUTS_CLOSED, WaitPlan, Waiter};
+pub use crate::receiving::{ALL_INPUTS_CLOSED, PRODUCER_ENDED, WaitPlan, Waiter};
 pub use crate::sending::{Unsent, Written};
 pub use crate::silence::{Heard, SilentInputs};
 pub use nervure_protocol::HOST_FD_VARIABLE;
+pub use nervure_protocol::node_to_keeper::RemoteProcess;
 pub use nervure_shm::Mapped;
 
 use std::os::fd::OwnedFd;
@@ -19,11 +20,14 @@ use crate::error::ConnectError;
 use crate::handle::Handle;
 use crate::node::Node;
 use crate::observer::{ObserveError, Observer};
-use crate::receiving::{CallError, Events, ReplyError, Request, Ticket};
+use crate::receiving::{self, CallError, Events, ReplyError, Request, Ticket};
 use crate::running::{self, Connection};
 use crate::sending::{Envelope, Loan, Publisher};
 use nervure_message::{Encode, Layout, Value};
 use nervure_shm::{Receipt, SendError, Wait};
+
+/// The reason with which [`fail_request`] says that the service's node has ended.
+pub const SERVICE_ENDED: &str = receiving::ENDED;
 
 /// As [`Node::connect`]. `language` is reported to the keeper.
 ///
@@ -189,6 +193,31 @@ pub fn is_woken(events: &Events) -> bool {
 /// them.
 pub fn deliver_samples_after_stop(events: &mut Events) {
     events.samples_follow_stop = true;
+}
+
+/// Makes the end of a producer's process an event of the kind [`PRODUCER_ENDED`], with the input that
+/// it concerns, behind the last sample of that process.
+pub fn report_ended_producers(events: &mut Events) {
+    events.reports_ended_producers = true;
+}
+
+/// Reports what the process of a node on another machine does, as the stand-in of that node.
+pub fn report_remote_process(handle: &Handle, change: RemoteProcess) {
+    handle.report_remote_process(change);
+}
+
+/// Fails a request in place of its service on another machine, by an answer on the output of that
+/// service. `None` says that the service's node does not run, and has not executed the request; a
+/// reason continues the sentence "service NAME ..".
+///
+/// # Errors
+/// If the answer cannot be sent.
+pub fn fail_request(
+    answers: &Publisher,
+    correlation_id: u64,
+    reason: Option<&str>,
+) -> Result<(), SendError> {
+    receiving::send_unreached(answers, correlation_id, reason)
 }
 
 /// Closes an output: its consumers get [`crate::Event::InputClosed`] behind what is queued. Send

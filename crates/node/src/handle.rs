@@ -5,7 +5,7 @@ use crate::core::Core;
 use crate::error::UnknownName;
 use crate::sending::{Envelope, Publisher};
 use nervure_message::Encode;
-use nervure_protocol::node_to_keeper::{Clock, Message};
+use nervure_protocol::node_to_keeper::{Clock, Message, RemoteProcess};
 use nervure_protocol::wiring::{InputSpec, Source};
 use nervure_shm::{NodeForked, Receipt, RunState, SendError, Wait};
 use std::sync::Arc;
@@ -161,6 +161,10 @@ impl Handle {
             let output = u32::try_from(output).expect("a graph has fewer outputs");
             self.0.send_to_keeper(&Message::CloseOutput { output });
         }
+    }
+
+    pub(crate) fn report_remote_process(&self, change: RemoteProcess) {
+        self.0.send_to_keeper(&Message::RemoteProcess(change));
     }
 
     /// The dataflow's clock, in nanoseconds since the Unix epoch. It stops while the dataflow is

@@ -39,6 +39,9 @@ pub enum Message {
         /// The evidence, for the log.
         what: String,
     },
+    /// From the stand-in of a node on another machine: what its process there does. Its neighbours
+    /// here get the event that they would get if it ran here.
+    RemoteProcess(RemoteProcess),
     /// The dataflow's clock, from the node that drives it.
     Clock(Clock),
     /// A message of a later version.
@@ -56,6 +59,24 @@ pub struct EdgeStatus {
     /// What is missing, for people; empty when nothing is.
     #[serde(default)]
     pub cause: String,
+}
+
+/// What the process of a node on another machine does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "snake_case")]
+pub enum RemoteProcess {
+    /// It has failed.
+    Failed {
+        /// What happened, for people.
+        reason: String,
+        /// The node will be started again.
+        restarts: bool,
+    },
+    /// It runs again.
+    Restarted,
+    /// A change of a later version.
+    #[serde(other)]
+    Unknown,
 }
 
 /// A new setting of the dataflow's clock.

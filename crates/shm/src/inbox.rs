@@ -277,6 +277,12 @@ impl Inbox {
         }
     }
 
+    /// Whether no producer of `input` is left, and none will come, as far as this has looked.
+    pub fn is_over(&self, input: u32) -> bool {
+        let input = &self.inputs[input as usize];
+        input.has_last_producer && input.sources.is_empty()
+    }
+
     /// Takes the pending bits from the doorbell, for a later [`Inbox::try_next`]. [`Inbox::wait`]
     /// then sleeps until another producer rings.
     pub fn collect(&mut self) {

@@ -282,6 +282,6 @@ fn received(
                 now: info.now_utc_nanos,
             })
         }
-        Arrival::End => Err(damaged(&"it is the end of a topic")),
+        Arrival::EndOfProcess => Err(damaged(&"it is the end of a process")),
     }
 }

@@ -117,6 +117,20 @@ fn the_end_of_a_server_is_an_error_of_its_callers_and_the_next_one_answers() {
 }
 
 #[test]
+fn an_answer_to_the_last_process_of_a_client_answers_no_request_of_the_next() {
+    let outcome = Dataflow::new()
+        .node("server", "serve", json!({"services": ["double"]}))
+        .node(
+            "client",
+            "call-again",
+            json!({"clients": {"twice": "server/double"}, "restart_policy": "on-failure", "restart_delay": "1ms"}),
+        )
+        .run(&[])
+        .finish();
+    assert_eq!(outcome.lines("client").last(), Some(&"7 doubled is 14"));
+}
+
+#[test]
 fn a_call_ends_with_the_dataflow() {
     let mut run = pair("serve", "call-on").run(&[]);
     run.line("server", "sleeps");

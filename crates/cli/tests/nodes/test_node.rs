@@ -40,6 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some("call") => call(number(1)?),
         Some("call-badly") => call_badly(),
         Some("call-on") => call_on(),
+        Some("call-again") => call_again(),
         Some("call-always") => call_always(),
         Some("call-async") => async_io::block_on(call_async()),
         other => Err(format!("what is a {other:?}?").into()),
@@ -538,6 +539,17 @@ fn call_on() -> Result<(), Box<dyn Error>> {
         }
     };
     println!("21 doubled is {}", doubled(answer)?);
+    Ok(())
+}
+
+/// Leaves with a request that is answered late. The next process of the node sends another.
+fn call_again() -> Result<(), Box<dyn Error>> {
+    let mut node = Node::connect()?;
+    if node.incarnation() == 0 {
+        node.begin_call("twice", &5)?;
+        std::process::abort();
+    }
+    println!("7 doubled is {}", doubled(node.call("twice", &7, None))?);
     Ok(())
 }
 

@@ -93,6 +93,7 @@ impl Supervisor {
                     .rewiring(turn)
                     .wake_page_overwritten(node, &what);
             }
+            Message::RemoteProcess(change) => self.remote_process(node, &change, turn),
             Message::Clock(clock) => self.set_clock(node, clock, turn),
             Message::Unknown => {}
         }

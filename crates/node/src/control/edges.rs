@@ -66,12 +66,12 @@ impl Edges {
         Ok(())
     }
 
-    /// If the edge carries requests to their service, remembers the input for the answers.
+    /// If the edge carries requests to their service, or to the stand-in of a client on its machine,
+    /// remembers the input for the answers. Only observers consume requests otherwise.
     fn note_answers(&mut self, core: &Core, attach: &AttachOutput) {
-        let server = attach.consumer.split('/').next();
         let mut clients = core.welcome.clients.iter();
         let client = clients.find(|client| client.output == attach.output);
-        if let Some(client) = client.filter(|client| client.service.split('/').next() == server) {
+        if let Some(client) = client.filter(|_| !attach.gives_way) {
             self.answers_of_edge.insert(attach.edge, client.input);
         }
     }

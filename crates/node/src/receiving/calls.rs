@@ -5,19 +5,22 @@
 //! and answers may arrive in any order. No more requests are in flight than the queues hold, so
 //! that neither queue can overflow.
 
-use super::request::ERROR_KEY;
+use super::request::{ERROR_KEY, UNREACHED_KEY};
 use crate::core::Core;
 use crate::error::UnknownName;
 use crate::sample::Sample;
 use crate::sending::{Envelope, Publisher};
 use nervure_message::Value;
 use nervure_protocol::wiring::ClientSpec;
-use nervure_shm::{Receipt, SendError};
+use nervure_shm::{Receipt, SendError, monotonic_nanos};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The limit of requests in flight for a client whose queue has no depth in the file.
 const DEFAULT_MAX_IN_FLIGHT: u32 = 16;
+
+/// The reason of [`CallError::Gone`] for a node that has ended.
+pub(crate) const ENDED: &str = "ended before it answered";
 
 /// Why a call has no answer.
 #[derive(Debug, thiserror::Error)]
@@ -31,12 +34,14 @@ pub enum CallError {
         /// `node/service`.
         service: String,
     },
-    /// The service's node ended or was restarted before it answered. It may have executed the
-    /// request.
-    #[error("service {service} ended before it answered")]
+    /// The service's node ended or was restarted before it answered, or its machine cannot be
+    /// reached. It may have executed the request.
+    #[error("service {service} {reason}")]
     Gone {
         /// `node/service`.
         service: String,
+        /// What happened, behind the name of the service.
+        reason: String,
     },
     /// No answer arrived in time. A later answer is dropped.
     #[error("service {service} has not answered within {timeout:?}")]
@@ -89,6 +94,8 @@ pub(super) type Answer = Result<Sample, CallError>;
 #[derive(Debug)]
 pub(super) struct Calls {
     clients: Vec<Client>,
+    /// Begins with the time, so that no earlier process of this node has used the next ones: an
+    /// answer to a request of that may still be on its way.
     last_id: u64,
 }
 
@@ -116,7 +123,7 @@ impl Calls {
         };
         Self {
             clients: core.welcome.clients.iter().map(client).collect(),
-            last_id: 0,
+            last_id: monotonic_nanos(),
         }
     }
 
@@ -140,6 +147,12 @@ impl Calls {
 
     pub(super) fn service(&self, client: usize) -> &str {
         &self.clients[client].spec.service
+    }
+
+    pub(super) fn not_running(&self, client: usize) -> CallError {
+        CallError::NotRunning {
+            service: self.service(client).to_owned(),
+        }
     }
 
     /// Registers a request. Returns its ticket, and the output that it is to be sent to.
@@ -198,12 +211,19 @@ impl Calls {
         if !is_wanted {
             return;
         }
-        let metadata = sample.metadata().ok();
-        let failure = metadata.and_then(|metadata| metadata.get(ERROR_KEY).cloned());
-        let answer = match failure {
-            Some(Value::Text(reason)) => Err(CallError::Failed {
-                service: state.spec.service.clone(),
-                reason,
+        let metadata = sample.metadata().unwrap_or_default();
+        let service = state.spec.service.clone();
+        let answer = match (metadata.get(ERROR_KEY), metadata.get(UNREACHED_KEY)) {
+            (Some(Value::Text(reason)), _) => Err(CallError::Failed {
+                service,
+                reason: reason.clone(),
+            }),
+            (_, Some(Value::Text(reason))) if reason.is_empty() => {
+                Err(CallError::NotRunning { service })
+            }
+            (_, Some(Value::Text(reason))) => Err(CallError::Gone {
+                service,
+                reason: reason.clone(),
             }),
             _ => Ok(sample),
         };
@@ -215,7 +235,9 @@ impl Calls {
         let state = &mut self.clients[client];
         for (id, _) in state.waiting.drain(..).filter(|&(_, is_wanted)| is_wanted) {
             let service = state.spec.service.clone();
-            state.answered.push((id, Err(CallError::Gone { service })));
+            let reason = ENDED.to_owned();
+            let gone = CallError::Gone { service, reason };
+            state.answered.push((id, Err(gone)));
         }
     }
 

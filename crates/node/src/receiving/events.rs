@@ -32,6 +32,10 @@ use std::time::Duration;
 /// The reason of [`Event::Stop`] for a node all of whose inputs are closed.
 pub const ALL_INPUTS_CLOSED: &str = "all inputs are closed";
 
+/// The kind of the event for the end of a producer's process, behind its last sample: see
+/// [`crate::binding::report_ended_producers`].
+pub const PRODUCER_ENDED: &str = "PRODUCER_ENDED";
+
 /// The receiving half of a node.
 #[derive(Debug)]
 pub struct Events {
@@ -56,6 +60,8 @@ pub struct Events {
     sample_passes_first: bool,
     /// Whether Stop comes at once, and the samples that are queued then follow it.
     pub(crate) samples_follow_stop: bool,
+    /// Whether the end of a producer's process is an event of its own.
+    pub(crate) reports_ended_producers: bool,
     progress: Progress,
     /// Set for an observer that polls, and is not woken by its producers.
     poll: Option<AdaptivePoll>,
@@ -149,6 +155,7 @@ impl Events {
             stop_when_drained: None,
             sample_passes_first: false,
             samples_follow_stop: false,
+            reports_ended_producers: false,
             progress: Progress::Running,
             poll: None,
             inbox,
@@ -507,8 +514,17 @@ impl Events {
         match arrival {
             Arrival::Sample { .. } => None,
             Arrival::Ended { input } => {
-                if let Role::Answers { client } = self.roles[input as usize] {
-                    self.calls.fail_all(client);
+                match self.roles[input as usize] {
+                    Role::Answers { client } => self.calls.fail_all(client),
+                    _ if self.reports_ended_producers => {
+                        return Some(Event::Other {
+                            kind: PRODUCER_ENDED.to_owned(),
+                            node: String::new(),
+                            inputs: vec![self.names[input as usize].to_string()],
+                            reason: String::new(),
+                        });
+                    }
+                    _ => {}
                 }
                 None
             }

@@ -10,10 +10,11 @@ mod schedule;
 mod timer;
 mod wait;
 
+pub(crate) use self::{calls::ENDED, request::send_unreached};
 pub use self::{
     calls::{CallError, Ticket},
     event::Event,
-    events::{ALL_INPUTS_CLOSED, Events, Next},
+    events::{ALL_INPUTS_CLOSED, Events, Next, PRODUCER_ENDED},
     request::{ReplyError, Request},
     wait::{WaitPlan, Waiter},
 };

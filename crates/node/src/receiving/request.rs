@@ -10,6 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The metadata key under which an answer carries the reason of a failure.
 pub(super) const ERROR_KEY: &str = "nervure.error";
 
+/// The metadata key of an answer that the daemon gives in place of a service on another machine: why
+/// there is none; empty if its node does not run.
+pub(super) const UNREACHED_KEY: &str = "nervure.unreached";
+
 /// A request of another node, to be answered by this one. If it is dropped without an answer, the
 /// caller is notified.
 #[derive(Clone)]
@@ -141,6 +145,23 @@ fn send_failure(
 ) -> Result<(), SendError> {
     let metadata: Metadata = [(ERROR_KEY, reason)].into_iter().collect();
     let envelope = envelope.clone().metadata(&metadata);
+    publisher.send_with(&false, &envelope, Wait::Never)?;
+    Ok(())
+}
+
+/// Answers a request in place of its service, which cannot be reached. Without a reason its node does
+/// not run, and has not executed the request.
+pub(crate) fn send_unreached(
+    publisher: &Publisher,
+    correlation_id: u64,
+    reason: Option<&str>,
+) -> Result<(), SendError> {
+    let metadata: Metadata = [(UNREACHED_KEY, reason.unwrap_or_default())]
+        .into_iter()
+        .collect();
+    let envelope = Envelope::new()
+        .correlation_id(correlation_id)
+        .metadata(&metadata);
     publisher.send_with(&false, &envelope, Wait::Never)?;
     Ok(())
 }

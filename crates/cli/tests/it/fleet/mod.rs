@@ -3,6 +3,7 @@
 mod edges;
 mod membership;
 mod partition;
+mod services;
 mod tools;
 
 use std::{
@@ -225,7 +226,8 @@ impl Fleet {
             let records = log
                 .lines()
                 .filter_map(|line| serde_json::from_str::<Value>(line).ok());
-            lines.extend(records.filter_map(|record| record["text"].as_str().map(str::to_owned)));
+            let printed = records.filter(|record| record["stream"] == "stdout");
+            lines.extend(printed.filter_map(|record| record["text"].as_str().map(str::to_owned)));
         }
         lines
     }

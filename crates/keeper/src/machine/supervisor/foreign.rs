@@ -11,7 +11,7 @@
 //! when it connects and removed when it is gone; its place, with a new incarnation, is the next
 //! guest's.
 
-use nervure_protocol::report::NodeEnded;
+use nervure_protocol::{node_to_keeper::RemoteProcess, report::NodeEnded};
 
 use super::Supervisor;
 use crate::machine::{
@@ -40,6 +40,22 @@ impl Supervisor {
                 false => self.joined_gone(node, turn),
             }
         }
+    }
+
+    /// The daemon reports what the process of a node on another machine does.
+    pub(super) fn remote_process(&mut self, node: usize, change: &RemoteProcess, turn: &mut Turn) {
+        if !self.network.graph().node(node).is_remote() {
+            let what = "it reported on a process of another machine, and is a node of this one";
+            return self.kill_for_misbehaviour(node, what, turn);
+        }
+        let (kind, reason, restarts) = match change {
+            RemoteProcess::Failed { reason, restarts } => ("NODE_FAILED", &**reason, *restarts),
+            RemoteProcess::Restarted => ("NODE_RESTARTED", "", false),
+            RemoteProcess::Unknown => return,
+        };
+        self.network
+            .rewiring(turn)
+            .notify_neighbours(node, kind, reason, restarts);
     }
 
     /// The process that had joined as a node is gone.

@@ -76,7 +76,12 @@ impl Events {
         let client = self.calls.find(&self.core, client)?;
         // First, so that the end of the service's process fails earlier requests, and not this one.
         self.collect_answers(client);
-        let begun = self.calls.begin(&self.core, client);
+        // The stand-in of a service on another machine leaves when that has ended; requests would still
+        // be sent there.
+        let begun = match self.inbox.is_over(self.calls.input(client)) {
+            true => Err(self.calls.not_running(client)),
+            false => self.calls.begin(&self.core, client),
+        };
         self.note_if_cut_short(begun)
     }
 

@@ -1,0 +1,180 @@
+//! Requests to services on another machine.
+
+use serde_json::{Value, json};
+
+use super::{Daemon, Fleet, is_listed, kill, test_node};
+use nervure_linkemu::namespaces::Namespaces;
+
+/// A server on the robot, and its client on the laptop, which starts again when it has failed.
+fn start_pair(fleet: &Fleet, client: &str) {
+    let restarts = json!({"restart_policy": "on-failure", "restart_delay": "1ms"});
+    let node = |id: &str, machine: &str, arguments: &str, more: Value| {
+        let mut node =
+            json!({"id": id, "machine": machine, "path": test_node(), "args": arguments});
+        let all = [&restarts, &more].into_iter().filter_map(Value::as_object);
+        let all = all
+            .flatten()
+            .map(|(key, value)| (key.clone(), value.clone()));
+        node.as_object_mut().unwrap().extend(all);
+        node
+    };
+    fleet.start(&json!({
+        "machines": {"robot": {}, "edge": {}},
+        "nodes": [
+            node("server", "robot", "serve", json!({"services": ["double"]})),
+            node("client", "edge", client, json!({"clients": {"twice": "server/double"}})),
+        ],
+    }));
+}
+
+/// Waits for a line of the client that begins with this text, behind the first `after` lines. Returns
+/// the number of lines up to it.
+fn await_line(fleet: &Fleet, after: usize, text: &str) -> usize {
+    let mut at = 0;
+    let what = format!("a line that begins with {text:?}");
+    fleet.await_that(&what, |fleet| {
+        let lines = fleet.printed(0, "client");
+        let found = lines
+            .iter()
+            .skip(after)
+            .position(|line| line.starts_with(text));
+        found.inspect(|found| at = after + found + 1).is_some()
+    });
+    at
+}
+
+fn await_end(fleet: &Fleet) {
+    fleet.await_that("the dataflow ends by itself on both machines", |fleet| {
+        ["laptop", "robot"].iter().all(|name| {
+            fleet
+                .actual(name)
+                .is_some_and(|run| run["state"]["is"] == "ended")
+        })
+    });
+}
+
+/// The server on the robot.
+fn server(fleet: &Fleet) -> u32 {
+    let is_server = |pid: &u32| {
+        let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        command.ends_with(b"test_node\0serve\0")
+    };
+    fleet.processes().into_iter().find(is_server).unwrap()
+}
+
+#[test]
+fn requests_and_answers_cross_machines() {
+    let fleet = Fleet::with_own_name(None);
+    start_pair(&fleet, "call 100");
+    await_end(&fleet);
+    assert_eq!(
+        fleet.printed(0, "client"),
+        [
+            "100 answers",
+            "16 at a time, then: 16 requests to service server/double are in flight already, which is the limit",
+            "16 answers"
+        ]
+    );
+    let server = fleet.printed(1, "server");
+    assert!(
+        server.contains(&"STOP all inputs are closed".to_owned()),
+        "{server:?}"
+    );
+    let stopped = fleet.output(0, &["stop", "-d", &fleet.dataflow]);
+    for line in [
+        "client/twice~request -> robot: 116 sent, 116 delivered, none lost",
+        "server/double~client~twice -> laptop: 116 sent, 116 delivered, none lost",
+    ] {
+        assert!(stopped.contains(line), "{stopped}");
+    }
+    fleet.check_nothing_left();
+}
+
+#[test]
+fn errors_of_calls_cross_machines() {
+    let fleet = Fleet::with_own_name(None);
+    start_pair(&fleet, "call-badly");
+    await_end(&fleet);
+    assert_eq!(
+        fleet.printed(0, "client")[1..],
+        [
+            "service server/double failed: it is not even",
+            "service server/double failed: it dropped the request unanswered",
+            "service server/double has not answered within 50ms",
+            "7 doubled is 14, though an answer came late",
+        ]
+    );
+    fleet.output(0, &["stop", "-d", &fleet.dataflow]);
+    fleet.check_nothing_left();
+}
+
+#[test]
+fn an_answer_to_the_last_process_of_a_client_answers_no_request_of_the_next() {
+    let fleet = Fleet::with_own_name(None);
+    start_pair(&fleet, "call-again");
+    await_end(&fleet);
+    assert_eq!(fleet.printed(0, "client"), ["7 doubled is 14"]);
+    fleet.output(0, &["stop", "-d", &fleet.dataflow]);
+    fleet.check_nothing_left();
+}
+
+#[test]
+fn the_end_of_a_server_on_another_machine_is_an_error_of_its_callers() {
+    let fleet = Fleet::with_own_name(None);
+    start_pair(&fleet, "call-on");
+    fleet.await_that("the server has a request", |fleet| {
+        fleet.printed(1, "server").contains(&"sleeps".to_owned())
+    });
+    kill(server(&fleet));
+    let at = await_line(&fleet, 0, "service server/double ended before it answered");
+    await_line(&fleet, at, "21 doubled is 42");
+    await_end(&fleet);
+    fleet.output(0, &["stop", "-d", &fleet.dataflow]);
+    fleet.check_nothing_left();
+}
+
+#[test]
+fn a_service_that_cannot_be_reached_is_an_error_within_its_lease() {
+    let Some(namespaces) = Namespaces::new(1) else {
+        return;
+    };
+    let mut fleet = Fleet::with_own_name(Some(namespaces));
+    start_pair(&fleet, "call-always");
+    let mut at = await_line(&fleet, 0, "answered");
+    // Its node does not run: the other machine says so.
+    for (order, text) in [
+        (
+            "stop",
+            "service server/double is not available: its node does not run",
+        ),
+        ("start", "answered"),
+    ] {
+        fleet.output(0, &["node", order, &format!("{}:server", fleet.dataflow)]);
+        at = await_line(&fleet, at, text);
+    }
+    // The link is interrupted.
+    fleet.cable("down");
+    let text = "service server/double has not answered, and its machine `robot` cannot be reached";
+    at = await_line(&fleet, at, text);
+    fleet.cable("up");
+    at = await_line(&fleet, at, "answered");
+    // The daemon of its machine is killed, and the next carries on.
+    fleet.daemons[1].as_mut().unwrap().kill();
+    at = await_line(&fleet, at, text);
+    fleet.daemons[1] = Some(Daemon::start(fleet.command(1, &["join"])));
+    at = await_line(&fleet, at, "answered");
+    // So is that of the client's machine.
+    fleet.daemons[0].as_mut().unwrap().kill();
+    at = await_line(
+        &fleet,
+        at,
+        "service server/double is not available: its node does not run",
+    );
+    fleet.daemons[0] = Some(Daemon::start(fleet.command(0, &["up"])));
+    await_line(&fleet, at, "answered");
+    fleet.await_that("it is reachable", |fleet| {
+        is_listed(fleet, "robot", "operator", "reachable")
+    });
+    fleet.output(0, &["stop", "-d", &fleet.dataflow]);
+    fleet.check_nothing_left();
+}

@@ -1,0 +1,210 @@
+//! A run whose stand-ins are joined: what its threads share.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use nervure_link::sender::SendCounters;
+use nervure_node::binding::{self, Waiter};
+use nervure_node::{Events, Next, Node, monotonic_nanos};
+
+use crate::service_calls::ServiceCalls;
+use crate::state::StreamReport;
+
+/// The pause before a stand-in joins again whose place is taken.
+const JOIN_PAUSE: Duration = Duration::from_millis(20);
+
+/// The shortest time between two lines about the losses of a topic.
+const REPORT_PERIOD: Duration = Duration::from_secs(1);
+
+/// A run whose stand-ins are joined.
+#[derive(Debug)]
+pub(crate) struct Crossing {
+    run: String,
+    keeper: u32,
+    machines: BTreeMap<String, String>,
+    over: AtomicBool,
+    /// Threads that wait for events of their nodes.
+    waiters: Mutex<Vec<Waiter>>,
+    reports: Mutex<BTreeMap<(String, String), Counted>>,
+    /// Requests to services on other machines.
+    pub calls: ServiceCalls,
+}
+
+/// What became of the samples of a topic.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counted {
+    pub link: SendCounters,
+    /// Dropped in the queue before the link, which did not take them in time.
+    pub queue: u64,
+    /// Waited for the link when the run ended.
+    pub unsent: u64,
+    /// Could not be encoded, sent or published.
+    pub failed: u64,
+}
+
+/// Counts samples that cannot be carried, and reports them once a second at most.
+#[derive(Debug, Default)]
+pub(crate) struct Failures {
+    pub count: u64,
+    unreported: u64,
+    report_at: Option<Instant>,
+}
+
+impl Failures {
+    pub fn add(&mut self, topic: &str, machine: &str, error: &dyn std::fmt::Display) {
+        (self.count, self.unreported) = (self.count + 1, self.unreported + 1);
+        let now = Instant::now();
+        if self.report_at.is_none_or(|at| at <= now) {
+            let count = std::mem::take(&mut self.unreported);
+            tracing::warn!("{count} samples of {topic} to {machine} lost: {error}");
+            self.report_at = Some(now + REPORT_PERIOD);
+        }
+    }
+}
+
+impl Crossing {
+    pub fn new(run: &str, keeper: u32, machines: &BTreeMap<String, String>) -> Self {
+        Self {
+            run: run.to_owned(),
+            keeper,
+            machines: machines.clone(),
+            over: AtomicBool::new(false),
+            waiters: Mutex::default(),
+            reports: Mutex::default(),
+            calls: ServiceCalls::default(),
+        }
+    }
+
+    fn waiters(&self) -> MutexGuard<'_, Vec<Waiter>> {
+        self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What ends a wait for events of a node. The end of the run does so, too.
+    pub fn add_waiter(&self, events: &Events) -> Waiter {
+        let waiter = binding::waiter(events);
+        self.waiters().push(waiter.clone());
+        waiter
+    }
+
+    /// Waits for the next event of a node, up to a time. [`Next::End`] when there will be none, the
+    /// run is over, or `is_enough`.
+    pub fn next_event(
+        &self,
+        events: &mut Events,
+        until: Option<Instant>,
+        is_enough: impl Fn() -> bool,
+    ) -> Next {
+        while !self.is_over() && !is_enough() {
+            match events.poll() {
+                Ok(Next::Nothing) => {}
+                Ok(next) => return next,
+                Err(_) => break,
+            }
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) {
+                return Next::Nothing;
+            }
+            let nanos = |left: Duration| u64::try_from(left.as_nanos()).unwrap_or(u64::MAX);
+            events.wait(left.map(|left| monotonic_nanos().saturating_add(nanos(left))));
+        }
+        Next::End
+    }
+
+    /// Ends the threads that wait for events of their nodes.
+    pub fn end(&self) {
+        self.over.store(true, Ordering::SeqCst);
+        self.waiters().iter().for_each(Waiter::wake);
+    }
+
+    /// What became of the samples that were sent so far.
+    pub fn reports(&self) -> Vec<StreamReport> {
+        let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        let report = |((topic, machine), counted): (&(String, String), &Counted)| {
+            let counters = &counted.link;
+            let causes = [
+                ("queue", counted.queue),
+                ("overwritten", counters.overwritten),
+                ("lifespan", counters.expired),
+                ("superseded", counters.superseded),
+                ("not repaired", counters.incomplete),
+                ("refused", counters.refused),
+                ("unconfirmed", counters.unconfirmed + counters.held),
+                ("not sent", counted.unsent),
+                ("failed", counted.failed),
+            ];
+            StreamReport {
+                topic: topic.clone(),
+                machine: machine.clone(),
+                accepted: counters.accepted,
+                delivered: counters.delivered,
+                lost: causes
+                    .into_iter()
+                    .filter(|(_, count)| *count > 0)
+                    .map(|(cause, count)| (cause.to_owned(), count))
+                    .collect(),
+            }
+        };
+        reports.iter().map(report).collect()
+    }
+
+    pub fn count(&self, topic: &str, machine: &str, count: impl FnOnce(&mut Counted)) {
+        let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        count(
+            reports
+                .entry((topic.to_owned(), machine.to_owned()))
+                .or_default(),
+        );
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+
+    /// The name of the machine in a role.
+    pub fn machine<'c>(&'c self, role: &'c str) -> &'c str {
+        self.machines.get(role).map_or(role, String::as_str)
+    }
+
+    /// The name of the stream of a topic, or of the changes of a node.
+    pub fn stream_name(&self, of: &str) -> String {
+        format!("{}/{of}", self.run)
+    }
+
+    /// Joins as a node; `None` if the run is over. The keeper may not know the last daemon's death
+    /// yet, and then the place is taken.
+    pub fn join(&self, node: &str) -> Option<Node> {
+        let keeper = self.keeper.to_string();
+        while !self.is_over() {
+            match Node::join(Some(&keeper), node) {
+                Ok(node) => return Some(node),
+                Err(_) => std::thread::sleep(JOIN_PAUSE),
+            }
+        }
+        None
+    }
+}
+
+/// Runs the work of a stand-in or a topic on a thread of its own.
+pub(crate) fn spawn(work: impl FnOnce() + Send + 'static) -> std::thread::JoinHandle<()> {
+    std::thread::Builder::new()
+        .name("nervure-bridge".into())
+        .spawn(work)
+        .expect("the system gives threads")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_failure_is_counted_and_one_in_a_second_is_reported() {
+        let mut failures = Failures::default();
+        (0..1000).for_each(|_| failures.add("camera/image", "edge", &"the message is too short"));
+        assert_eq!((failures.count, failures.unreported), (1000, 999));
+        failures.report_at = Some(Instant::now());
+        failures.add("camera/image", "edge", &"the message is too short");
+        assert_eq!((failures.count, failures.unreported), (1001, 0));
+    }
+}

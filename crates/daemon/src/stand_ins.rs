@@ -1,0 +1,50 @@
+//! Joins as the stand-ins of a run, which carry its samples between its keeper and the links.
+//!
+//! Each stand-in is joined by a thread of its own, and each topic that arrives has one, so that a
+//! consumer that makes one topic wait holds up no other. A topic has one stream for each consuming
+//! machine.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use nervure_dataflow::Carries;
+
+use crate::bridge::Bridge;
+use crate::crossing::{Crossing, spawn};
+use crate::node_changes::ChangeSenders;
+use crate::part::StandIns;
+use crate::{incoming, outgoing};
+
+/// Joins as the stand-ins of a run. Its threads end with [`Crossing::end`], after which
+/// [`Bridge::on_change`] is to be called.
+pub(crate) fn join(
+    bridge: &Arc<Bridge>,
+    changes: &Arc<ChangeSenders>,
+    (run, keeper): (&str, u32),
+    machines: &BTreeMap<String, String>,
+    stand_ins: StandIns,
+) -> Arc<Crossing> {
+    let crossing = Arc::new(Crossing::new(run, keeper, machines));
+    for stream in stand_ins.outgoing.iter().flat_map(|it| &it.streams) {
+        if let Carries::Requests { answers } = &stream.carries {
+            crossing.calls.add(answers);
+        }
+    }
+    for outgoing in stand_ins.outgoing {
+        let shared = (
+            Arc::clone(bridge),
+            Arc::clone(changes),
+            Arc::clone(&crossing),
+        );
+        spawn(move || outgoing::send_all(&shared.0, &shared.1, &shared.2, &outgoing));
+    }
+    for incoming in stand_ins.incoming {
+        let shared = (
+            Arc::clone(bridge),
+            Arc::clone(changes),
+            Arc::clone(&crossing),
+        );
+        spawn(move || incoming::publish_all(&shared.0, &shared.1, &shared.2, &incoming));
+    }
+    crossing
+}
