@@ -1,8 +1,9 @@
 //! A node that counts what its data path costs: calls of the allocator, and system calls other than those of futexes.
 //!
-//! `pulse` sends a sample at each tick, once the answer to the one before is there; `echo` answers. So the number of
-//! blocks in use is the same in every round, and what happens after the first rounds happens in all. The node runs on
-//! a thread of its own, since a thread cannot leave the filter of system calls again; the control thread is not counted.
+//! `pulse` sends a sample at each tick, once the answer to the one before is there; `echo` answers. How many samples
+//! it holds at a time depends on when they arrive, so it holds more in the first rounds than ever later: what happens
+//! after these happens in all. The node runs on a thread of its own, since a thread cannot leave the filter of system
+//! calls again; the control thread is not counted.
 #![expect(
     unsafe_code,
     reason = "a global allocator, a signal handler and a filter of system calls have no safe interface"
@@ -23,6 +24,9 @@ use syscalls::Sysno;
 
 /// Rounds in which the pools grow and the caches fill.
 const WARM_UP: u64 = 100;
+/// The samples that `echo` holds at a time in the first rounds. Later it holds three at most: the numbers, the newest
+/// text, and the one before.
+const HELD: usize = 6;
 /// More than a second of the pulse, in which each once-a-second task of the node has its turn.
 const ROUNDS: u64 = 700;
 /// More than fits into a slot of the ring.
@@ -117,12 +121,16 @@ fn pulse(node: &mut Node, report: &Sender<Counted>, disturb: fn()) -> Outcome<()
 fn echo(node: &mut Node, report: &Sender<Counted>, disturb: fn()) -> Outcome<()> {
     let out = node.output("out")?;
     let mut answered = 0;
+    let mut held = Vec::with_capacity(HELD);
     while let Some(event) = node.next() {
         match event {
             Event::Input { id, sample } if &*id == "numbers" => {
                 disturb();
                 answer(node, &out, &sample)?;
-                drop(sample);
+                match answered < HELD as u64 {
+                    true => held.push(sample),
+                    false => held.clear(),
+                }
                 answered += 1;
                 if is_over(answered, report)? {
                     return Ok(());
