@@ -70,31 +70,17 @@ pub fn schedule_this_thread(scheduling: Scheduling) -> io::Result<()> {
     check(unsafe { libc::sched_setscheduler(0, policy, &parameters) })
 }
 
-/// The argument of sched_setattr(2), which the C library does not have.
-#[repr(C)]
-struct Attributes {
-    size: u32,
-    policy: u32,
-    flags: u64,
-    nice: i32,
-    priority: u32,
-    runtime: u64,
-    deadline: u64,
-    period: u64,
-}
-
 fn schedule_by_deadline([runtime, deadline, period]: [u64; 3]) -> io::Result<()> {
-    /// Such a thread may start others only if these are scheduled as usual.
-    const RESET_ON_FORK: u64 = 1;
-    let attributes = Attributes {
-        size: size_of::<Attributes>() as u32,
-        policy: libc::SCHED_DEADLINE as u32,
-        flags: RESET_ON_FORK,
-        nice: 0,
-        priority: 0,
-        runtime,
-        deadline,
-        period,
+    let attributes = libc::sched_attr {
+        size: size_of::<libc::sched_attr>() as u32,
+        sched_policy: libc::SCHED_DEADLINE as u32,
+        // Such a thread may start others only if these are scheduled as usual.
+        sched_flags: libc::SCHED_FLAG_RESET_ON_FORK as u64,
+        sched_nice: 0,
+        sched_priority: 0,
+        sched_runtime: runtime,
+        sched_deadline: deadline,
+        sched_period: period,
     };
     // SAFETY: the attributes have the size that they name; 0 is the calling thread, and there are no flags.
     let result = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
