@@ -35,6 +35,12 @@ def nearest_rank(ordered: Sequence[float], share: float) -> float:
     return ordered[max(math.ceil(share * len(ordered)) - 1, 0)]
 
 
+def fairness(shares: Sequence[float]) -> float:
+    """The index of Jain, Chiu and Hawe (1984): 1 if all are equal, 1/n if one has all."""
+    squares = sum(share * share for share in shares)
+    return sum(shares) ** 2 / (len(shares) * squares) if squares else 0.0
+
+
 @dataclass(frozen=True)
 class Ratio:
     """A ratio and the interval that holds it with 95 % confidence."""

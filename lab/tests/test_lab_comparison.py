@@ -16,7 +16,6 @@ from nervure_lab import cli
 from nervure_lab.bulk_tcp import goodput_mbit
 from nervure_lab.comparison import recommend
 from nervure_lab.comparison.accounting import (
-    fairness,
     figures,
     interval,
     latencies_micros,
@@ -33,6 +32,7 @@ from nervure_lab.contract import Unavailable
 from nervure_lab.experiments import all_experiments
 from nervure_lab.peers import all_peers
 from nervure_lab.runner import Options, run_experiment
+from nervure_lab.statistics import fairness
 from nervure_lab.toolchain import ENVIRONMENTS_DIRECTORY, Toolchain
 from tests.synthetic_peer import DELAY_SECONDS, MESSAGES, PEER, SLOW_SECONDS, deliveries
 

@@ -140,12 +140,6 @@ def _shares_mbit(table: pl.DataFrame, case: Case) -> list[float]:
     return [count * case.payload_bytes * 8e-6 / case.sending_seconds for count in counts]
 
 
-def fairness(shares: Sequence[float]) -> float:
-    """The index of Jain, Chiu and Hawe (1984): 1 if all are equal, 1/n if one has all."""
-    squares = sum(share * share for share in shares)
-    return sum(shares) ** 2 / (len(shares) * squares) if squares else 0.0
-
-
 def _is_silent_at_end(table: pl.DataFrame, case: Case) -> bool:
     """Whether nothing was received in the last five seconds of a schedule that is longer."""
     if case.sending_seconds <= SILENCE_SECONDS:

@@ -14,9 +14,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from nervure_lab.comparison.accounting import Floats, fairness, interval, rate_over_time, spread
+from nervure_lab.comparison.accounting import Floats, interval, rate_over_time, spread
 from nervure_lab.comparison.results import Cell, ResultSet
 from nervure_lab.quantities import format_size
+from nervure_lab.statistics import fairness
 
 matplotlib.use("Agg")
 matplotlib.rcParams |= {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nervure_lab.comparison.accounting import fairness
 from nervure_lab.comparison.results import Cell, ResultSet
+from nervure_lab.statistics import fairness
 
 LOSSLESS_PERCENT = 99.5
 THREATS = (

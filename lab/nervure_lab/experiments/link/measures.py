@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from nervure_lab.statistics import nearest_rank
+from nervure_lab.statistics import fairness, nearest_rank
 
 UDP_SHARE = 1472 / 1500
 """Share of a packet of 1500 bytes that the headers of IP and UDP leave."""
@@ -137,10 +137,9 @@ def _robots(run: dict[str, Any]) -> dict[str, float]:
     if end <= start:
         return {}
     rates = [_mbit(flow, start, end) for flow in flows]
-    squares = sum(rate * rate for rate in rates)
     delivered_bytes = sum(flow[-1][1] for flow in flows if flow)
     return {
-        "jain": sum(rates) ** 2 / (len(rates) * squares) if squares else 0.0,
+        "jain": fairness(rates),
         "aggregate_percent": 100 * sum(rates) / (case["rate_mbit"] * SAMPLE_SHARE * kept(hosts[1:])),
         "least_mbit": min(rates),
         "most_mbit": max(rates),
