@@ -40,15 +40,18 @@ def receive(port: int) -> None:
                     file.write(f"{now} {total}\n")
 
 
+def progress(log: str) -> list[tuple[int, int]]:
+    """Times in nanoseconds, and the bytes received by then. A killed receiver may leave half a line."""
+    lines = [line.split() for line in log.splitlines()]
+    return [(int(line[0]), int(line[1])) for line in lines if len(line) == 2]
+
+
 def goodput_mbit(log: str, begin_nanos: int, end_nanos: int) -> float:
     """The mean rate between two times, from the last lines before them."""
     total_at_begin = total_at_end = 0
-    for line in log.splitlines():
-        fields = line.split()
-        if len(fields) == 2:  # A killed receiver may leave an incomplete line.
-            at, total = int(fields[0]), int(fields[1])
-            total_at_begin = total if at <= begin_nanos else total_at_begin
-            total_at_end = total if at <= end_nanos else total_at_end
+    for at, total in progress(log):
+        total_at_begin = total if at <= begin_nanos else total_at_begin
+        total_at_end = total if at <= end_nanos else total_at_end
     return (total_at_end - total_at_begin) * 8e3 / (end_nanos - begin_nanos)
 
 

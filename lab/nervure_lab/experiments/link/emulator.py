@@ -182,9 +182,8 @@ def _bulk_progress(flow: Flow, link: dict[str, Any] | None) -> list[list[int]]:
     """Returns pairs: microseconds from the start of the emulator, bytes that had arrived by then."""
     if link is None or not flow.receptions.exists():
         return []
-    lines = [line.split() for line in flow.receptions.read_text().splitlines()]
     start = link["start_monotonic_nanos"]
-    return [[(int(line[0]) - start) // 1000, int(line[1])] for line in lines if len(line) == 2]
+    return [[(at - start) // 1000, total] for at, total in bulk_tcp.progress(flow.receptions.read_text())]
 
 
 @contextlib.contextmanager
