@@ -256,10 +256,14 @@ def _panels(
     return draw
 
 
+def _places(cells: list[Cell]) -> list[str]:
+    return [place for place in _PLACES if any(cell.case.place == place for cell in cells)]
+
+
 def _names_by_place(results: ResultSet, experiment: str) -> dict[str, list[str]]:
     """The names of cells by a suffix for names of figures, which is empty if there is one place."""
     cells = results.of(experiment)
-    places = [place for place in _PLACES if any(cell.case.place == place for cell in cells)]
+    places = _places(cells)
     return {
         f"-{place}" if len(places) > 1 else "": [
             name
@@ -311,7 +315,7 @@ def _curves(results: ResultSet, experiment: str, curve: _Curve) -> Drawn:
     """A picture for each place that has several sizes."""
     found: Drawn = []
     cells = results.of(experiment)
-    places = [place for place in _PLACES if any(cell.case.place == place for cell in cells)]
+    places = _places(cells)
     for place in places:
         # Of two cells of one size the one with the higher rate.
         fastest = {
