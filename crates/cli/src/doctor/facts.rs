@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, fs, io, path::Path, process::Command};
 
-use rustix::process::Resource;
+use rustix::{
+    process::Resource,
+    thread::{CapabilitySet, capabilities},
+};
 
 use nervure_keeper::cgroups::NodeGroups;
 
@@ -49,13 +52,13 @@ impl Facts {
             open_files: hard(Resource::Nofile),
             available_memory_bytes: available_memory().unwrap_or(0),
             memory_limit_bytes: cgroup_limit(),
-            real_time_priority: if has_capability(CAP_SYS_NICE) {
+            real_time_priority: if has_capability(CapabilitySet::SYS_NICE) {
                 None
             } else {
                 hard(Resource::Rtprio)
             },
             is_real_time_kernel: line("/sys/kernel/realtime").is_some_and(|text| text == "1"),
-            locked_memory_bytes: if has_capability(CAP_IPC_LOCK) {
+            locked_memory_bytes: if has_capability(CapabilitySet::IPC_LOCK) {
                 None
             } else {
                 hard(Resource::Memlock)
@@ -73,18 +76,9 @@ impl Facts {
     }
 }
 
-/// Numbers of capabilities(7).
-const CAP_IPC_LOCK: u32 = 14;
-const CAP_SYS_NICE: u32 = 23;
-
-/// Whether this process has a capability; root in a container may lack it.
-fn has_capability(number: u32) -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let effective = status
-        .lines()
-        .find_map(|line| line.strip_prefix("CapEff:"))
-        .and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
-    effective.is_some_and(|set| set >> number & 1 == 1)
+/// Whether this thread has a capability; root in a container may lack it.
+fn has_capability(capability: CapabilitySet) -> bool {
+    capabilities(None).is_ok_and(|sets| sets.effective.contains(capability))
 }
 
 /// Creates and maps a counters page, which is sealed as segments are.
