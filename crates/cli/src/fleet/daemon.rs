@@ -168,12 +168,15 @@ pub fn join(arguments: &JoinArguments) -> Result<ExitCode, Failure> {
         .read(PAIRING)
         .map_err(|error| folder_failure(&error))?;
     let Some(invitation) = &arguments.invitation else {
-        let mut pairing = known.ok_or_else(|| {
+        let mut known = known.ok_or_else(|| {
             Failure::invalid("this machine belongs to no fleet")
                 .hint("`nervure up` on another machine prints the command line for this one")
         })?;
-        set_labels(&mut pairing, &arguments.label);
-        return serve(folder, pairing, None);
+        if !arguments.label.is_empty() {
+            let (name, coordinator) = (known.name, known.coordinator);
+            known = pairing(&folder, name, known.address, coordinator, &arguments.label)?;
+        }
+        return serve(folder, known, None);
     };
     let key = load_key(&folder)?;
     let name = match (&arguments.name, known) {
@@ -244,14 +247,7 @@ fn load_key(folder: &Folder) -> Result<KeyPair, Failure> {
     KeyPair::load_or_generate(&folder.key()).map_err(|error| Failure::internal(error.to_string()))
 }
 
-/// Replaces the labels of this machine, if some are given.
-fn set_labels(pairing: &mut Pairing, labels: &[(String, String)]) {
-    if !labels.is_empty() {
-        pairing.labels = labels.iter().cloned().collect();
-    }
-}
-
-/// Writes the pairing, with the port of the link from before.
+/// Writes the pairing, with the port of the link from before, and the labels from before if none are given.
 fn pairing(
     folder: &Folder,
     name: String,
@@ -263,14 +259,17 @@ fn pairing(
         .read(PAIRING)
         .map_err(|error| folder_failure(&error))?;
     let link_port = known.as_ref().map_or(PORT, |known| known.link_port);
-    let mut pairing = Pairing {
+    let labels = match labels {
+        [] => known.map(|known| known.labels).unwrap_or_default(),
+        labels => labels.iter().cloned().collect(),
+    };
+    let pairing = Pairing {
         name,
         address,
         coordinator,
         link_port,
-        labels: known.map(|known| known.labels).unwrap_or_default(),
+        labels,
     };
-    set_labels(&mut pairing, labels);
     folder
         .write(PAIRING, &pairing)
         .map_err(|error| folder_failure(&error))?;

@@ -166,14 +166,7 @@ fn a_role_without_a_machine_of_its_name_takes_one_with_its_labels() {
             let up = fleet.command(0, &["up", "--label", label]);
             fleet.daemons[0] = Some(Daemon::start(up));
             fleet.daemon(0).line("laptop is ready");
-            fleet.await_that("the label is reported", |fleet| {
-                let list = fleet.json(0, &["machine", "list", "--json"]);
-                let machines = list["machines"].as_array().unwrap().clone();
-                machines.iter().any(|machine| {
-                    let known = machine["actual"]["labels"]["gpu"].as_str();
-                    known.is_some_and(|known| label.ends_with(&format!("={known}")))
-                })
-            });
+            await_label(&fleet, label);
         }
         let start = fleet
             .command(0, &["start", file.to_str().unwrap()])
@@ -192,7 +185,25 @@ fn a_role_without_a_machine_of_its_name_takes_one_with_its_labels() {
         assert!(text.contains(&expected), "{text}");
     }
     fleet.output(0, &["stop", "-d", "two"]);
+    // Those of a machine that has joined are kept, too.
+    for arguments in [&["join", "--label", "arm=left"][..], &["join"]] {
+        fleet.daemons[1].as_mut().unwrap().kill();
+        fleet.daemons[1] = Some(Daemon::start(fleet.command(1, arguments)));
+        fleet.daemon(1).line("robot is ready");
+        await_label(&fleet, "arm=left");
+        let pairing = std::fs::read_to_string(fleet.state(1).join("machine.json")).unwrap();
+        assert!(pairing.contains("left"), "{pairing}");
+    }
     fleet.check_nothing_left();
+}
+
+fn await_label(fleet: &Fleet, label: &str) {
+    let (name, text) = label.split_once('=').unwrap();
+    fleet.await_that("the label is reported", |fleet| {
+        let list = fleet.json(0, &["machine", "list", "--json"]);
+        let mut machines = list["machines"].as_array().unwrap().iter();
+        machines.any(|machine| machine["actual"]["labels"][name] == *text)
+    });
 }
 
 #[test]
