@@ -294,10 +294,14 @@ impl fmt::Display for Scheduling {
                 runtime,
                 deadline,
                 period,
-            } => write!(
-                f,
-                "{{policy: deadline, runtime: {runtime:?}, deadline: {deadline:?}, period: {period:?}}}"
-            ),
+            } => {
+                let [runtime, deadline, period] =
+                    [runtime, deadline, period].map(|time| format!("{time:?}").replace('µ', "u"));
+                write!(
+                    f,
+                    "{{policy: deadline, runtime: {runtime}, deadline: {deadline}, period: {period}}}"
+                )
+            }
         }
     }
 }
