@@ -3,7 +3,8 @@
 /// The candidate that is most similar to `word`, if one is similar enough.
 ///
 /// Case is ignored, and so is the difference of `-` and `_`. A candidate may differ by one edit per
-/// three characters, where a transposition is one edit; or one of both is a prefix of the other.
+/// three characters, where a transposition is one edit; or one of both is a prefix of the other,
+/// which counts as one edit, as abbreviations are common.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // The cost of the distance is the product of both lengths.
     const MAX_WORD_BYTES: usize = 100;
@@ -21,10 +22,11 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
             let is_prefix = folded.len().min(other.len()) >= 3
                 && (folded.starts_with(&other) || other.starts_with(&folded));
             let allowed = if length < 3 { 0 } else { length / 3 };
-            (distance <= allowed || is_prefix).then_some((distance, candidate))
+            let edits = if is_prefix { distance.min(1) } else { distance };
+            (distance <= allowed || is_prefix).then_some((edits, distance, candidate))
         })
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, candidate)| candidate)
+        .min_by_key(|&(edits, distance, _)| (edits, distance))
+        .map(|(_, _, candidate)| candidate)
 }
 
 /// The hint for a `word` that is none of `names`: the most similar name, or else a list of them
@@ -69,6 +71,7 @@ mod tests {
         assert_eq!(nearest("queuePolicy", keys), Some("queue_policy"));
         assert_eq!(nearest("soruce", keys), Some("source"));
         assert_eq!(nearest("queue", ["queue_size"]), Some("queue_size"));
+        assert_eq!(nearest("prio", ["period", "priority"]), Some("priority"));
         assert_eq!(nearest("frequency", keys), None);
         assert_eq!(nearest(&"s".repeat(5000), keys), None);
     }
