@@ -46,6 +46,8 @@ ON_REQUEST = {
     "start-at-boot": "it changes the system: only on a machine that is thrown away, with systemd",
     "tune-dds": "it measures for two minutes, and needs Fast DDS",
 }
+# The domains of the guides.
+DOMAINS = ("", "red", "blue")
 HOME = "/home/robot"
 # A command that takes longer hangs. A wheel takes minutes to build.
 COMMAND_SECONDS = 600
@@ -158,9 +160,10 @@ def stop_detached(folder: Path, home: Path) -> None:
         )
         return process.stdout
 
-    for dataflow in json.loads(nervure("list", "--json"))["dataflows"]:
-        if Path(dataflow.get("folder", "/")).is_relative_to(folder):
-            nervure("stop", "--kill", "-d", str(dataflow["keeper"]))
+    for domain in DOMAINS:
+        for dataflow in json.loads(nervure("list", "--json", "--domain", domain))["dataflows"]:
+            if Path(dataflow.get("folder", "/")).is_relative_to(folder):
+                nervure("stop", "--kill", "-d", str(dataflow["keeper"]), "--domain", domain)
 
 
 def walk(guide: Path, text: str, blocks: list[re.Match[str]], folder: Path, home: Path) -> None:

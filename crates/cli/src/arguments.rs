@@ -4,6 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::ArgValueCandidates;
+use nervure_protocol::domain::Domain;
 
 use crate::{
     complete,
@@ -22,6 +23,9 @@ use crate::{
 #[derive(Debug, Parser)]
 #[command(name = "nervure", version, disable_help_subcommand = true, after_help = EXIT_CODES)]
 pub struct Arguments {
+    /// Work in a domain: see and start its dataflows only. Default: NERVURE_DOMAIN.
+    #[arg(long, global = true, value_name = "NAME")]
+    pub domain: Option<Domain>,
     #[command(subcommand)]
     pub command: Command,
 }

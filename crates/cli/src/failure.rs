@@ -3,6 +3,7 @@
 use std::{fmt::Display, io::Write, process::ExitCode};
 
 use nervure_dataflow::Diagnostic;
+use nervure_protocol::domain::{DOMAIN_VARIABLE, DomainError};
 use serde_json::{Value, json};
 
 /// Something in Nervure or in the system failed.
@@ -34,6 +35,12 @@ impl Display for Failure {
         self.causes
             .iter()
             .try_for_each(|cause| write!(f, ": {cause}"))
+    }
+}
+
+impl From<DomainError> for Failure {
+    fn from(error: DomainError) -> Self {
+        Self::invalid(format!("{DOMAIN_VARIABLE}: {error}"))
     }
 }
 

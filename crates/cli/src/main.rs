@@ -7,6 +7,7 @@ mod arguments;
 mod build;
 mod complete;
 mod doctor;
+mod domain;
 mod environments;
 mod failure;
 mod fleet;
@@ -51,6 +52,9 @@ fn main() -> ExitCode {
         Ok(parsed) => parsed,
         Err(error) => return report_usage(&with_tip(error)),
     };
+    if let Err(failure) = domain::enter(arguments.domain.as_ref()) {
+        return failure.report(as_json);
+    }
     if let Err(error) = nervure_node::diagnostics::install() {
         return Failure::invalid(error.to_string()).report(as_json);
     }

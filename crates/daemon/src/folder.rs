@@ -8,6 +8,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use nervure_identity::PublicKey;
+use nervure_protocol::domain::Domain;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -47,10 +48,11 @@ impl Pairing {
 
 impl Folder {
     /// The folder of this user: `$NERVURE_STATE`, or `nervure` in `$XDG_STATE_HOME`, which is
-    /// `~/.local/state` by default. It is made if it does not exist.
+    /// `~/.local/state` by default; in a domain other than the default one, a folder within it. It
+    /// is made if it does not exist.
     ///
     /// # Errors
-    /// If there is no home, or the folder cannot be made.
+    /// If there is no home, the domain's name is invalid, or the folder cannot be made.
     pub fn of_user() -> io::Result<Self> {
         Self::at(&Self::path_of_user()?)
     }
@@ -60,7 +62,8 @@ impl Folder {
     /// # Errors
     /// If it cannot be found.
     pub fn existing() -> io::Result<Option<Self>> {
-        match Self::path_of_user() {
+        let domain = Domain::of_environment().map_err(io::Error::other)?;
+        match Self::path_of_default_domain().map(|path| domain.folder_in(path)) {
             Ok(path) => match path.canonicalize() {
                 Ok(path) => Ok(Some(Self(path))),
                 Err(error)
@@ -79,6 +82,11 @@ impl Folder {
     }
 
     fn path_of_user() -> io::Result<PathBuf> {
+        let domain = Domain::of_environment().map_err(io::Error::other)?;
+        Ok(domain.folder_in(Self::path_of_default_domain()?))
+    }
+
+    fn path_of_default_domain() -> io::Result<PathBuf> {
         let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         match (
             variable(STATE_VARIABLE),

@@ -260,7 +260,7 @@ pub(crate) fn stop_in_partition(
                 // The dataflow has ended.
                 Err(
                     ConnectionError::Gone(_)
-                    | ConnectionError::NoneRuns
+                    | ConnectionError::NoneRuns(_)
                     | ConnectionError::NotRunning { .. },
                 ) => return Ok(()),
                 Err(error) => return Err(error.to_string()),

@@ -8,6 +8,7 @@ use crate::packets::{PacketError, Packets};
 use nervure_protocol::address::KeeperAddress;
 use nervure_protocol::cli_to_keeper::{self, Hello};
 use nervure_protocol::daemon_to_daemon::{Answer, Cost, Request, Usage};
+use nervure_protocol::domain::{DOMAIN_VARIABLE, Domain, DomainError};
 use nervure_protocol::keeper_to_cli::{self, Refused, Welcome};
 use nervure_protocol::{
     DATAFLOW_VARIABLE, ProtocolError, VERSIONS, cli_to_daemon, daemon_to_cli, nearest,
@@ -27,9 +28,12 @@ pub enum ConnectionError {
     /// The list of sockets cannot be read.
     #[error("cannot list the running dataflows: {0}")]
     List(io::Error),
-    /// No dataflow runs.
-    #[error("no dataflow runs")]
-    NoneRuns,
+    /// The environment names no valid domain.
+    #[error("{DOMAIN_VARIABLE}: {0}")]
+    Domain(#[from] DomainError),
+    /// No dataflow runs in the domain.
+    #[error("no dataflow runs{}", .0.phrase())]
+    NoneRuns(Domain),
     /// No dataflow with that name runs.
     #[error("no dataflow `{name}` runs; these do: {running}")]
     NotRunning {
@@ -93,7 +97,7 @@ impl ConnectionError {
     /// The likely fix.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::NoneRuns => Some("start one with `nervure run FILE`".to_owned()),
+            Self::NoneRuns(_) => Some("start one with `nervure run FILE`".to_owned()),
             Self::Several { .. } => {
                 let text = "select one with `-d NAME`, or with `-d PID` where names are the same; in a program with \
                             `dataflow=`; or with NERVURE_DATAFLOW in the environment";
@@ -118,30 +122,32 @@ impl ConnectionError {
     }
 }
 
-/// The dataflows of this user, or for root of all users, sorted by name. Dataflows in other network
-/// namespaces (containers) are not visible.
+/// The dataflows of this user, or for root of all users, in this process's domain, sorted by name.
+/// Dataflows in other network namespaces (containers) are not visible.
 ///
 /// # Errors
-/// [`ConnectionError::List`] if /proc cannot be read.
+/// [`ConnectionError::List`] if /proc cannot be read, [`ConnectionError::Domain`].
 pub fn dataflows() -> Result<Vec<KeeperAddress>, ConnectionError> {
     let (ours, _) = ours_and_others()?;
     Ok(ours)
 }
 
-/// The dataflows of other users, according to the names of their sockets, which any user can forge.
-/// Empty for root.
+/// The dataflows of other users in this process's domain, according to the names of their sockets,
+/// which any user can forge. Empty for root.
 ///
 /// # Errors
-/// [`ConnectionError::List`] if /proc cannot be read.
+/// [`ConnectionError::List`] if /proc cannot be read, [`ConnectionError::Domain`].
 pub fn dataflows_of_others() -> Result<Vec<KeeperAddress>, ConnectionError> {
     let (_, others) = ours_and_others()?;
     Ok(others)
 }
 
 fn ours_and_others() -> Result<(Vec<KeeperAddress>, Vec<KeeperAddress>), ConnectionError> {
+    let domain = Domain::of_environment()?;
     let bytes = std::fs::read("/proc/net/unix").map_err(ConnectionError::List)?;
     let own = rustix::process::geteuid();
     let mut found = listed(&String::from_utf8_lossy(&bytes));
+    found.retain(|address| address.domain == domain);
     found.sort();
     Ok(found
         .into_iter()
@@ -166,7 +172,11 @@ fn named_by_environment() -> Option<String> {
 /// [`ConnectionError::NoneRuns`], [`ConnectionError::NotRunning`] or [`ConnectionError::Several`];
 /// the last two list the dataflows that run.
 pub fn find(name: Option<&str>) -> Result<KeeperAddress, ConnectionError> {
-    choose(&dataflows()?, named(name).as_deref())
+    choose(
+        &dataflows()?,
+        named(name).as_deref(),
+        &Domain::of_environment()?,
+    )
 }
 
 /// A connection to the keeper of a dataflow, on this machine or, through the daemons, on another.
@@ -497,6 +507,7 @@ impl DaemonConnection {
         };
         Ok(Connection {
             address: KeeperAddress {
+                domain: Domain::of_environment()?,
                 dataflow: welcome.dataflow.clone(),
                 keeper,
                 uid: rustix::process::geteuid().as_raw(),
@@ -541,7 +552,11 @@ fn listed(text: &str) -> Vec<KeeperAddress> {
     text.lines().filter_map(address).collect()
 }
 
-fn choose(found: &[KeeperAddress], name: Option<&str>) -> Result<KeeperAddress, ConnectionError> {
+fn choose(
+    found: &[KeeperAddress],
+    name: Option<&str>,
+    domain: &Domain,
+) -> Result<KeeperAddress, ConnectionError> {
     let is_meant = |one: &&KeeperAddress| {
         name.is_none_or(|name| one.dataflow == name || one.keeper.to_string() == name)
     };
@@ -551,7 +566,7 @@ fn choose(found: &[KeeperAddress], name: Option<&str>) -> Result<KeeperAddress, 
         (Some(_), Some(_)) => Err(ConnectionError::Several {
             running: names(found),
         }),
-        (None, _) if found.is_empty() => Err(ConnectionError::NoneRuns),
+        (None, _) if found.is_empty() => Err(ConnectionError::NoneRuns(domain.clone())),
         (None, _) => {
             let name = name.unwrap_or_default();
             let near = nearest(name, found.iter().map(|one| one.dataflow.as_str()));
@@ -597,6 +612,7 @@ Num       RefCount Protocol Flags    Type St Inode Path
 
     fn address(dataflow: &str, keeper: u32, uid: u32) -> KeeperAddress {
         KeeperAddress {
+            domain: Domain::default(),
             dataflow: dataflow.to_owned(),
             keeper,
             uid,
@@ -616,9 +632,23 @@ Num       RefCount Protocol Flags    Type St Inode Path
     #[test]
     fn only_one_of_several_dataflows_needs_a_name() {
         let found = listed(SOCKETS);
-        let text = |name| choose(&found, name).unwrap_err().to_string();
-        assert_eq!(choose(&found, Some("arm")).unwrap().keeper, 99);
-        assert_eq!(choose(&found, Some("4712")).unwrap().keeper, 4712);
+        let text = |name| {
+            choose(&found, name, &Domain::default())
+                .unwrap_err()
+                .to_string()
+        };
+        assert_eq!(
+            choose(&found, Some("arm"), &Domain::default())
+                .unwrap()
+                .keeper,
+            99
+        );
+        assert_eq!(
+            choose(&found, Some("4712"), &Domain::default())
+                .unwrap()
+                .keeper,
+            4712
+        );
         let several = "several dataflows run: drive (process 4711), drive (process 4712), arm";
         assert_eq!(
             (text(None), text(Some("drive"))),
@@ -627,12 +657,19 @@ Num       RefCount Protocol Flags    Type St Inode Path
         assert!(
             text(Some("leg")).starts_with("no dataflow `leg` runs; these do: drive (process 4711)")
         );
-        let hint = choose(&found, Some("drvie")).unwrap_err().hint();
+        let hint = choose(&found, Some("drvie"), &Domain::default())
+            .unwrap_err()
+            .hint();
         assert_eq!(hint.as_deref(), Some("did you mean `drive`?"));
         assert!(matches!(
-            choose(&[], Some("leg")),
-            Err(ConnectionError::NoneRuns)
+            choose(&[], Some("leg"), &Domain::default()),
+            Err(ConnectionError::NoneRuns(_))
         ));
-        assert_eq!(choose(&found[..1], None).unwrap().keeper, 4711);
+        assert_eq!(
+            choose(&found[..1], None, &Domain::default())
+                .unwrap()
+                .keeper,
+            4711
+        );
     }
 }

@@ -16,6 +16,7 @@ pub mod cli_to_daemon;
 pub mod cli_to_keeper;
 pub mod daemon_to_cli;
 pub mod daemon_to_daemon;
+pub mod domain;
 pub mod graph;
 pub mod host_to_keeper;
 pub mod keeper_to_cli;

@@ -20,6 +20,7 @@ use nervure_daemon::{
 use nervure_identity::KeyPair;
 use nervure_protocol::{
     daemon_to_daemon::{LogFilter, Usage},
+    domain::Domain,
     report::LogRecord,
 };
 use nervure_store::Store;
@@ -69,7 +70,7 @@ pub fn up(arguments: &UpArguments) -> Result<ExitCode, Failure> {
     let address = match (arguments.address, &known) {
         (Some(address), _) => address,
         (None, Some(known)) => known.address,
-        (None, None) => SocketAddr::new(own_address()?, PORT),
+        (None, None) => SocketAddr::new(own_address()?, default_port()?),
     };
     let name = match (&arguments.name, known) {
         (Some(name), _) => name.clone(),
@@ -247,6 +248,15 @@ fn load_key(folder: &Folder) -> Result<KeyPair, Failure> {
     KeyPair::load_or_generate(&folder.key()).map_err(|error| Failure::internal(error.to_string()))
 }
 
+/// The port of a fleet without another: any free one if it is not in the default domain, which later
+/// starts keep.
+fn default_port() -> Result<u16, Failure> {
+    Ok(match Domain::of_environment()?.name() {
+        Some(_) => 0,
+        None => PORT,
+    })
+}
+
 /// Writes the pairing, with the port of the link from before, and the labels from before if none are given.
 fn pairing(
     folder: &Folder,
@@ -258,7 +268,10 @@ fn pairing(
     let known: Option<Pairing> = folder
         .read(PAIRING)
         .map_err(|error| folder_failure(&error))?;
-    let link_port = known.as_ref().map_or(PORT, |known| known.link_port);
+    let link_port = match &known {
+        Some(known) => known.link_port,
+        None => default_port()?,
+    };
     let labels = match labels {
         [] => known.map(|known| known.labels).unwrap_or_default(),
         labels => labels.iter().cloned().collect(),

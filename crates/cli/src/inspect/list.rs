@@ -229,11 +229,14 @@ pub fn age(utc_nanos: i64) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use nervure_protocol::domain::Domain;
+
     use super::*;
 
     #[test]
     fn dataflows_of_others_are_counted_by_user() {
         let one = |uid, dataflow: &str| KeeperAddress {
+            domain: Domain::default(),
             dataflow: dataflow.to_owned(),
             keeper: 1,
             uid,

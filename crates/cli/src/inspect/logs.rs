@@ -44,7 +44,7 @@ pub fn logs(arguments: &LogsArguments) -> Result<ExitCode, Failure> {
     let filter = Filter::new(arguments);
     let found = match places::try_find(name)? {
         Ok(found) => found,
-        Err(error @ (ConnectionError::NoneRuns | ConnectionError::NotRunning { .. })) => {
+        Err(error @ (ConnectionError::NoneRuns(_) | ConnectionError::NotRunning { .. })) => {
             if arguments.follow {
                 return Err(error.into());
             }

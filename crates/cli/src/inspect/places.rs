@@ -11,6 +11,7 @@ use nervure_protocol::{
     cli_to_daemon,
     daemon_to_cli::{Machine, Message},
     daemon_to_daemon::{Answer, Listed},
+    domain::Domain,
     keeper_to_cli::Welcome,
     nearest,
 };
@@ -155,9 +156,10 @@ pub fn try_find(name: Option<&str>) -> Result<Result<Found, ConnectionError>, Fa
     Ok(
         match (running::find(name.as_deref()), everything.no_fleet) {
             // It may run elsewhere.
-            (Err(ConnectionError::NoneRuns | ConnectionError::NotRunning { .. }), Some(error)) => {
-                Err(error)
-            }
+            (
+                Err(ConnectionError::NoneRuns(_) | ConnectionError::NotRunning { .. }),
+                Some(error),
+            ) => Err(error),
             (found, _) => found.map(alone),
         },
     )
@@ -187,7 +189,7 @@ fn choose(found: Vec<Found>, name: Option<&str>) -> Result<Found, ConnectionErro
         (Some(_), Some(_)) => Err(ConnectionError::Several {
             running: names(&found),
         }),
-        (None, _) if found.is_empty() => Err(ConnectionError::NoneRuns),
+        (None, _) if found.is_empty() => Err(ConnectionError::NoneRuns(Domain::of_environment()?)),
         (None, _) => {
             let name = name.unwrap_or_default();
             let near = nearest(name, found.iter().map(|one| one.dataflow.as_str()));
@@ -256,6 +258,8 @@ fn ask_machines() -> Result<Option<Vec<Machine>>, Result<ConnectionError, Failur
 }
 
 fn merged(machines: Vec<Machine>) -> Everything {
+    // Tools that have come so far know that the name is valid.
+    let domain = Domain::of_environment().unwrap_or_default();
     let own = machines.iter().find(|machine| machine.is_own);
     let mut everything = Everything {
         own: own.map(|machine| machine.name.clone()),
@@ -281,6 +285,7 @@ fn merged(machines: Vec<Machine>) -> Everything {
         }
         let place = match machine.is_own {
             true => Place::Here(KeeperAddress {
+                domain: domain.clone(),
                 dataflow: one.dataflow.clone(),
                 keeper: one.keeper,
                 uid: uid_of(one.keeper),

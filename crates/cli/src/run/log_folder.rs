@@ -10,6 +10,7 @@ use std::{
 
 use nervure_dataflow::parse_size;
 use nervure_keeper::log_space::{self, LogLimit};
+use nervure_protocol::domain::Domain;
 
 use crate::{failure::Failure, format};
 
@@ -32,7 +33,7 @@ pub fn create(dataflow: &str) -> Result<LogFolder, Failure> {
         Failure::internal(why)
             .hint("set NERVURE_LOG_DIR to another folder, or run with `--no-logs`")
     };
-    let root = root().map_err(refused)?;
+    let root = root_of_default_domain().map_err(refused)?;
     let failed = |folder: &Path, error: io::Error| {
         Failure::internal(format!(
             "cannot create the log folder `{}`",
@@ -41,7 +42,9 @@ pub fn create(dataflow: &str) -> Result<LogFolder, Failure> {
         .because(error)
         .hint("set NERVURE_LOG_DIR to a writable folder, or run with `--no-logs`")
     };
+    let domain = Domain::of_environment()?;
     make_root(&root).map_err(|error| failed(&root, error))?;
+    let root = domain.folder_in(root);
     let root = std::path::absolute(&root).map_err(|error| failed(&root, error))?;
     let runs = root.join(dataflow);
     fs::create_dir_all(&runs).map_err(|error| failed(&runs, error))?;
@@ -103,11 +106,16 @@ fn limit() -> Result<u64, Failure> {
     })
 }
 
-/// The folder of the logs of all dataflows.
+/// The folder of the logs of all dataflows of this domain.
 ///
 /// # Errors
 /// If other users can write to the folder.
 pub fn root() -> Result<PathBuf, String> {
+    let domain = Domain::of_environment().map_err(|error| error.to_string())?;
+    root_of_default_domain().map(|root| domain.folder_in(root))
+}
+
+fn root_of_default_domain() -> Result<PathBuf, String> {
     if let Some(root) = configured_root(|name| env::var_os(name).map(PathBuf::from)) {
         return Ok(root);
     }

@@ -114,6 +114,12 @@ impl Dataflow {
         self.start(command, arguments)
     }
 
+    /// Like [`Self::run`], in a domain.
+    pub fn run_in(self, domain: &str, arguments: &[&str]) -> Run {
+        let command = self.command(&["run", "--json", "--domain", domain]);
+        self.start(command, arguments)
+    }
+
     /// Like [`Self::run`], after a shell command.
     pub fn run_with(self, preparation: &str, arguments: &[&str]) -> Run {
         let mut command = prepared(Command::new("sh"), self.folder.path());
@@ -174,6 +180,7 @@ pub fn prepared(mut command: Command, folder: &Path) -> Command {
         .env("NO_COLOR", "1");
     command
         .env_remove("VIRTUAL_ENV")
+        .env_remove("NERVURE_DOMAIN")
         .env("RUST_BACKTRACE", "1")
         .stdin(Stdio::null());
     command

@@ -6,6 +6,7 @@ mod composed;
 mod dataflow;
 mod diagnostics;
 mod doctor;
+mod domains;
 mod environments;
 mod fleet;
 mod graph;

@@ -3,7 +3,8 @@
 use std::{io, time::Duration};
 
 use nervure_protocol::{
-    address::KeeperAddress, cli_to_keeper::Message, decode, encode, keeper_to_cli, report::Level,
+    address::KeeperAddress, cli_to_keeper::Message, decode, domain::Domain, encode, keeper_to_cli,
+    report::Level,
 };
 use nervure_shm::{Listener, Received, Seqpacket, utc_nanos};
 use rustix::{
@@ -38,13 +39,16 @@ impl Shell {
 
     /// Opens the public socket. If that fails, the dataflow runs without one.
     pub(super) fn listen(&mut self) {
-        let address = KeeperAddress {
-            dataflow: self.machine.plan().dataflow.clone(),
-            keeper: std::process::id(),
-            uid: rustix::process::geteuid().as_raw(),
+        let bind = || {
+            let address = KeeperAddress {
+                domain: Domain::of_environment().map_err(io::Error::other)?,
+                dataflow: self.machine.plan().dataflow.clone(),
+                keeper: std::process::id(),
+                uid: rustix::process::geteuid().as_raw(),
+            };
+            Listener::bind(&address.to_string())
         };
-        let opened =
-            Listener::bind(&address.to_string()).map_err(system("cannot open the public socket"));
+        let opened = bind().map_err(system("cannot open the public socket"));
         let watched = opened.and_then(|listener| {
             self.watch(listener.as_fd(), Token::Listener)?;
             Ok(listener)

@@ -223,3 +223,39 @@ impl Drop for Ended {
         let _ = (self.0.kill(), self.0.wait());
     }
 }
+
+#[test]
+fn domains_of_one_machine_have_fleets_of_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let in_domain = |domain: &str, arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nervure"));
+        command
+            .args(arguments)
+            .args(["--domain", domain])
+            .env("NERVURE_STATE", folder.path())
+            .env("NERVURE_LOG_DIR", folder.path().join("logs"))
+            .stdin(Stdio::null());
+        command
+    };
+    let up = ["red", "blue"].map(|domain| {
+        let arguments = ["up", "--name", domain, "--address", "127.0.0.1:0"];
+        let daemon = Daemon::start(in_domain(domain, &arguments));
+        (daemon.line("nervure join"), daemon)
+    });
+    assert_ne!(up[0].0, up[1].0, "each has an address and a key of its own");
+    for domain in ["red", "blue"] {
+        let listed = in_domain(domain, &["machine", "list", "--json"])
+            .output()
+            .unwrap();
+        let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+        let names: Vec<_> = listed["machines"].as_array().unwrap().iter().collect();
+        assert_eq!(
+            (names.len(), &names[0]["name"]),
+            (1, &json!(domain)),
+            "{listed}"
+        );
+    }
+    let listed = in_domain("", &["machine", "list"]).output().unwrap();
+    let text = String::from_utf8(listed.stderr).unwrap();
+    assert!(text.contains("this machine belongs to no fleet"), "{text}");
+}
