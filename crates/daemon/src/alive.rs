@@ -1,9 +1,9 @@
 //! The I/O of [`crate::lease`]: renewals over the link, and what the coordinator's machine notes of
-//! the others in the store.
+//! the others in the store. Renewals and confirmations carry the times for [`crate::clock`].
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::pin::pin;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
@@ -15,10 +15,13 @@ use nervure_identity::PublicKey;
 use nervure_link::qos::{Delivery, Qos, TrafficClass};
 use nervure_link::receiver::LinkSample;
 use nervure_link::shell::{IncomingStream, OutgoingStream};
+use nervure_node::monotonic_nanos;
 use nervure_store::{Entry, Expected, LeaseId, Store, StoreError};
 
 use crate::bridge::{Bridge, Publishing};
-use crate::lease::{Grants, Holder, LIFETIME, MESSAGE_BYTES, Number};
+use crate::clock::{ClockFilter, ClockOffset, Exchange, day_ahead};
+use crate::lease::{Confirmation, Grants, Holder, LIFETIME, Renewal};
+use crate::state::Alive;
 
 /// Names of the streams, which no stream of a dataflow has: those begin with the id of a run.
 const RENEWALS: &str = "lease/renewals";
@@ -26,6 +29,9 @@ const CONFIRMATIONS: &str = "lease/confirmations";
 
 /// How long entries of reachable machines outlive the daemon that has written them.
 const NOTED: Duration = Duration::from_secs(5);
+
+/// The change of a clock's offset that is written.
+const CLOCK_STEP_NANOS: u64 = 1_000_000;
 
 /// The pause before a store is written again that could not be.
 const RETRY: Duration = Duration::from_millis(500);
@@ -38,17 +44,21 @@ pub(crate) fn hold(
     id: u64,
     mut changed: impl FnMut(bool),
 ) {
-    let begin = Instant::now();
+    let begin = monotonic_nanos();
+    let elapsed = || Duration::from_nanos(monotonic_nanos() - begin);
     let waker = Unpark::this_thread();
     // A peer that has restarted opens another stream.
     let _unparked = Publishing::begin(bridge);
     let mut holder = Holder::new(id);
+    let mut clock = Clock::default();
     let (mut renewals, mut confirmations) = (None, None);
     let mut was_held = None;
     loop {
-        let now = begin.elapsed();
+        let now = elapsed();
         if let Some(number) = holder.renewal(now) {
-            send(bridge, coordinator, RENEWALS, &mut renewals, number);
+            let clock = clock.ahead();
+            let renewal = Renewal { number, clock }.encode();
+            send(bridge, coordinator, RENEWALS, &mut renewals, &renewal);
         }
         if let Some(newer) = bridge.take_stream(coordinator, CONFIRMATIONS) {
             confirmations = Some(newer);
@@ -67,11 +77,47 @@ pub(crate) fn hold(
                 continue;
             }
         };
-        match confirmed.map(|sample| sample.map(|sample| Number::decode(&sample.payload))) {
-            Some(Some(Some(number))) => holder.confirm(number, begin.elapsed()),
+        match confirmed.map(|sample| sample.map(|sample| Confirmation::decode(&sample.payload))) {
+            Some(Some(Some(confirmation))) => {
+                let now = elapsed();
+                if let Some(sent) = holder.confirm(confirmation.number, now) {
+                    let at = |time: Duration| begin + time.as_nanos() as u64;
+                    clock.confirmed(&confirmation, at(sent), at(now));
+                }
+            }
             Some(None) => confirmations = None,
             Some(Some(None)) | None => {}
         }
+    }
+}
+
+/// The clock of the coordinator's machine, as its confirmations show it.
+#[derive(Default)]
+struct Clock {
+    filter: ClockFilter,
+    day_ahead: i64,
+}
+
+impl Clock {
+    fn confirmed(&mut self, confirmation: &Confirmation, sent: u64, arrived: u64) {
+        self.day_ahead = confirmation.day_ahead;
+        self.filter.add(Exchange {
+            sent,
+            received: confirmation.received,
+            answered: confirmation.answered,
+            arrived,
+        });
+    }
+
+    /// How far the clock of the day here is ahead of the one there.
+    fn ahead(&self) -> Option<ClockOffset> {
+        let there = self.filter.offset(monotonic_nanos())?;
+        let offset =
+            i128::from(day_ahead()) - i128::from(self.day_ahead) - i128::from(there.offset_nanos);
+        Some(ClockOffset {
+            offset_nanos: i64::try_from(offset).ok()?,
+            ..there
+        })
     }
 }
 
@@ -88,7 +134,9 @@ pub(crate) fn grant(bridge: &Bridge, noted: &Noted) {
         renewals.extend(arrived.map(|(peer, stream)| renewal(peer, stream)));
         for machine in grants.take_ended(begin.elapsed()) {
             tracing::warn!("{machine} cannot be reached");
-            noted.change(|machines| machines.remove(&machine));
+            noted.change(|machines| {
+                machines.remove(&machine);
+            });
         }
         let wait = grants.deadline().map_or(Duration::MAX, |deadline| {
             deadline.saturating_sub(begin.elapsed())
@@ -105,13 +153,24 @@ pub(crate) fn grant(bridge: &Bridge, noted: &Noted) {
             continue;
         };
         let Some(sample) = sample else { continue };
-        if let Some(number) = Number::decode(&sample.payload) {
+        let received = monotonic_nanos();
+        if let Some(Renewal { number, clock }) = Renewal::decode(&sample.payload) {
             if grants.renewed(&machine, begin.elapsed()) {
                 tracing::info!("{machine} can be reached");
-                noted.change(|machines| machines.insert(machine));
+                noted.change(|machines| {
+                    machines.insert(machine, Alive { clock });
+                });
+            } else {
+                noted.lock().insert(machine, Alive { clock });
             }
-            let confirmation = confirmations.entry(peer).or_default();
-            send(bridge, peer, CONFIRMATIONS, confirmation, number);
+            let stream = confirmations.entry(peer).or_default();
+            let confirmation = Confirmation {
+                number,
+                received,
+                answered: monotonic_nanos(),
+                day_ahead: day_ahead(),
+            };
+            send(bridge, peer, CONFIRMATIONS, stream, &confirmation.encode());
         }
         renewals.push(renewal(peer, stream));
     }
@@ -154,14 +213,14 @@ impl Wake for Unpark {
     }
 }
 
-/// Sends a number; a stream of a session that is gone is opened again. One that cannot be sent is
+/// Sends a message; a stream of a session that is gone is opened again. One that cannot be sent is
 /// lost, as on the link.
 fn send(
     bridge: &Bridge,
     peer: PublicKey,
     name: &str,
     stream: &mut Option<OutgoingStream>,
-    number: Number,
+    message: &[u8],
 ) {
     let qos = Qos {
         traffic_class: TrafficClass::Control,
@@ -171,38 +230,59 @@ fn send(
     if stream.is_none() {
         *stream = bridge.open_stream(peer, name, qos);
     }
-    let bytes: [u8; MESSAGE_BYTES] = number.encode();
     if let Some(open) = stream
-        && open.try_send(bytes.to_vec()).is_err()
+        && open.try_send(message.to_vec()).is_err()
     {
         *stream = None;
+    }
+}
+
+/// Whether what was written of a machine is not true any more. Each write costs one of the
+/// coordinator's disk, so that a drift is written after [`CLOCK_STEP_NANOS`].
+fn is_outdated(written: Alive, alive: Alive) -> bool {
+    match (written.clock, alive.clock) {
+        (Some(written), Some(clock)) => {
+            let moved = clock.offset_nanos.abs_diff(written.offset_nanos);
+            let error = clock.error_nanos.max(written.error_nanos);
+            moved > error.max(CLOCK_STEP_NANOS) || clock.error_nanos < written.error_nanos / 2
+        }
+        (written, clock) => written.is_none() && clock.is_some(),
     }
 }
 
 /// The machines that can be reached, to be noted in the store.
 #[derive(Debug, Default)]
 pub(crate) struct Noted {
-    machines: Mutex<BTreeSet<String>>,
+    machines: Mutex<BTreeMap<String, Alive>>,
     changed: Condvar,
 }
 
 impl Noted {
-    fn change(&self, change: impl FnOnce(&mut BTreeSet<String>) -> bool) {
-        change(&mut self.machines.lock().unwrap_or_else(PoisonError::into_inner));
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Alive>> {
+        self.machines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<String, Alive>)) {
+        change(&mut self.lock());
         self.changed.notify_all();
     }
 
-    /// Writes them, now and whenever they change. The entries have a lease of this process, so that
-    /// none outlives it for long; to renew it costs no write.
+    /// Writes them, now and whenever one comes or goes; their clocks when the lease is renewed. The
+    /// entries have a lease of this process, so that none outlives it for long; to renew it costs no
+    /// write.
     pub fn write(self: Arc<Self>, store: &dyn Store, own: &str) {
-        self.change(|machines| machines.insert(own.to_owned()));
+        self.change(|machines| {
+            machines.insert(own.to_owned(), Alive::default());
+        });
         let mut lease: Option<LeaseId> = None;
-        let mut written = BTreeSet::new();
+        let mut written = BTreeMap::new();
         loop {
             let wanted = {
-                let machines = self.machines.lock().unwrap_or_else(PoisonError::into_inner);
-                let same = |machines: &mut BTreeSet<String>| *machines == written;
-                let waited = self.changed.wait_timeout_while(machines, NOTED / 3, same);
+                let same =
+                    |machines: &mut BTreeMap<String, Alive>| machines.keys().eq(written.keys());
+                let waited = self
+                    .changed
+                    .wait_timeout_while(self.lock(), NOTED / 3, same);
                 waited.unwrap_or_else(PoisonError::into_inner).0.clone()
             };
             match note(store, &mut lease, &wanted) {
@@ -222,35 +302,51 @@ impl Noted {
 fn note(
     store: &dyn Store,
     lease: &mut Option<LeaseId>,
-    wanted: &BTreeSet<String>,
+    wanted: &BTreeMap<String, Alive>,
 ) -> Result<(), StoreError> {
     let id = store.lease(*lease, NOTED)?;
     *lease = Some(id);
     let entries = store.list(ALIVE)?.entries;
     let name_of = |entry: &Entry| entry.key.strip_prefix(ALIVE).map(str::to_owned);
-    let own = entries.iter().filter(|entry| entry.lease == Some(id));
-    let own: BTreeSet<String> = own.filter_map(name_of).collect();
-    let there: BTreeSet<String> = entries.iter().filter_map(name_of).collect();
-    for machine in there.difference(wanted) {
+    let mut there: BTreeMap<String, &Entry> = BTreeMap::new();
+    there.extend(
+        entries
+            .iter()
+            .filter_map(|entry| Some((name_of(entry)?, entry))),
+    );
+    for machine in there
+        .keys()
+        .filter(|machine| !wanted.contains_key(*machine))
+    {
         set(store, machine, None)?;
     }
-    for machine in wanted.difference(&own) {
-        set(store, machine, Some(id))?;
+    for (machine, alive) in wanted {
+        let entry = there.get(machine).filter(|entry| entry.lease == Some(id));
+        let written = entry.and_then(|entry| serde_json::from_slice(&entry.value).ok());
+        if written.is_none_or(|written| is_outdated(written, *alive)) {
+            set(store, machine, Some((id, alive)))?;
+        }
     }
     Ok(())
 }
 
 /// Sets or removes an entry.
-fn set(store: &dyn Store, machine: &str, lease: Option<LeaseId>) -> Result<(), StoreError> {
+fn set(
+    store: &dyn Store,
+    machine: &str,
+    alive: Option<(LeaseId, &Alive)>,
+) -> Result<(), StoreError> {
     let key = format!("{ALIVE}{machine}");
+    let lease = alive.map(|(lease, _)| lease);
+    let value =
+        alive.map(|(_, alive)| serde_json::to_vec(alive).expect("it can be written as JSON"));
     loop {
         let found = store.get(&key)?;
-        if found.is_none() && lease.is_none() {
+        if found.is_none() && value.is_none() {
             return Ok(());
         }
         let expected = found.map_or(Expected::Absent, |entry| Expected::Revision(entry.revision));
-        let value = lease.map(|_| &b"{}"[..]);
-        match store.compare_and_set(&key, expected, value, lease) {
+        match store.compare_and_set(&key, expected, value.as_deref(), lease) {
             Err(StoreError::Conflict { .. }) => {}
             done => return done.map(drop),
         }

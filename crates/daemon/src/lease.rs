@@ -19,6 +19,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::clock::ClockOffset;
+
 /// How long a lease is valid.
 pub const LIFETIME: Duration = Duration::from_millis(1200);
 
@@ -31,10 +33,7 @@ pub const REPEAT: Duration = Duration::from_millis(50);
 /// Time for the first confirmation: a round trip on a link with a queue.
 const FIRST_REPEAT: Duration = Duration::from_millis(150);
 
-/// Bytes of a message.
-pub const MESSAGE_BYTES: usize = 16;
-
-/// A renewal or its confirmation.
+/// Which renewal of which daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Number {
     /// Random for each daemon process, so that a confirmation for the last one counts for none.
@@ -43,24 +42,99 @@ pub struct Number {
     pub renewal: u64,
 }
 
-impl Number {
+/// A renewal: 32 bytes, in fields of 8 bytes, little-endian.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Renewal {
+    /// Which one.
+    pub number: Number,
+    /// How far the sender's clock of the day is ahead of the receiver's, if it knows. On the link an
+    /// error of 2^64 - 1 means that it does not.
+    pub clock: Option<ClockOffset>,
+}
+
+/// The confirmation of a renewal: 40 bytes, in fields of 8 bytes, little-endian.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Confirmation {
+    /// Of which renewal.
+    pub number: Number,
+    /// When the renewal arrived, in nanoseconds of the sender's monotonic clock.
+    pub received: u64,
+    /// When the confirmation was sent, by the same clock.
+    pub answered: u64,
+    /// How far the sender's clock of the day is ahead of its monotonic one, in nanoseconds.
+    pub day_ahead: i64,
+}
+
+impl Renewal {
     /// Its bytes.
-    pub fn encode(self) -> [u8; MESSAGE_BYTES] {
-        let mut bytes = [0; MESSAGE_BYTES];
-        bytes[..8].copy_from_slice(&self.holder.to_le_bytes());
-        bytes[8..].copy_from_slice(&self.renewal.to_le_bytes());
-        bytes
+    pub fn encode(self) -> [u8; 32] {
+        let unknown = ClockOffset {
+            offset_nanos: 0,
+            error_nanos: u64::MAX,
+        };
+        let clock = self.clock.unwrap_or(unknown);
+        message([
+            self.number.holder,
+            self.number.renewal,
+            clock.offset_nanos.cast_unsigned(),
+            clock.error_nanos,
+        ])
     }
 
     /// Reads it from a message of another machine.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let bytes: &[u8; MESSAGE_BYTES] = bytes.try_into().ok()?;
-        let (holder, renewal) = bytes.split_at(8);
-        Some(Self {
-            holder: u64::from_le_bytes(holder.try_into().ok()?),
-            renewal: u64::from_le_bytes(renewal.try_into().ok()?),
+        let [holder, renewal, offset, error_nanos] = fields(bytes)?;
+        let clock = ClockOffset {
+            offset_nanos: offset.cast_signed(),
+            error_nanos,
+        };
+        let clock = Some(clock).filter(|clock| clock.error_nanos != u64::MAX);
+        (clock.is_some() || offset == 0).then_some(Self {
+            number: Number { holder, renewal },
+            clock,
         })
     }
+}
+
+impl Confirmation {
+    /// Its bytes.
+    pub fn encode(self) -> [u8; 40] {
+        message([
+            self.number.holder,
+            self.number.renewal,
+            self.received,
+            self.answered,
+            self.day_ahead.cast_unsigned(),
+        ])
+    }
+
+    /// Reads it from a message of another machine.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let [holder, renewal, received, answered, day_ahead] = fields(bytes)?;
+        Some(Self {
+            number: Number { holder, renewal },
+            received,
+            answered,
+            day_ahead: day_ahead.cast_signed(),
+        })
+    }
+}
+
+/// The bytes of a message of some fields.
+fn message<const FIELDS: usize, const BYTES: usize>(fields: [u64; FIELDS]) -> [u8; BYTES] {
+    const { assert!(BYTES == FIELDS * 8) };
+    let mut bytes = [0; BYTES];
+    for (place, field) in bytes.chunks_exact_mut(8).zip(fields) {
+        place.copy_from_slice(&field.to_le_bytes());
+    }
+    bytes
+}
+
+/// The fields of a message; `None` if it has another size.
+fn fields<const FIELDS: usize>(bytes: &[u8]) -> Option<[u64; FIELDS]> {
+    let (fields, rest) = bytes.as_chunks::<8>();
+    let fields: &[[u8; 8]; FIELDS] = fields.try_into().ok()?;
+    rest.is_empty().then(|| fields.map(u64::from_le_bytes))
 }
 
 /// The end that holds a lease.
@@ -112,19 +186,18 @@ impl Holder {
         })
     }
 
-    /// A confirmation has arrived.
-    pub fn confirm(&mut self, number: Number, now: Duration) {
+    /// A confirmation has arrived. Returns when its renewal was sent; `None` if that was not of this
+    /// daemon, or too long ago.
+    pub fn confirm(&mut self, number: Number, now: Duration) -> Option<Duration> {
         let sent = self.sent.get(&number.renewal).copied();
-        let Some(sent) = sent.filter(|sent| number.holder == self.id && *sent + LIFETIME > now)
-        else {
-            return;
-        };
+        let sent = sent.filter(|sent| number.holder == self.id && *sent + LIFETIME > now)?;
         if number.renewal > self.confirmed {
             self.confirmed = number.renewal;
             self.until = Some(sent + LIFETIME);
             self.is_repeated = false;
             self.next_at = sent + INTERVAL;
         }
+        Some(sent)
     }
 
     /// Whether the lease is held.

@@ -11,6 +11,7 @@
 mod alive;
 mod bridge;
 pub mod bundle;
+pub mod clock;
 mod crossing;
 pub mod folder;
 mod incoming;

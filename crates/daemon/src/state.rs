@@ -8,6 +8,8 @@ use nervure_coordinator::{ACTUAL, DESIRED, LINKS};
 use nervure_store::{Expected, Revision, Store, StoreError};
 use serde::{Deserialize, Serialize};
 
+use crate::clock::ClockOffset;
+
 /// Identifies one start of a dataflow on all its machines: 16 hexadecimal digits.
 pub type RunId = String;
 
@@ -147,6 +149,14 @@ impl StreamReport {
             *self.lost.entry(cause.clone()).or_default() += count;
         }
     }
+}
+
+/// What the coordinator's machine notes of one that can be reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Alive {
+    /// How far its clock of the day is ahead of that of the coordinator's machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock: Option<ClockOffset>,
 }
 
 /// The key of a machine's desired state.

@@ -206,7 +206,9 @@ impl World {
         };
         match message {
             Message::Desired(kept) => self.handle(at, Event::Desired(kept)),
-            Message::Confirmation(number) => process.holder.confirm(number, now - process.begin),
+            Message::Confirmation(number) => {
+                process.holder.confirm(number, now - process.begin);
+            }
             _ => unreachable!(),
         }
     }

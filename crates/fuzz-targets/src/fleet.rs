@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use nervure_coordinator::access::{self, Method};
 use nervure_coordinator::api::{Answer, Call};
 use nervure_coordinator::{Invitation, Machine, Role};
-use nervure_daemon::lease::Number;
+use nervure_daemon::lease::{Confirmation, Renewal};
 use nervure_daemon::machine::Kept;
 use nervure_daemon::peers::{Known, Peers};
 use nervure_daemon::state::{Actual, Desired};
@@ -31,8 +31,11 @@ pub fn run(bytes: &[u8]) {
         b'6' => invitation(rest),
         b'7' => key(rest),
         _ => {
-            if let Some(number) = Number::decode(rest) {
-                assert_eq!(number.encode(), rest);
+            if let Some(renewal) = Renewal::decode(rest) {
+                assert_eq!(renewal.encode(), rest);
+            }
+            if let Some(confirmation) = Confirmation::decode(rest) {
+                assert_eq!(confirmation.encode(), rest);
             }
         }
     }

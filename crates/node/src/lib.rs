@@ -62,4 +62,4 @@ pub use serde_json::Value as ParamValue;
 pub use nervure_message as message;
 pub use nervure_message::{Encode, Metadata, SerdeSample, Tensor, Value};
 pub use nervure_protocol::{CONTROL_FD_VARIABLE, STACKS_SIGNAL, wiring::absolute_output};
-pub use nervure_shm::{NodeForked, Receipt, SendError, Wait, Waited, monotonic_nanos};
+pub use nervure_shm::{NodeForked, Receipt, SendError, Wait, Waited, monotonic_nanos, utc_nanos};

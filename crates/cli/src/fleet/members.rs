@@ -1,9 +1,10 @@
 //! `nervure machine`: who belongs to the fleet.
 
-use std::{collections::BTreeSet, process::ExitCode};
+use std::{collections::BTreeMap, process::ExitCode};
 
 use nervure_coordinator::{ALIVE, MACHINES, Machine, Standing, Terms};
-use nervure_daemon::state::{Actual, actual_key, change_desired, link_key, parse};
+use nervure_daemon::clock::ClockOffset;
+use nervure_daemon::state::{Actual, Alive, actual_key, change_desired, link_key, parse};
 use nervure_store::{Store, StoreError};
 use serde_json::json;
 
@@ -14,7 +15,7 @@ use super::{
 };
 use crate::{
     failure::Failure,
-    output,
+    format, output,
     table::{Align, Table},
 };
 
@@ -24,7 +25,8 @@ struct Row {
     /// What it has reported: `Err` if that cannot be read.
     actual: Option<Result<Actual, StoreError>>,
     link: Option<std::net::SocketAddr>,
-    is_reachable: bool,
+    /// If it can be reached.
+    alive: Option<Alive>,
 }
 
 impl Row {
@@ -34,9 +36,13 @@ impl Row {
             Standing::Waiting => "waits for approval",
             Standing::Paired if self.actual.is_none() => "no report yet",
             Standing::Paired if matches!(self.actual, Some(Err(_))) => "report unreadable",
-            Standing::Paired if self.is_reachable => "reachable",
+            Standing::Paired if self.alive.is_some() => "reachable",
             Standing::Paired => "unreachable",
         }
+    }
+
+    fn clock(&self) -> Option<ClockOffset> {
+        self.alive.and_then(|alive| alive.clock)
     }
 }
 
@@ -54,9 +60,12 @@ pub fn machine(command: &MachineCommand) -> Result<ExitCode, Failure> {
 /// Lists the machines, and what runs on them.
 fn list(fleet: &Fleet, json: bool) -> Result<ExitCode, Failure> {
     let alive = fleet.client.list(ALIVE).map_err(store_failure)?.entries;
-    let alive: BTreeSet<&str> = alive
+    let alive: BTreeMap<&str, Alive> = alive
         .iter()
-        .filter_map(|entry| entry.key.strip_prefix(ALIVE))
+        .filter_map(|entry| {
+            let alive = parse(&entry.key, &entry.value).unwrap_or_default();
+            Some((entry.key.strip_prefix(ALIVE)?, alive))
+        })
         .collect();
     let mut rows = Vec::new();
     for machine in machines(fleet)? {
@@ -68,7 +77,7 @@ fn list(fleet: &Fleet, json: bool) -> Result<ExitCode, Failure> {
             // A machine can write anything there: the others are shown all the same.
             actual: actual.map(|entry| parse(&actual_key, &entry.value)),
             link: link.and_then(|entry| parse(&key, &entry.value).ok()),
-            is_reachable: alive.contains(machine.name.as_str()),
+            alive: alive.get(machine.name.as_str()).copied(),
             machine,
         });
     }
@@ -80,7 +89,8 @@ fn list(fleet: &Fleet, json: bool) -> Result<ExitCode, Failure> {
                     "name": row.machine.name,
                     "role": row.machine.role,
                     "standing": row.machine.standing,
-                    "reachable": row.is_reachable,
+                    "reachable": row.alive.is_some(),
+                    "clock": row.clock(),
                     "key": row.machine.key,
                     "address": row.machine.address,
                     "link": row.link,
@@ -96,10 +106,12 @@ fn list(fleet: &Fleet, json: bool) -> Result<ExitCode, Failure> {
         ("role", Align::Left),
         ("state", Align::Left),
         ("link", Align::Left),
+        ("clock", Align::Left),
         ("dataflows", Align::Left),
     ]);
     for row in rows {
         let state = row.state().to_owned();
+        let clock = row.clock().map(clock_text).unwrap_or_default();
         let actual = row.actual.and_then(Result::ok);
         let runs = actual.into_iter().flat_map(|it| it.runs.into_values());
         let runs: Vec<_> = runs
@@ -110,11 +122,20 @@ fn list(fleet: &Fleet, json: bool) -> Result<ExitCode, Failure> {
             row.machine.role.to_string(),
             state,
             row.link.map(|link| link.to_string()).unwrap_or_default(),
+            clock,
             runs.join(", "),
         ]);
     }
     output::write(&table.render(None))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// How far a clock is ahead (+) or behind (-), and how exactly that is known.
+fn clock_text(clock: ClockOffset) -> String {
+    let sign = if clock.offset_nanos < 0 { '-' } else { '+' };
+    let offset = format::latency(Some(clock.offset_nanos.unsigned_abs()));
+    let error = format::latency(Some(clock.error_nanos));
+    format!("{sign}{offset} +- {error}")
 }
 
 /// Prints the command line for another machine.

@@ -82,6 +82,27 @@ fn a_revoked_machine_is_cut_off_while_its_nodes_go_on_and_returns_by_invitation(
 }
 
 #[test]
+fn the_clock_of_a_machine_is_compared_with_that_of_the_coordinator() {
+    let fleet = Fleet::new(None);
+    let clock = |name: &str| {
+        let list = fleet.json(0, &["machine", "list", "--json"]);
+        let machines = list["machines"].as_array().unwrap();
+        let mut named = machines.iter().filter(|machine| machine["name"] == name);
+        named.next().unwrap()["clock"].clone()
+    };
+    fleet.await_that("it is known", |_| !clock("robot").is_null());
+    let found = clock("robot");
+    let field = |name: &str| found[name].as_i64().unwrap();
+    // Both are this host's: the true offset is 0.
+    assert!(
+        field("offset_nanos").abs() <= field("error_nanos"),
+        "{found}"
+    );
+    assert!(clock("laptop").is_null());
+    fleet.check_nothing_left();
+}
+
+#[test]
 fn machines_of_an_image_wait_until_they_are_approved() {
     let mut fleet = Fleet::new(None);
     let line = fleet.output(
