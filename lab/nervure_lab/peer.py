@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -135,7 +136,11 @@ class Peer:
 
     def prepare(self, toolchain: Toolchain) -> None:
         """Driver: installs or builds the peer; raises ``Unavailable``."""
-        self._python = toolchain.python_environment(self.name, self.requirements)
+        self.use_python(toolchain.python_environment(self.name, self.requirements))
+
+    def use_python(self, python: Path) -> None:
+        """Driver: sets the interpreter of its endpoints."""
+        self._python = python
 
     def versions(self) -> dict[str, str]:
         """Driver: the exact versions in use, after ``prepare``."""

@@ -15,9 +15,9 @@ from link_document import PLAIN, a_planned, a_result, a_run, a_session
 from nervure_lab.contract import Job, Unavailable, chosen
 from nervure_lab.experiments.link import experiment as link_experiment
 from nervure_lab.experiments.link.adapters import all_adapters
-from nervure_lab.experiments.link.adapters.baselines import Udp
-from nervure_lab.experiments.link.case import LinkAdapter, LinkCase
-from nervure_lab.experiments.link.emulator import build_emulator, run_case
+from nervure_lab.experiments.link.adapters.baselines import ADAPTERS as BASELINES
+from nervure_lab.experiments.link.case import LinkCase
+from nervure_lab.experiments.link.emulator import Commands, build_emulator, run_programs
 from nervure_lab.experiments.link.experiment import Link, job_of, jobs
 from nervure_lab.experiments.link.figures import cell_key, cells, counting, missing
 from nervure_lab.experiments.link.measures import cores_taken, disturbance
@@ -301,49 +301,68 @@ class FakeLink:
         self.stopped_ms: list[float] = []
         """Of the runs from the first on; then nothing is stopped."""
         self._runs = 0
-        self.adapters = [FakeAdapter("nervure"), FakeAdapter("udp")]
+        self.adapters = [FakeAdapter("nervure", self), FakeAdapter("udp", self)]
 
-    def run_case(
-        self, _emulator: Path, adapter: LinkAdapter, case: LinkCase, seed: int, _processes: object
-    ) -> dict:
+    def run(self, adapter: str, case: LinkCase, seed: int) -> dict:
         self._runs += 1
         if self._runs == self.interrupted_at:
             raise KeyboardInterrupt
         stopped_ms = self.stopped_ms.pop(0) if self.stopped_ms else 0.0
         machine = {"machine": {"realtime": True, "stopped_ms": stopped_ms}}
-        return a_run(adapter.name, seed, int(case.samples * self.share), case) | machine
+        return a_run(adapter, seed, int(case.samples * self.share), case) | machine
 
 
-class FakeAdapter(Udp):
-    def __init__(self, name: str) -> None:
-        self.name = name
+class FakeAdapter:
+    settings = ""
+
+    def __init__(self, name: str, link: FakeLink) -> None:
+        self.name = self.title = name
+        self._link = link
+
+    def prepare(self, _toolchain: Toolchain) -> None: ...
+
+    def versions(self) -> dict[str, str]:
+        return {}
+
+    def run(self, _emulator: Path, case: LinkCase, seed: int, _processes: Processes) -> dict:
+        return self._link.run(self.name, case, seed)
 
 
 @pytest.fixture
 def fake_link(monkeypatch: pytest.MonkeyPatch) -> FakeLink:
     link = FakeLink()
-    monkeypatch.setattr(link_experiment, "run_case", link.run_case)
     monkeypatch.setattr(link_experiment, "build_emulator", lambda _toolchain: Path("emulator"))
     return link
 
 
 @pytest.fixture(scope="module")
-def over_the_link(tmp_path_factory: pytest.TempPathFactory) -> Callable[[LinkCase], dict]:
-    """Runs a cell over UDP and returns the result."""
+def emulator(tmp_path_factory: pytest.TempPathFactory) -> Path:
     try:
-        emulator = build_emulator(Toolchain(tmp_path_factory.mktemp("toolchain")))
+        return build_emulator(Toolchain(tmp_path_factory.mktemp("toolchain")))
     except Unavailable as error:
         pytest.skip(str(error))
 
-    def run(case: LinkCase) -> dict:
-        common = {"adapter": "udp", "name": "a-cell", "repeat": 1, "source": "abc", "load_average": 0.0}
-        return common | run_case(emulator, Udp(), case, 1, Processes())
+
+COMMON = {"adapter": "udp", "name": "a-cell", "repeat": 1, "source": "abc", "load_average": 0.0}
+
+
+@pytest.fixture
+def over_the_link(emulator: Path, tmp_path: Path) -> Callable[[str, LinkCase], dict]:
+    """Runs a cell over a baseline and returns the result."""
+
+    def run(name: str, case: LinkCase) -> dict:
+        adapter = next(it for it in BASELINES if it.name == name)
+        adapter.prepare(Toolchain(tmp_path))
+        return COMMON | adapter.run(emulator, case, 1, Processes())
 
     return run
 
 
-def test_a_clean_link_delivers_every_sample(over_the_link: Callable[[LinkCase], dict]) -> None:
-    run = over_the_link(LinkCase(100, 0, payload_bytes=10_000, rate_hz=50, samples=20))
+@pytest.mark.parametrize("name", ["udp", "tcp-cubic"])
+def test_a_clean_link_delivers_every_sample(
+    name: str, over_the_link: Callable[[str, LinkCase], dict]
+) -> None:
+    run = over_the_link(name, LinkCase(100, 0, payload_bytes=10_000, rate_hz=50, samples=20))
     assert run["flows"][0]["receiver"]["delivered"] == 20, run["stderr"]
     # Something waited beside it on every core, and every sample has its time.
     assert run["machine"]["worst_ms"] >= 0
@@ -351,24 +370,45 @@ def test_a_clean_link_delivers_every_sample(over_the_link: Callable[[LinkCase], 
     assert [number for number, _, _ in run["flows"][0]["receptions_micros"]] == list(range(20))
     (figures,) = cells(a_result(run)).values()
     assert figures.worst.fault == ""
-    # A datagram of 1472 bytes for 1460 of the sample, and the headers.
-    assert figures.worst.bytes_per_byte == pytest.approx((10_000 + 7 * (12 + 28)) / 10_000)
+    # At least a packet of 1472 bytes for 1460 of the sample; probes and acknowledgements come on top.
+    assert 1 < figures.worst.bytes_per_byte < 1.1
     assert figures.worst.sender_cpu and figures.worst.receiver_cpu
 
 
-def test_receptions_are_kept_where_times_matter(over_the_link: Callable[[LinkCase], dict]) -> None:
-    run = over_the_link(LinkCase(100, 0, payload_bytes=1000, rate_hz=50, samples=20, outage=(60.0, 1.0)))
-    assert [number for number, _, _ in run["flows"][0]["receptions_micros"]] == list(range(20)), run["stderr"]
+def test_an_outage_is_at_its_place_in_the_schedule(over_the_link: Callable[[str, LinkCase], dict]) -> None:
+    case = LinkCase(100, 0, payload_bytes=1000, rate_hz=50, samples=100, outage=(0.5, 1.0))
+    run = over_the_link("udp", case)
+    arrived = {number for number, _, _ in run["flows"][0]["receptions_micros"]}
+    # 50 samples of 100 fall into it; its edges may take a few more or less.
+    assert {0, 10, 90, 99} <= arrived and not arrived & set(range(30, 70)), run["stderr"]
+    assert run["flows"][0]["receptions_micros"][0][1] < 1_000_000
 
 
-def test_a_tcp_flow_runs_beside_it(over_the_link: Callable[[LinkCase], dict]) -> None:
-    run = over_the_link(LinkCase(20, 0, payload_bytes=1000, rate_hz=50, samples=50, beside="cubic-first"))
-    assert run["beside"] and run["beside"][-1][1] > 100_000, run["stderr"]
-    assert cells(a_result(run))
+def test_a_peer_that_hears_nothing_is_a_result(over_the_link: Callable[[str, LinkCase], dict]) -> None:
+    run = over_the_link("udp", LinkCase(100, 100, payload_bytes=1000, rate_hz=50, samples=20))
+    receiver = run["flows"][0]["receiver"]
+    assert (receiver["delivered"], receiver["gave_up"]) == (0, True), run["stderr"]
 
 
-def test_without_a_link_samples_arrive_too(over_the_link: Callable[[LinkCase], dict]) -> None:
-    run = over_the_link(LinkCase(0, 0, payload_bytes=10_000, rate_hz=50, samples=20, veth=True))
+def test_a_tcp_flow_runs_beside_programs(emulator: Path) -> None:
+    program = ["sh", "-c", """sleep 2; echo '{"delivered": 0}'"""]
+    case = LinkCase(20, 0, payload_bytes=1000, rate_hz=50, samples=50, beside="cubic-later")
+    run = COMMON | run_programs(
+        emulator, lambda _case, _flow: Commands(program, program), case, 1, Processes()
+    )
+    assert run["flows"][0]["receiver"] == {"delivered": 0}, run["stderr"]
+    first = COMMON | run_programs(
+        emulator,
+        lambda _case, _flow: Commands(["sh", "-c", "sleep 3; echo '{}'"], program),
+        replace(case, beside="cubic-first"),
+        1,
+        Processes(),
+    )
+    assert first["beside"] and first["beside"][-1][1] > 100_000, first["stderr"]
+
+
+def test_without_a_link_samples_arrive_too(over_the_link: Callable[[str, LinkCase], dict]) -> None:
+    run = over_the_link("udp", LinkCase(0, 0, payload_bytes=10_000, rate_hz=50, samples=20, veth=True))
     if "root is needed" in run["stderr"]:
         pytest.skip(run["stderr"])
     assert run["link"] is None

@@ -25,6 +25,7 @@ from nervure_lab.children import Children
 from nervure_lab.comparison.case import ADDRESS_OF_FIRST_HOST, Case
 from nervure_lab.contract import Unavailable
 from nervure_lab.peer import LINK, PROCESS, Peer, Wiring
+from nervure_lab.reports import last_summary
 from nervure_lab.toolchain import try_emulator
 
 START_SECONDS = 30.0
@@ -149,10 +150,18 @@ def _edges(endpoints: Sequence[Name], role: str) -> tuple[list[str], list[str]]:
 
 class Session:
     def __init__(
-        self, peer: Peer, case: Case, seed: int, emulator: Path | None, settings_file: str = ""
+        self,
+        peer: Peer,
+        case: Case,
+        seed: int,
+        emulator: Path | None,
+        settings_file: str = "",
+        *,
+        is_interrupted: Callable[[], bool] = lambda: False,
     ) -> None:
         self.peer = peer
         self.case = case
+        self._is_interrupted = is_interrupted
         self.settings_file = settings_file
         self.directory = Path(tempfile.mkdtemp(prefix="nervure-lab-"))
         self.packages = self.directory / "packages"
@@ -267,7 +276,7 @@ class Session:
         finally:
             self._children.end()
             self.peer.clean(launch)
-        found.link = self._link_counters()
+        found.link = last_summary(self.directory / "link.json")
         return found
 
     def _start_link(self) -> None:
@@ -277,19 +286,25 @@ class Session:
         senders = [script for (role, _), script in self._on_link.items() if role == "publisher"]
         neighbours = [self._neighbour("send", number) for number in range(self.case.neighbours)]
         behind = [self._neighbour("receive", number) for number in range(self.case.neighbours)]
-        words: list[str | Path] = [
-            self._emulator,
-            "run",
-            *self.case.emulator_options(self._seed, self._outage_at),
-        ]
-        words += ["--json", str(self.directory / "link.json")]
-        if neighbours:
-            words += ["--until", "a"]  # Theirs do not end by themselves.
-        words += ["--", "sh", "-c", "".join(f"( {it} ) & " for it in behind) + _together(receivers)]
-        for script in [*senders, *neighbours]:
-            words += ["---", "sh", "-c", script]
+        first_host = "".join(f"( {it} ) & " for it in behind) + _together(receivers)
+        options = ["--until", "a"] if neighbours else []  # Theirs do not end by themselves.
+        words = self.link_command(self._emulator, options, first_host, [*senders, *neighbours])
         self._link_started = time.monotonic()
         self._children.spawn("link", words, {})
+
+    def link_command(
+        self, emulator: Path, options: Sequence[str], first_host: str, other_hosts: Sequence[str]
+    ) -> list[str | Path]:
+        """The command that runs a shell script in each host of the link."""
+        words: list[str | Path] = [emulator, "run", *self.emulator_options()]
+        words += ["--json", self.directory / "link.json"]
+        words += [*options, "--", "sh", "-c", first_host]
+        for script in other_hosts:
+            words += ["---", "sh", "-c", script]
+        return words
+
+    def emulator_options(self) -> list[str]:
+        return self.case.emulator_options(self._seed, self._outage_at)
 
     def _neighbour(self, end: str, number: int) -> str:
         environment = {"NERVURE_LAB_RECEPTIONS": str(self._neighbour_log(number)), _LABEL: "lab"}
@@ -394,6 +409,8 @@ class Session:
                     self._read_from(chosen.data)
             if failure := self._children.failure():
                 raise _Ended("failed", failure)
+            if self._is_interrupted():
+                raise _Ended("failed", "interrupted")
             if time.monotonic() - self._sampled_at > SAMPLING_SECONDS:
                 self._sample()
 
@@ -452,17 +469,6 @@ class Session:
         for file in sorted(self.directory.glob("*s-*-[0-9]*.log")):
             if file.name.startswith(("publications-", "receptions-")):
                 found.logs[file.stem] = file.read_bytes()
-
-    def _link_counters(self) -> dict[str, Any] | None:
-        file = self.directory / "link.json"
-        if not file.exists():
-            return None
-        for line in reversed(file.read_text().splitlines()):
-            with contextlib.suppress(json.JSONDecodeError):
-                entry: dict[str, Any] = json.loads(line)
-                if entry.get("kind") in (None, "summary"):
-                    return entry
-        return None
 
 
 FIXED_START_SECONDS = 8.0

@@ -1,20 +1,21 @@
-"""A case of the experiment ``link``, and the programs that an adapter runs for it."""
+"""A case of the experiment ``link``, and the contract of its adapters."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from nervure_lab.contract import Adapter
-from nervure_lab.toolchain import LAB_DIRECTORY
+from nervure_lab.processes import Processes
 
 RECEIVER_ADDRESS = "10.77.0.1"
 """The receiver is the first host; the senders are the others."""
 PORT = 7447
 JOIN_SECONDS = 8.0
 """Delay of the second of two flows on one link."""
-ENDPOINTS = LAB_DIRECTORY / "nervure_lab" / "experiments" / "link" / "endpoints"
+DRAIN_SECONDS = 3.0
+"""Time for late samples after the end of the schedule."""
 
 
 @dataclass(frozen=True)
@@ -77,47 +78,8 @@ class LinkCase:
         return options
 
 
-@dataclass(frozen=True)
-class Flow:
-    """One sender and one receiver of a run: its number and the files that they write."""
-
-    directory: Path
-    number: int = 0
-
-    @property
-    def port(self) -> int:
-        return PORT + self.number
-
-    @property
-    def receiver_report(self) -> Path:
-        """JSON lines, of which the last one counts."""
-        return self.directory / f"receiver-{self.number}.json"
-
-    @property
-    def sender_report(self) -> Path:
-        return self.directory / f"sender-{self.number}.json"
-
-    @property
-    def receptions(self) -> Path:
-        """A line a sample: stream, number, due time and reception, in nanoseconds of CLOCK_MONOTONIC."""
-        return self.directory / f"receptions-{self.number}"
-
-
-@dataclass(frozen=True)
-class Commands:
-    """The programs of the two hosts. Their environment names the files of the flow: ``NERVURE_LAB_REPORT``
-    (also standard output, for programs that print their report) and ``NERVURE_LAB_RECEPTIONS``.
-    """
-
-    receiver: list[str]
-    sender: list[str]
-
-
 class LinkAdapter(Adapter, Protocol):
     """One way to carry samples over the link."""
 
-    congestion_control: str
-    """That of TCP in both hosts."""
-
-    def commands(self, case: LinkCase, flow: Flow) -> Commands:
-        """Returns the programs to run for a case."""
+    def run(self, emulator: Path, case: LinkCase, seed: int, processes: Processes) -> dict[str, Any]:
+        """Runs a case once and returns its record. A failed run is a result too."""

@@ -1,32 +1,28 @@
-"""Runs one case: the emulator, the programs in its hosts, the rendezvous, and the collected reports."""
+"""Runs one case of programs that report by themselves: the emulator, the programs in its hosts, and the
+collected reports.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import shlex
-import socket
 import sys
 import tempfile
-import threading
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from nervure_lab import bulk_tcp
-from nervure_lab.experiments.link.case import JOIN_SECONDS, Commands, Flow, LinkAdapter, LinkCase
-from nervure_lab.experiments.link.ticker import ProcessorSeconds, merged_stops, ticking
+from nervure_lab.experiments.link import veth
+from nervure_lab.experiments.link.case import DRAIN_SECONDS, JOIN_SECONDS, PORT, LinkCase
+from nervure_lab.experiments.link.ticker import watched
 from nervure_lab.processes import Processes
+from nervure_lab.reports import last_summary
 from nervure_lab.toolchain import LAB_DIRECTORY, Toolchain, try_emulator
 
 START_SECONDS = 30.0
 """Limit of the time from the start of the emulator to the first sample."""
-CONNECT_SECONDS = 1.0
-"""Time to connect, from the readiness of both ends to the first sample."""
-DRAIN_SECONDS = 3.0
 CATCH_UP_SECONDS = 30.0
 """Limit of the time that a sender that keeps all takes after the end of the schedule."""
 CONNECT_SECONDS_AT_MOST = 1.5
@@ -40,45 +36,74 @@ def build_emulator(toolchain: Toolchain) -> Path:
     return emulator
 
 
-def run_case(
-    emulator: Path, adapter: LinkAdapter, case: LinkCase, seed: int, processes: Processes
+def run_programs(
+    emulator: Path, commands: CommandsOf, case: LinkCase, seed: int, processes: Processes
 ) -> dict[str, Any]:
-    """Runs a case once. A failed run is a result too."""
+    """Runs the programs of a case once. A failed run is a result too."""
     with tempfile.TemporaryDirectory(prefix="nervure-lab-") as name:
         directory = Path(name)
-        environment = os.environ | {
-            "NERVURE_LAB_CASE": json.dumps({**asdict(case), "rendezvous": str(directory / "rendezvous")}),
-            "PYTHONPATH": str(LAB_DIRECTORY),
-        }
-        hosts = _hosts(adapter, case, directory)
+        hosts = _hosts(commands, case, directory)
         if case.veth:
-            words = [sys.executable, "-m", "nervure_lab.experiments.link.veth", *map(_script, hosts)]
+            words = veth.command(_script(hosts[0]), _script(hosts[1]))
         else:
-            words = [str(emulator), "run", *case.emulator_options(seed)]
-            words += [f"--congestion-control={adapter.congestion_control}"]
-            words += ["--json", str(directory / "emulator.json")]
+            words = [emulator, "run", *case.emulator_options(seed), "--congestion-control=cubic"]
+            words += ["--json", directory / "emulator.json"]
             words += ["--stop-after", str(_limit_seconds(case)), "--until", "b" if case.connects else "a"]
             for number, programs in enumerate(hosts):
                 words += ["---" if number else "--", "sh", "-c", _script(programs)]
-        before = ProcessorSeconds.now()
-        with _rendezvous(directory / "rendezvous"), ticking(directory, environment) as tickers:
-            exit_code, errors = processes.run(words, environment)
-        after = ProcessorSeconds.now()
-        used = {
-            "stolen_s": round(after.stolen - before.stolen, 2),
-            "busy_share": round((after.busy - before.busy) / max(after.total - before.total, 0.01), 3),
-        }
-        link = last_line(directory / "emulator.json")
+        with watched(directory) as machine:
+            environment = os.environ | {"PYTHONPATH": str(LAB_DIRECTORY)}
+            exit_code, errors = processes.run([str(word) for word in words], environment)
+        link = last_summary(directory / "emulator.json")
         flows = [Flow(directory, number) for number in range(case.robots + (case.beside == "same-later"))]
         return {
             "case": asdict(case),
             "exit_code": exit_code,
             "stderr": errors[-2000:],
-            "machine": _machine(tickers, link) | used,
+            "machine": machine.figures(link["start_monotonic_nanos"] if link else None),
             "link": link,
             "flows": [_found(flow, link) for flow in flows],
             "beside": _bulk_progress(Flow(directory, 1), link) if "cubic" in case.beside else None,
         }
+
+
+@dataclass(frozen=True)
+class Flow:
+    """One sender and one receiver of a run: its number and the files that they write."""
+
+    directory: Path
+    number: int = 0
+
+    @property
+    def port(self) -> int:
+        return PORT + self.number
+
+    @property
+    def receiver_report(self) -> Path:
+        """JSON lines, of which the last one counts."""
+        return self.directory / f"receiver-{self.number}.json"
+
+    @property
+    def sender_report(self) -> Path:
+        return self.directory / f"sender-{self.number}.json"
+
+    @property
+    def receptions(self) -> Path:
+        """A line a sample: stream, number, due time and reception, in nanoseconds of CLOCK_MONOTONIC."""
+        return self.directory / f"receptions-{self.number}"
+
+
+@dataclass(frozen=True)
+class Commands:
+    """The programs of the two hosts, which print their reports. ``NERVURE_LAB_RECEPTIONS`` names the file of
+    the receptions.
+    """
+
+    receiver: list[str]
+    sender: list[str]
+
+
+CommandsOf = Callable[[LinkCase, Flow], Commands]
 
 
 @dataclass(frozen=True)
@@ -94,21 +119,20 @@ class _Program:
     def script(self) -> str:
         report, receptions = shlex.quote(str(self.report)), shlex.quote(str(self.receptions))
         wait = f"sleep {self.after_seconds}; " if self.after_seconds else ""
-        environment = f"NERVURE_LAB_REPORT={report} NERVURE_LAB_RECEPTIONS={receptions}"
-        return f"{wait}exec env {environment} {shlex.join(self.command)} >{report}"
+        return f"{wait}exec env NERVURE_LAB_RECEPTIONS={receptions} {shlex.join(self.command)} >{report}"
 
 
-def _hosts(adapter: LinkAdapter, case: LinkCase, directory: Path) -> list[list[_Program]]:
+def _hosts(commands: CommandsOf, case: LinkCase, directory: Path) -> list[list[_Program]]:
     """Returns the programs of each host, those of the receiver first."""
     robots = [Flow(directory, number) for number in range(case.robots)]
     receivers, senders = [], []
     for flow in robots:
-        receiver, sender = _ends(adapter.commands(case, flow), flow, case.beside == "cubic-first")
+        receiver, sender = _ends(commands(case, flow), flow, case.beside == "cubic-first")
         receivers.append(receiver)
         senders.append([sender])
     other = Flow(directory, 1)
     if case.beside == "same-later":
-        receiver, sender = _ends(adapter.commands(case, other), other, later=True)
+        receiver, sender = _ends(commands(case, other), other, later=True)
         receivers.append(receiver)
         senders[0].append(sender)
     elif case.beside:
@@ -146,21 +170,11 @@ def _limit_seconds(case: LinkCase) -> float:
     return seconds + (JOIN_SECONDS if case.beside else 0.0) + (CATCH_UP_SECONDS if case.keep_all else 0.0)
 
 
-def _machine(tickers: Iterable[Path], link: dict[str, Any] | None) -> dict[str, Any]:
-    """Returns the stops of the machine, in microseconds from the start of the emulator."""
-    found = merged_stops(core for file in tickers if (core := last_line(file)))
-    stops = found.pop("stops_nanos")
-    start = link["start_monotonic_nanos"] if link else 0
-    micros = [[(nanos - start) // 1000 for nanos in stop] for stop in stops]
-    # The tickers start before the emulator.
-    return found | ({"stops_micros": [stop for stop in micros if stop[0] > 0]} if link else {})
-
-
 def _found(flow: Flow, link: dict[str, Any] | None) -> dict[str, Any]:
     """Returns the reports of both ends of a flow, and every reception."""
     found: dict[str, Any] = {
-        "receiver": last_line(flow.receiver_report),
-        "sender": last_line(flow.sender_report),
+        "receiver": last_summary(flow.receiver_report),
+        "sender": last_summary(flow.sender_report),
     }
     if link is None:
         return found
@@ -184,43 +198,3 @@ def _bulk_progress(flow: Flow, link: dict[str, Any] | None) -> list[list[int]]:
         return []
     start = link["start_monotonic_nanos"]
     return [[(at - start) // 1000, total] for at, total in bulk_tcp.progress(flow.receptions.read_text())]
-
-
-@contextlib.contextmanager
-def _rendezvous(path: Path) -> Iterator[None]:
-    """Sends the start time to both ends when both are ready."""
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(str(path))
-    listener.listen(2)
-
-    def serve() -> None:
-        with contextlib.suppress(OSError):
-            ends = [listener.accept()[0] for _ in range(2)]
-            for end in ends:
-                end.recv(100)
-            start = time.monotonic_ns() + int(CONNECT_SECONDS * 1e9)
-            for end in ends:
-                end.sendall(f"{start}\n".encode())
-
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        # Wakes a thread that waits in accept; closing the socket would not.
-        with contextlib.suppress(OSError):
-            listener.shutdown(socket.SHUT_RDWR)
-        thread.join()
-        listener.close()
-
-
-def last_line(path: Path) -> dict[str, Any] | None:
-    """Returns the last line of JSON in a file that describes the whole run, or None."""
-    if not path.exists():
-        return None
-    for line in reversed(path.read_text().splitlines()):
-        with contextlib.suppress(json.JSONDecodeError):
-            found: dict[str, Any] = json.loads(line)
-            if found.get("kind") in (None, "summary"):
-                return found
-    return None

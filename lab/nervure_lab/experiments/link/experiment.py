@@ -9,7 +9,7 @@ from typing import Any
 from nervure_lab.contract import Experiment, Job
 from nervure_lab.experiments.link.adapters import all_adapters
 from nervure_lab.experiments.link.case import JOIN_SECONDS, LinkAdapter, LinkCase
-from nervure_lab.experiments.link.emulator import build_emulator, run_case
+from nervure_lab.experiments.link.emulator import build_emulator
 from nervure_lab.experiments.link.figures import FIELDS_WITHOUT_EFFECT
 from nervure_lab.experiments.link.measures import cores_taken, disturbance
 from nervure_lab.experiments.link.plan import PlannedCase, plan
@@ -57,7 +57,7 @@ class Link(Experiment[LinkAdapter, PlannedCase]):
         planned: PlannedCase = job.planned
         of_cell = [run for run in earlier if self.is_of(run, job)]
         case = planned.case_of(job.adapter, in_full=any(map(_delivered_a_part, of_cell)))
-        return run_case(self._emulator, adapter, case, job.repeat, processes)
+        return adapter.run(self._emulator, case, job.repeat, processes)
 
     def covers(self, run: dict[str, Any], job: Job) -> bool:
         return bool(run["case"]["samples"] >= job.case.samples)

@@ -18,6 +18,9 @@ from pathlib import Path
 from subprocess import Popen
 from typing import Any, NamedTuple
 
+from nervure_lab.reports import last_summary
+from nervure_lab.toolchain import LAB_DIRECTORY
+
 PERIOD_NANOS = 2_000_000
 STOP_NANOS = 5_000_000
 """A longer delay counts as a stop."""
@@ -25,15 +28,44 @@ PRIORITY = 50
 """In the real-time scheduling class SCHED_FIFO, from 1 to 99."""
 
 
+class Machine:
+    """The disturbances of the machine during a run."""
+
+    def __init__(self, files: list[Path]) -> None:
+        self._files = files
+        self._before = self._after = ProcessorSeconds.now()
+
+    def ended(self) -> None:
+        self._after = ProcessorSeconds.now()
+
+    def figures(self, origin_nanos: int | None) -> dict[str, Any]:
+        """The stops are in microseconds from the origin; without one they are left out."""
+        found = merged_stops(core for file in self._files if (core := last_summary(file)))
+        stops = found.pop("stops_nanos")
+        before, after = self._before, self._after
+        found |= {
+            "stolen_s": round(after.stolen - before.stolen, 2),
+            "busy_share": round((after.busy - before.busy) / max(after.total - before.total, 0.01), 3),
+        }
+        if origin_nanos is None:
+            return found
+        micros = [[(nanos - origin_nanos) // 1000 for nanos in stop] for stop in stops]
+        # The tickers start before the run.
+        return found | {"stops_micros": [stop for stop in micros if stop[0] > 0]}
+
+
 @contextmanager
-def ticking(directory: Path, environment: dict[str, str]) -> Iterator[list[Path]]:
-    """Runs a ticker on each core during the block; yields their files, which are written at its end."""
+def watched(directory: Path) -> Iterator[Machine]:
+    """Runs a ticker on each core during the block; their files in the directory are written at its end."""
     files = {core: directory / f"ticker-{core}.json" for core in os.sched_getaffinity(0)}
-    words = [sys.executable, "-m", "nervure_lab.experiments.link.ticker"]
+    words = [sys.executable, "-m", __name__]
+    environment = os.environ | {"PYTHONPATH": str(LAB_DIRECTORY)}
     tickers = [Popen([*words, str(file), str(core)], env=environment) for core, file in files.items()]
+    machine = Machine(list(files.values()))
     try:
-        yield list(files.values())
+        yield machine
     finally:
+        machine.ended()
         for ticker in tickers:
             ticker.terminate()
         for ticker in tickers:

@@ -11,11 +11,17 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 from nervure_lab.experiments.link.case import RECEIVER_ADDRESS
 
 SENDER_ADDRESS = "10.77.0.2"
 TIMEOUT_SECONDS = 120.0
+
+
+def command(receiver: str, sender: str) -> list[str | Path]:
+    """The command that runs the two scripts."""
+    return [sys.executable, "-m", __name__, receiver, sender]
 
 
 def main(receiver: str, sender: str) -> int:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 from nervure_lab.contract import Unavailable
-from nervure_lab.experiments.link.case import ENDPOINTS, RECEIVER_ADDRESS, Commands, Flow, LinkCase
+from nervure_lab.experiments.link import connects
+from nervure_lab.experiments.link.case import RECEIVER_ADDRESS, LinkCase
+from nervure_lab.experiments.link.emulator import Commands, Flow, run_programs
 from nervure_lab.machine import source_version
+from nervure_lab.processes import Processes
 from nervure_lab.toolchain import Toolchain
 
 
@@ -18,7 +23,6 @@ class Nervure:
         "`nervure link bench`: encrypted, one stream, reliable, KEEP_LAST(10) unless the cell states another "
         "QoS; otherwise the defaults. The schedule begins when the receiver has opened the stream."
     )
-    congestion_control = "cubic"
 
     def prepare(self, toolchain: Toolchain) -> None:
         self._program = toolchain.workspace_program("nervure-cli", "nervure")
@@ -34,7 +38,10 @@ class Nervure:
     def versions(self) -> dict[str, str]:
         return {"nervure": source_version()}
 
-    def commands(self, case: LinkCase, flow: Flow) -> Commands:
+    def run(self, emulator: Path, case: LinkCase, seed: int, processes: Processes) -> dict[str, Any]:
+        return run_programs(emulator, self._commands, case, seed, processes)
+
+    def _commands(self, case: LinkCase, flow: Flow) -> Commands:
         bench = [str(self._program), "link", "bench"]
         receiver_key, receiver_public = self._keys["receiver"]
         sender_key, sender_public = self._keys["sender"]
@@ -43,7 +50,7 @@ class Nervure:
         receiver += ["--receptions", str(flow.receptions)]
         sender = ["send", "--connect", address, "--key", sender_key, "--peer", receiver_public, "--json"]
         if case.connects:
-            connect = [sys.executable, str(ENDPOINTS / "connects.py"), str(case.connects)]
+            connect = [sys.executable, str(Path(connects.__file__)), str(case.connects)]
             return Commands([*bench, *receiver], [*connect, *bench, *sender, *_stream(case, 1)])
         return Commands([*bench, *receiver, "--once"], [*bench, *sender, *_stream(case, case.samples)])
 

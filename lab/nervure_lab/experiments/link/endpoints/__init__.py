@@ -1,1 +1,0 @@
-"""Programs that run in the emulator's hosts: ``PROGRAM receive`` and ``PROGRAM send``."""
