@@ -71,6 +71,10 @@ class Wiring:
     """A DDS domain, from 1 to 200."""
     keep_all: bool = False
     """KEEP_ALL in place of the depth, for peers that know it."""
+    blocks: bool = False
+    """Whether a publication waits while a queue is full, for peers that know it; otherwise the oldest message
+    gives way.
+    """
     settings_file: str = ""
     """A file in the peer's own format, in place of the settings of a configuration."""
 
@@ -125,6 +129,8 @@ class Peer:
     packages: tuple[str, ...] = ()
     """Distributions whose versions are recorded."""
     configurations: tuple[Configuration, ...] = ()
+    python: Path
+    """Driver: the interpreter of its endpoints, after ``prepare``."""
     one_thread: bool = False
     """Whether one thread has to do all: the endpoint then publishes and spins in turns."""
 
@@ -136,21 +142,17 @@ class Peer:
 
     def prepare(self, toolchain: Toolchain) -> None:
         """Driver: installs or builds the peer; raises ``Unavailable``."""
-        self.use_python(toolchain.python_environment(self.name, self.requirements))
-
-    def use_python(self, python: Path) -> None:
-        """Driver: sets the interpreter of its endpoints."""
-        self._python = python
+        self.python = toolchain.python_environment(self.name, self.requirements)
 
     def versions(self) -> dict[str, str]:
         """Driver: the exact versions in use, after ``prepare``."""
         from nervure_lab.toolchain import python_versions
 
-        return python_versions(self._python, self.packages)
+        return python_versions(self.python, self.packages)
 
     def launch(self, launch: Launch) -> None:
         """Driver: starts the endpoints of a run; a dataflow peer starts its launcher instead."""
-        launch.spawn_all(launch.python_command(self._python))
+        launch.spawn_all(launch.python_command(self.python))
 
     def clean(self, launch: Launch) -> None:
         """Driver: removes what killed processes have left."""

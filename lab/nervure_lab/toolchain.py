@@ -65,10 +65,6 @@ class Toolchain:
             _run(["g++", "-std=c++17", "-O2", source, "-o", program, *libraries])
         return program
 
-    def dora_environment(self) -> Path:
-        """The interpreter of the environment with dora. Its programs also run under Nervure there."""
-        return self.python_environment("dora", ["dora-rs==1.1.0", "dora-rs-cli==1.1.0", "numpy>=2,<3"])
-
     def python_environment(self, name: str, requirements: Sequence[str]) -> Path:
         """The interpreter of an environment with exactly these requirements."""
         directory = ENVIRONMENTS_DIRECTORY / name

@@ -35,7 +35,7 @@ class Synthetic(Peer):
     )
 
     def prepare(self, toolchain: Any) -> None:
-        self._python = Path(sys.executable)
+        self.python = Path(sys.executable)
 
     def versions(self) -> dict[str, str]:
         return {"synthetic": "1"}

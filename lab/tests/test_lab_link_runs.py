@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 from link_document import PLAIN, a_planned, a_result, a_run, a_session
+from nervure_lab.comparison import session as peer_session
 from nervure_lab.contract import Job, Unavailable, chosen
 from nervure_lab.experiments.link import experiment as link_experiment
+from nervure_lab.experiments.link import peer_run
 from nervure_lab.experiments.link.adapters import all_adapters
 from nervure_lab.experiments.link.adapters.baselines import ADAPTERS as BASELINES
 from nervure_lab.experiments.link.case import LinkCase
@@ -375,7 +377,11 @@ def test_a_clean_link_delivers_every_sample(
     assert figures.worst.sender_cpu and figures.worst.receiver_cpu
 
 
-def test_an_outage_is_at_its_place_in_the_schedule(over_the_link: Callable[[str, LinkCase], dict]) -> None:
+def test_an_outage_is_at_its_place_in_the_schedule(
+    over_the_link: Callable[[str, LinkCase], dict], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (peer_run, peer_session):
+        monkeypatch.setattr(module, "FIXED_START_SECONDS", 3.0)
     case = LinkCase(100, 0, payload_bytes=1000, rate_hz=50, samples=100, outage=(0.5, 1.0))
     run = over_the_link("udp", case)
     arrived = {number for number, _, _ in run["flows"][0]["receptions_micros"]}
@@ -384,7 +390,10 @@ def test_an_outage_is_at_its_place_in_the_schedule(over_the_link: Callable[[str,
     assert run["flows"][0]["receptions_micros"][0][1] < 1_000_000
 
 
-def test_a_peer_that_hears_nothing_is_a_result(over_the_link: Callable[[str, LinkCase], dict]) -> None:
+def test_a_peer_that_hears_nothing_is_a_result(
+    over_the_link: Callable[[str, LinkCase], dict], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peer_session, "DISCOVERY_SECONDS", 1.0)
     run = over_the_link("udp", LinkCase(100, 100, payload_bytes=1000, rate_hz=50, samples=20))
     receiver = run["flows"][0]["receiver"]
     assert (receiver["delivered"], receiver["gave_up"]) == (0, True), run["stderr"]

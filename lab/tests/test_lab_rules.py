@@ -18,8 +18,9 @@ FRAMEWORK = {
     "machine",
     "processes",
     "reports",
+    "children",
+    "rendezvous",
     "statistics",
-    "endpoint",
 }
 EXPERIMENTS = {"local", "link", "fleet", "calls", "cold", "observers", "own", "recording"}
 MAY_NOT_IMPORT_EXPERIMENTS = sorted(FRAMEWORK)
@@ -58,7 +59,7 @@ def test_adapters_do_not_import_each_other(experiment: str) -> None:
 
 @pytest.mark.parametrize(
     ("experiment", "folder", "allowed"),
-    [("local", "endpoints", {"endpoint", "local.endpoint"}), ("link", "baselines", {"peer"})],
+    [("local", "endpoints", {"peer", "peer_endpoint", "local.endpoint"}), ("link", "baselines", {"peer"})],
 )
 def test_endpoints_import_the_shared_endpoint_and_their_peer(
     experiment: str, folder: str, allowed: set[str]

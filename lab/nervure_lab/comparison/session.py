@@ -8,14 +8,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import selectors
 import shlex
 import shutil
 import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from nervure_lab.children import Children
 from nervure_lab.comparison.case import ADDRESS_OF_FIRST_HOST, Case
 from nervure_lab.contract import Unavailable
 from nervure_lab.peer import LINK, PROCESS, Peer, Wiring
+from nervure_lab.rendezvous import Expired, Failed, Name, Rendezvous
 from nervure_lab.reports import last_summary
 from nervure_lab.toolchain import try_emulator
 
@@ -43,9 +43,6 @@ _LABEL = "NERVURE_LAB_ENDPOINT"
 """Environment variable with the name of the endpoint, which its descendants inherit."""
 _PROGRAMS_OF_THE_LAB = ("nervure-linkemu", "sh", "env", "exe")
 """The emulated link and what it starts in its hosts."""
-
-Name = tuple[str, int]
-"""Role and index of an endpoint."""
 
 
 @dataclass
@@ -169,12 +166,8 @@ class Session:
         self._seed = seed
         self._emulator = emulator
         self._children = Children(self.directory, _LABEL)
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(str(self.directory / "rendezvous"))
-        self._listener.listen(len(case.endpoints))
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._listener, selectors.EVENT_READ)
-        self._endpoints: dict[Name, _Connection] = {}
+        self._rendezvous = Rendezvous(self.directory / "rendezvous", len(case.endpoints), self._children)
+        self._endpoints = self._rendezvous.ends
         self._on_link: dict[Name, str] = {}
         self._port = _free_port() if case.place != LINK else 7447
         self._domain = 1 + int.from_bytes(os.urandom(2), "big") % 200 if case.place != LINK else 0
@@ -186,9 +179,7 @@ class Session:
 
     def __exit__(self, *_: object) -> None:
         self._children.end()
-        for key in list(self._selector.get_map().values()):
-            key.fileobj.close()  # type: ignore[union-attr]
-        self._selector.close()
+        self._rendezvous.close()
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def environment(self, endpoint: Name, configuration: str) -> dict[str, str]:
@@ -269,9 +260,9 @@ class Session:
             ):
                 found.outcome = "unconnected"
                 found.reason = f"nothing arrived within {DISCOVERY_SECONDS:.0f} s, nor during the run"
-        except _Ended as ended:
-            found.outcome, found.reason = ended.outcome, ended.reason
-        except Unavailable as error:
+        except _Hung as error:
+            found.outcome, found.reason = "hung", str(error)
+        except (Failed, Unavailable) as error:
             found.outcome, found.reason = "failed", str(error)
         finally:
             self._children.end()
@@ -339,27 +330,29 @@ class Session:
         began = time.monotonic()
         self._sample()
         self._cpu_before = {pid: seen.total_cpu_seconds for pid, seen in self._children.tree.seen.items()}
-        self._send("start", publishers, str(found.start_nanos))
+        self._rendezvous.send(f"start {found.start_nanos}", publishers)
         limit = self.case.sending_seconds + BLOCKED_SECONDS
         self._wait(lambda: all(end.has("sent") for end in publishers), limit, "end sending", "sent")
-        with contextlib.suppress(_Late):
-            self._wait(
-                lambda: all(end.has("received") for end in receivers), self.case.drain_seconds, "", late=True
+        with contextlib.suppress(Expired):
+            self._rendezvous.wait(
+                lambda: all(end.has("received") for end in receivers),
+                self.case.drain_seconds,
+                self._meanwhile,
             )
-        self._send("stop", list(self._endpoints.values()))
+        self._rendezvous.send("stop", list(self._endpoints.values()))
         everything = list(self._endpoints.values())
         self._wait(lambda: all(end.has("stopped") for end in everything), STOP_SECONDS, "stop", "stopped")
         self._sample()
         found.window_seconds = time.monotonic() - began
         found.processes = self._processes()
         found.wrong = sum(int(end.records.get("received", {}).get("wrong", 0)) for end in receivers)
-        self._send("leave", everything)
+        self._rendezvous.send("leave", everything)
         self._children.wait_for_leave(LEAVE_SECONDS)
 
     def _wait_for_fixed_start(self) -> None:
         left = FIXED_START_SECONDS - BEFORE_FIRST_SECONDS - (time.monotonic() - self._link_started)
         if left < 0:
-            raise _Ended("failed", f"the endpoints took longer than {FIXED_START_SECONDS:.0f} s to be ready")
+            raise Failed(f"the endpoints took longer than {FIXED_START_SECONDS:.0f} s to be ready")
         time.sleep(left)
 
     def _probe(self, found: Outcome) -> None:
@@ -367,15 +360,14 @@ class Session:
         receivers = [end for end in self._endpoints.values() if end.role in ("subscriber", "client")]
         if not all(end.hello.get("probes", True) for end in self._endpoints.values()):
             return
-        self._send("probe", senders)
+        self._rendezvous.send("probe", senders)
         try:
-            self._wait(
+            self._rendezvous.wait(
                 lambda: all(len(end.probes) == len(senders) for end in receivers),
                 DISCOVERY_SECONDS,
-                "",
-                late=True,
+                self._meanwhile,
             )
-        except _Late:
+        except Expired:
             found.discovered = False
         opened = {(end.role, end.index): end.hello["opening"] for end in self._endpoints.values()}
         for receiver in receivers:
@@ -386,45 +378,17 @@ class Session:
                     received - later
                 ) / 1e6
 
-    def _wait(
-        self,
-        is_done: Callable[[], bool],
-        timeout_seconds: float,
-        what: str,
-        key: str = "",
-        late: bool = False,
-    ) -> None:
-        deadline = time.monotonic() + timeout_seconds
-        while not is_done():
-            remaining = deadline - time.monotonic()
-            if remaining <= 0:
-                if late:
-                    raise _Late
-                raise _Ended("hung", f"{self._missing(key)} did not {what} within {timeout_seconds:.0f} s")
-            for chosen, _ in self._selector.select(min(remaining, 0.25)):
-                if chosen.data is None:
-                    connection, _ = self._listener.accept()
-                    self._selector.register(connection, selectors.EVENT_READ, _Connection(connection))
-                else:
-                    self._read_from(chosen.data)
-            if failure := self._children.failure():
-                raise _Ended("failed", failure)
-            if self._is_interrupted():
-                raise _Ended("failed", "interrupted")
-            if time.monotonic() - self._sampled_at > SAMPLING_SECONDS:
-                self._sample()
-
-    def _read_from(self, connection: _Connection) -> None:
+    def _wait(self, is_done: Callable[[], bool], timeout_seconds: float, what: str, key: str = "") -> None:
         try:
-            received = connection.socket.recv(1 << 16)
-        except ConnectionError:
-            received = b""
-        if not received:
-            self._selector.unregister(connection.socket)
-            raise _Ended("failed", f"{connection.name} left before the end{self._children.last_words()}")
-        for record in connection.take(received):
-            if "opening" in record:
-                self._endpoints[record["role"], record["index"]] = connection
+            self._rendezvous.wait(is_done, timeout_seconds, self._meanwhile)
+        except Expired:
+            raise _Hung(f"{self._missing(key)} did not {what} within {timeout_seconds:.0f} s") from None
+
+    def _meanwhile(self) -> None:
+        if self._is_interrupted():
+            raise Failed("interrupted")
+        if time.monotonic() - self._sampled_at > SAMPLING_SECONDS:
+            self._sample()
 
     def _missing(self, key: str) -> str:
         done = {name for name, end in self._endpoints.items() if not key or end.has(key)}
@@ -432,12 +396,6 @@ class Session:
         if key == "sent":
             waiting = {name for name in waiting if name[0] in ("publisher", "client")}
         return ", ".join(f"{role}-{index}" for role, index in sorted(waiting))
-
-    def _send(self, word: str, ends: Sequence[_Connection], value: str = "") -> None:
-        for end in ends:
-            # An endpoint that has left is detected by reading.
-            with contextlib.suppress(OSError):
-                end.socket.sendall(f"{word} {value}".strip().encode() + b"\n")
 
     def _sample(self) -> None:
         self._children.tree.sample()
@@ -456,7 +414,7 @@ class Session:
                     # The parent counts the time of a child that has ended.
                     "cpu_seconds": 0.0
                     if seen.ended
-                    else round(seen.total_cpu_seconds - self._cpu_before.get(seen.pid, 0.0), 3),
+                    else round(seen.total_cpu_seconds - self._cpu_before.get(seen.pid, 0.0), 6),
                     "max_rss_bytes": seen.max_rss_bytes,
                     "threads": seen.threads,
                     "voluntary_context_switches": seen.voluntary_context_switches,
@@ -476,51 +434,8 @@ FIXED_START_SECONDS = 8.0
 place of the schedule."""
 
 
-class _Connection:
-    def __init__(self, connection: socket.socket) -> None:
-        self.socket = connection
-        self.hello: dict[str, Any] = {}
-        self.records: dict[str, dict[str, Any]] = {}
-        self.probes: dict[int, int] = {}
-        self._received = b""
-
-    @property
-    def role(self) -> str:
-        return str(self.hello.get("role", "an endpoint"))
-
-    @property
-    def index(self) -> int:
-        return int(self.hello.get("index", 0))
-
-    @property
-    def name(self) -> str:
-        return f"{self.role}-{self.index}"
-
-    def has(self, key: str) -> bool:
-        return key in self.records
-
-    def take(self, received: bytes) -> Iterator[dict[str, Any]]:
-        self._received += received
-        while b"\n" in self._received:
-            line, _, self._received = self._received.partition(b"\n")
-            record = json.loads(line)
-            if "opening" in record:
-                self.hello = record
-            elif "probe" in record:
-                self.probes[record["probe"]] = record["received"]
-            else:
-                self.records[next(iter(record))] = record
-            yield record
-
-
-class _Ended(Exception):
-    def __init__(self, outcome: str, reason: str) -> None:
-        self.outcome = outcome
-        self.reason = reason
-
-
-class _Late(Exception):
-    """A time limit that is no failure."""
+class _Hung(Exception):
+    """Endpoints did not answer in time; the message names them."""
 
 
 def _together(scripts: list[str]) -> str:

@@ -37,23 +37,40 @@ class Dora(Peer):
         return _DoraSubscriber(_node(), on_message)
 
     def launch(self, launch: Launch) -> None:
-        self._segments_before = set(_SHARED_MEMORY.glob("*.zenoh"))
-        programs = self._python.parent
+        self._segments_before = shared_segments()
         keys: dict[str, Any] = {}
         if launch.configuration == "tuned":
-            bytes_in_flight = (launch.depth + 4) * max(launch.subscribers, 1) * launch.payload_bytes
-            keys["shared_memory_pool_size"] = f"{min(max(64, bytes_in_flight // 1_000_000 + 1), 4000)}MB"
-        file = launch.write_dataflow(str(self._python), {"queue_size": launch.depth}, keys)
-        launch.spawn_launcher(
-            [programs / "dora", "run", file],
-            {"PATH": f"{programs}:/usr/bin:/bin", "VIRTUAL_ENV": str(programs.parent)},
-        )
+            pool = pool_size(launch.depth, max(launch.subscribers, 1), launch.payload_bytes)
+            keys["shared_memory_pool_size"] = pool
+        file = launch.write_dataflow(str(self.python), {"queue_size": launch.depth}, keys)
+        launch.spawn_launcher(*run_command(self.python, file))
 
     def clean(self, launch: Launch) -> None:
-        """Removes the segments that are new and that no process maps."""
-        for segment in set(_SHARED_MEMORY.glob("*.zenoh")) - self._segments_before:
-            if not any(str(segment) in text for text in _memory_maps()):
-                segment.unlink(missing_ok=True)
+        remove_segments(self._segments_before)
+
+
+def run_command(python: Path, file: str) -> tuple[list[str | Path], dict[str, str]]:
+    """`dora run` of the environment of this interpreter, and its environment variables."""
+    programs = python.parent
+    environment = {"PATH": f"{programs}:/usr/bin:/bin", "VIRTUAL_ENV": str(programs.parent)}
+    return [programs / "dora", "run", file], environment
+
+
+def pool_size(depth: int, subscribers: int, payload_bytes: int) -> str:
+    """The shared memory of a sender that holds the messages in all queues."""
+    bytes_in_flight = (depth + 4) * subscribers * payload_bytes
+    return f"{min(max(64, bytes_in_flight // 1_000_000 + 1), 4000)}MB"
+
+
+def shared_segments() -> set[Path]:
+    return set(_SHARED_MEMORY.glob("*.zenoh"))
+
+
+def remove_segments(before: set[Path]) -> None:
+    """Removes the segments that are new and that no process maps."""
+    for segment in shared_segments() - before:
+        if not any(str(segment) in text for text in _memory_maps()):
+            segment.unlink(missing_ok=True)
 
 
 def _memory_maps() -> list[str]:

@@ -43,18 +43,27 @@ class Iceoryx2(Peer):
         return _IceoryxSubscriber(*_services(wiring, topic), on_message)
 
     def launch(self, launch: Launch) -> None:
-        configuration = Path(launch.directory) / "config" / "iceoryx2.toml"
-        configuration.parent.mkdir()
-        # It is read from the working directory.
-        configuration.write_text(
-            f'[global]\nroot-path = "{launch.directory}/iceoryx2"\nprefix = "{_prefix(launch.run_name)}"\n'
-        )
+        write_configuration(Path(launch.directory), launch.run_name)
         super().launch(launch)
 
     def clean(self, launch: Launch) -> None:
-        for segment in Path("/dev/shm").glob(_prefix(launch.run_name) + "*"):
-            with contextlib.suppress(FileNotFoundError):
-                segment.unlink()
+        remove_segments(launch.run_name)
+
+
+def write_configuration(directory: Path, run_name: str) -> None:
+    """Gives the run its own root and prefix; iceoryx2 reads this file from the working directory."""
+    configuration = directory / "config" / "iceoryx2.toml"
+    configuration.parent.mkdir()
+    configuration.write_text(
+        f'[global]\nroot-path = "{directory}/iceoryx2"\nprefix = "{_prefix(run_name)}"\n'
+    )
+
+
+def remove_segments(run_name: str) -> None:
+    """Removes what killed processes have left."""
+    for segment in Path("/dev/shm").glob(_prefix(run_name) + "*"):
+        with contextlib.suppress(FileNotFoundError):
+            segment.unlink()
 
 
 def _prefix(run_name: str) -> str:
@@ -76,7 +85,7 @@ def _services(wiring: Wiring, topic: str) -> tuple[Any, Any]:
         .max_subscribers(max(wiring.subscribers, 1))
         .max_publishers(max(wiring.publishers, 1))
         .subscriber_max_buffer_size(wiring.depth)
-        .enable_safe_overflow(True)
+        .enable_safe_overflow(not wiring.blocks)
         .open_or_create()
     )
     return event, data

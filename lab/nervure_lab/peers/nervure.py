@@ -53,10 +53,10 @@ class Nervure(Peer):
             command = shutil.which("nervure")
             if command is None:
                 raise Unavailable("not installed: pip install nervure")
-            self._command, self._python = Path(command), Path(command).with_name("python")
+            self._command, self.python = Path(command), Path(command).with_name("python")
             return
-        self._python = REPOSITORY_DIRECTORY / ".venv" / "bin" / "python"
-        if not self._python.exists():
+        self.python = REPOSITORY_DIRECTORY / ".venv" / "bin" / "python"
+        if not self.python.exists():
             raise Unavailable("there is no .venv in the checkout; `make demo` makes it")
         # The one in .venv may be a debug build, which is slower by a multiple.
         self._command = toolchain.workspace_program("nervure-cli", "nervure")
@@ -65,7 +65,7 @@ class Nervure(Peer):
         from nervure_lab.machine import source_version
         from nervure_lab.toolchain import python_versions
 
-        return {"nervure": source_version(), **python_versions(self._python, ["numpy"])}
+        return {"nervure": source_version(), **python_versions(self.python, ["numpy"])}
 
     def open_publisher(self, wiring: Wiring, topic: str) -> Any:
         return _NervurePublisher(_node(), topic)
@@ -80,13 +80,13 @@ class Nervure(Peer):
                 launch.spawn(endpoint, command)
             return
         function = f"{__name__}:run_composed" if launch.in_one_process else ""
-        file = launch.write_dataflow(str(self._python), {"queue_size": launch.depth}, {}, function)
+        file = launch.write_dataflow(str(self.python), {"queue_size": launch.depth}, {}, function)
         launch.spawn_launcher(
             [self._command, "run", file],
             {
                 "NERVURE_LOG_DIR": f"{launch.directory}/nervure-logs",
-                "PATH": f"{self._python.parent}:/usr/bin:/bin",
-                "VIRTUAL_ENV": str(self._python.parent.parent),
+                "PATH": f"{self.python.parent}:/usr/bin:/bin",
+                "VIRTUAL_ENV": str(self.python.parent.parent),
             },
         )
 

@@ -43,7 +43,7 @@ class Ros2(Peer):
         )
         if not python or not found or found.returncode:
             raise Unavailable("not installed here: source the setup.bash of ROS 2, and run the lab again")
-        self._python = Path(python)
+        self.python = Path(python)
 
     def versions(self) -> dict[str, str]:
         return {"ros": os.environ.get("ROS_DISTRO", "unknown"), **self._package_versions()}
@@ -62,7 +62,7 @@ class Ros2(Peer):
         for endpoint in launch.endpoints:
             paths = f"{os.environ.get('PYTHONPATH', '')}:{launch.environment(endpoint)['PYTHONPATH']}"
             environment = {"RMW_IMPLEMENTATION": rmw, "PYTHONPATH": paths}
-            launch.spawn(endpoint, launch.python_command(self._python), environment)
+            launch.spawn(endpoint, launch.python_command(self.python), environment)
 
     def open_publisher(self, wiring: Wiring, topic: str) -> Any:
         from std_msgs.msg import UInt8MultiArray

@@ -40,8 +40,7 @@ class AdapterOfPeer:
         self.peer = peer
         self.name = peer.name
         self.title = title or peer.title
-        quality = "Reliable" if is_reliable else "Best effort"
-        self.settings = f"{quality}, the last {DEPTH} samples. {peer.configuration(configuration).settings}"
+        self.settings = peer.configuration(configuration).settings
         self.congestion_control = congestion_control
         self._configuration = configuration
         self._is_reliable = is_reliable

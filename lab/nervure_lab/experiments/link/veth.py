@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from nervure_lab.experiments.link.case import RECEIVER_ADDRESS
+from nervure_lab.toolchain import LAB_DIRECTORY
 
 SENDER_ADDRESS = "10.77.0.2"
 TIMEOUT_SECONDS = 120.0
@@ -21,7 +22,7 @@ TIMEOUT_SECONDS = 120.0
 
 def command(receiver: str, sender: str) -> list[str | Path]:
     """The command that runs the two scripts."""
-    return [sys.executable, "-m", __name__, receiver, sender]
+    return ["env", f"PYTHONPATH={LAB_DIRECTORY}", sys.executable, "-m", __name__, receiver, sender]
 
 
 def main(receiver: str, sender: str) -> int:

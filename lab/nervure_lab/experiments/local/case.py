@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol
 
 from nervure_lab.contract import Adapter
+from nervure_lab.peer import Peer
 from nervure_lab.toolchain import LAB_DIRECTORY
 
 ENDPOINTS = LAB_DIRECTORY / "nervure_lab" / "experiments" / "local" / "endpoints"
@@ -14,6 +15,11 @@ Language = Literal["rust", "python"]
 Kind = Literal["floor", "peer", "ours"]
 Mode = Literal["paced", "flood", "idle", "mesh"]
 Outcome = Literal["ok", "hung", "failed", "not_run"]
+
+
+def endpoint_arguments(peer: Peer, configuration: str) -> list[str]:
+    """The arguments of a Python interpreter that runs the endpoint over a peer."""
+    return [str(ENDPOINTS / "over_peer.py"), type(peer).__module__, configuration]
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,13 @@
 """The code that all Python endpoints of ``local`` share; ``lab/programs/endpoint`` is the same in Rust.
 
-It runs inside the peers' environments and needs NumPy alone. A peer provides ``publish(source, stamp)``,
-which copies ``source`` into memory of its own, calls ``stamp(memory)``, and sends; or, where its API copies
-inside send, calls ``stamp(source)`` and sends ``source``. Its consumer is a loop that reads the clock as soon
-as a message is returned, and passes time and message to ``Consumer.observe``.
+It runs inside the peers' environments and needs NumPy alone. A message is published and received by the
+contract of a peer (``nervure_lab.peer``).
 """
 
 from __future__ import annotations
 
+import json
+import os
 import struct
 import time
 from collections.abc import Callable
@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy
 
-from nervure_lab.endpoint import Endpoint
+from nervure_lab.peer import Stamp
+from nervure_lab.peer_endpoint import Driver, now_nanos
 
 HEADER = struct.Struct("=3Q")
 """Sequence, time before the copy, time after the fill: nanoseconds of CLOCK_MONOTONIC."""
@@ -28,28 +29,51 @@ FIRST_UNREAD_WORD = 8
 ENDS_UNTIL_LOST = 10
 """End-of-stream messages, 50 ms apart, after which a missing message counts as lost: it may be late."""
 
-now_nanos = time.monotonic_ns
-Stamp = Callable[[Any], None]
-Publish = Callable[[numpy.ndarray, Stamp], None]
+Publish = Callable[[bytearray, Stamp], None]
+
+
+class Endpoint:
+    """A process that knows its case and is connected to the driver."""
+
+    def __init__(self) -> None:
+        text = os.environ.get("NERVURE_LAB_CASE")
+        if text is None:
+            raise SystemExit("NERVURE_LAB_CASE is not set: `python -m nervure_lab run` starts this program")
+        self.case = SimpleNamespace(**json.loads(text))
+        self._driver = Driver(self.case.rendezvous)
+
+    def ready_then_wait_for_start(self) -> None:
+        """Sends the hello and waits for the driver's line."""
+        self.report({"role": self.case.role, "index": self.case.index, "pid": os.getpid()})
+        self.wait_for_line()
+
+    def report(self, record: dict[str, Any]) -> None:
+        self._driver.report(record)
+
+    def wait_for_line(self) -> None:
+        self._driver.line()
+
+    def may_leave_within(self, timeout_seconds: float) -> bool:
+        return self._driver.line(timeout_seconds) is not None
 
 
 def produce(endpoint: Endpoint, publish: Publish) -> None:
     """Sends the messages of the case, reports, and repeats the end of the stream until all have it."""
     case = endpoint.case
     # Not zeros: the kernel would back a zeroed array with one shared page.
-    source = numpy.ones(case.payload_bytes // 8, dtype=numpy.uint64)
+    source = bytearray(numpy.ones(case.payload_bytes // 8, dtype=numpy.uint64).tobytes())
     endpoint.ready_then_wait_for_start()
     usage = UsageWindow()
     sent = {"paced": _paced, "flood": _flood, "idle": _idle}[case.mode](case, publish, source)
     endpoint.report({"role": "producer", "sent": sent, "usage": usage.close()})
-    end = numpy.zeros(END_BYTES // 8, dtype=numpy.uint64)
+    end = bytearray(END_BYTES)
     while True:
         publish(end, lambda memory: HEADER.pack_into(memory, 0, END_OF_STREAM, sent, 0))
         if endpoint.may_leave_within(0.05):
             return
 
 
-def _paced(case: SimpleNamespace, publish: Publish, source: numpy.ndarray) -> int:
+def _paced(case: SimpleNamespace, publish: Publish, source: bytearray) -> int:
     period_nanos = int(1e9 / case.rate_hz)
     total = case.warmup_messages + case.messages
     first_nanos = now_nanos() + period_nanos
@@ -60,7 +84,7 @@ def _paced(case: SimpleNamespace, publish: Publish, source: numpy.ndarray) -> in
     return total
 
 
-def _flood(case: SimpleNamespace, publish: Publish, source: numpy.ndarray) -> int:
+def _flood(case: SimpleNamespace, publish: Publish, source: bytearray) -> int:
     end_nanos = now_nanos() + int(case.flood_seconds * 1e9)
     sequence = 0
     while now_nanos() < end_nanos:
@@ -77,7 +101,7 @@ def _untimed_stamp(sequence: int) -> Stamp:
     return lambda memory: HEADER.pack_into(memory, 0, sequence, 0, 0)
 
 
-def _idle(case: SimpleNamespace, _publish: Publish, _source: numpy.ndarray) -> int:
+def _idle(case: SimpleNamespace, _publish: Publish, _source: bytearray) -> int:
     time.sleep(case.idle_seconds)
     return 0
 
@@ -86,7 +110,6 @@ class Consumer:
     """Counts and times what one consumer receives."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        """Reports to the driver that this consumer is subscribed, and waits for the start."""
         self._endpoint = endpoint
         self._case = endpoint.case
         self._flood = self._case.mode == "flood"
@@ -101,7 +124,10 @@ class Consumer:
         self._window_start_nanos = self._last_receive_nanos = self._window_messages = 0
         self._usage: UsageWindow | None = None
         self.finished = False
-        endpoint.ready_then_wait_for_start()
+
+    def start(self) -> None:
+        """Reports to the driver that this consumer is subscribed, and waits for the start."""
+        self._endpoint.ready_then_wait_for_start()
 
     def observe(self, received_at_nanos: int, message: Any) -> None:
         """Takes one message: anything with the buffer protocol, not touched since ``received_at_nanos``."""

@@ -28,7 +28,7 @@
 //! # Ok::<(), String>(())
 //! ```
 //!
-//! The same convention in Python: `lab/nervure_lab/endpoint.py`.
+//! The same convention in Python: `nervure_lab.experiments.local.endpoint`.
 
 mod case;
 mod consumer;

@@ -24,7 +24,7 @@ class Baseline(AdapterOfPeer):
         known = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
         if self.congestion_control not in known:
             raise Unavailable(f"this kernel has no TCP {self.congestion_control}, only {', '.join(known)}")
-        self.peer.use_python(Path(sys.executable))
+        self.peer.python = Path(sys.executable)
 
     def versions(self) -> dict[str, str]:
         return {"kernel": platform.release(), "python": platform.python_version()}

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 
-from nervure_lab.experiments.local.case import ENDPOINTS, Case, Kind, Language, RunResult
+from nervure_lab.experiments.local.case import Case, Kind, Language, RunResult, endpoint_arguments
 from nervure_lab.experiments.local.session import Session
-from nervure_lab.toolchain import Toolchain, crate_versions, python_versions
+from nervure_lab.peers.iceoryx2 import PEER, remove_segments, write_configuration
+from nervure_lab.toolchain import Toolchain, crate_versions
 
-_SHARED_MEMORY = Path("/dev/shm")
 _SETTINGS = (
     "Event-driven, as its documentation recommends: a publish-subscribe service of slices aligned to 64 "
     "bytes, and an event service on whose listener the consumer blocks (cheaper than a wait set of one); "
@@ -22,7 +21,7 @@ _SETTINGS = (
 
 class _Iceoryx2:
     kind: Kind = "peer"
-    copies_in_send = False
+    copies_in_send = PEER.copies_in_send
     settings = _SETTINGS
 
     def refusal(self, case: Case) -> str | None:
@@ -30,19 +29,15 @@ class _Iceoryx2:
 
     def run(self, case: Case) -> RunResult:
         with Session(case) as session:
-            prefix = session.run_name.replace("-", "_") + "_"
-            _write_configuration(session.directory, prefix)
+            write_configuration(session.directory, session.run_name)
             try:
                 for index in range(case.consumers):
                     session.spawn(self._command(), role="consumer", index=index)
                 session.spawn(self._command(), role="producer")
                 return session.result()
             finally:
-                # Killed processes leave their segments behind.
                 session.end_processes()
-                for segment in _SHARED_MEMORY.glob(prefix + "*"):
-                    with contextlib.suppress(FileNotFoundError):
-                        segment.unlink()
+                remove_segments(session.run_name)
 
     def _command(self) -> list[str | Path]:
         raise NotImplementedError
@@ -69,20 +64,13 @@ class Iceoryx2Python(_Iceoryx2):
     language: Language = "python"
 
     def prepare(self, toolchain: Toolchain) -> None:
-        self._python = toolchain.python_environment("iceoryx2", ["iceoryx2==0.10.0", "numpy>=2,<3"])
+        PEER.prepare(toolchain)
 
     def versions(self) -> dict[str, str]:
-        return python_versions(self._python, ["iceoryx2", "numpy"])
+        return PEER.versions()
 
     def _command(self) -> list[str | Path]:
-        return [self._python, ENDPOINTS / "over_iceoryx2.py"]
-
-
-def _write_configuration(directory: Path, prefix: str) -> None:
-    """Gives the run its own root and prefix; iceoryx2 reads this file from the working directory."""
-    configuration = directory / "config" / "iceoryx2.toml"
-    configuration.parent.mkdir()
-    configuration.write_text(f'[global]\nroot-path = "{directory}/iceoryx2"\nprefix = "{prefix}"\n')
+        return [PEER.python, *endpoint_arguments(PEER, "shm")]
 
 
 ADAPTERS = [Iceoryx2Rust(), Iceoryx2Python()]

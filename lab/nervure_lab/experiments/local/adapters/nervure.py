@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from pathlib import Path
 from typing import Any
 
 from nervure_lab.contract import Unavailable
-from nervure_lab.experiments.local.case import ENDPOINTS, Case, Kind, Language, RunResult
+from nervure_lab.experiments.local.case import Case, Kind, Language, RunResult, endpoint_arguments
+from nervure_lab.experiments.local.dataflow import write_dataflow, write_nodes
 from nervure_lab.experiments.local.session import Session
+from nervure_lab.peer import Peer
+from nervure_lab.peers.dora import PEER as DORA
+from nervure_lab.peers.nervure import PEER as NERVURE
 from nervure_lab.toolchain import (
     REPOSITORY_DIRECTORY,
     Toolchain,
@@ -34,11 +37,10 @@ class _Nervure:
 
     def run(self, case: Case) -> RunResult:
         with Session(case, producers=0 if case.mode == "mesh" else 1) as session:
-            # JSON is YAML.
-            (session.directory / "dataflow.yml").write_text(json.dumps(self._dataflow(case, session)))
+            file = self._dataflow(case, session)
             # The session's folder holds the logs, so that they do not mix with the user's own.
             environment = {"NERVURE_LOG_DIR": str(session.directory / "logs"), **self._environment()}
-            session.spawn([self._command, "run", "dataflow.yml"], environment=environment)
+            session.spawn([self._command, "run", file], environment=environment)
             return session.result()
 
     def _node(self) -> dict[str, Any]:
@@ -48,32 +50,15 @@ class _Nervure:
     def _environment(self) -> dict[str, str]:
         return {}
 
-    def _dataflow(self, case: Case, session: Session) -> dict[str, Any]:
+    def _dataflow(self, case: Case, session: Session) -> str:
         if case.mode == "mesh":
-            return self._mesh(case, session)
-        source: dict[str, Any] = {"source": "producer/out", "queue_size": case.queue_depth}
-        if case.mode == "flood":
-            source["queue_policy"] = "block"
-        producer = {
-            "id": "producer",
-            "outputs": ["out"],
-            "env": session.environment("producer"),
-            **self._node(),
-        }
-        consumers = [
-            {
-                "id": f"consumer-{index}",
-                "inputs": {"in": source},
-                "env": session.environment("consumer", index),
-                **self._node(),
-            }
-            for index in range(case.consumers)
-        ]
-        return {"nodes": [producer, *consumers]}
+            return write_nodes(session, self._mesh(case, session))
+        keys = {"queue_policy": "block"} if case.mode == "flood" else {}
+        return write_dataflow(session, self._node(), keys)
 
-    def _mesh(self, case: Case, session: Session) -> dict[str, Any]:
+    def _mesh(self, case: Case, session: Session) -> list[dict[str, Any]]:
         """Each node subscribes to the nodes after it, in a ring."""
-        nodes = [
+        return [
             {
                 "id": f"node-{index}",
                 "inputs": {
@@ -86,7 +71,6 @@ class _Nervure:
             }
             for index in range(case.consumers)
         ]
-        return {"nodes": nodes}
 
 
 class NervureRust(_Nervure):
@@ -112,6 +96,7 @@ class NervurePython(_Nervure):
     title = "Nervure (Python)"
     language: Language = "python"
     copies_in_send = True
+    _peer: Peer = NERVURE
     settings = (
         _SETTINGS + " `node.send` copies NumPy arrays into shared memory. The consumer releases each event "
         "before it waits for the next (`del event`)."
@@ -127,7 +112,8 @@ class NervurePython(_Nervure):
         return {"nervure": _version(self._command), **python_versions(self._python, ["numpy"])}
 
     def _node(self) -> dict[str, Any]:
-        return {"path": str(ENDPOINTS / "over_nervure.py")}
+        program, *arguments = endpoint_arguments(self._peer, "default")
+        return {"path": program, "args": " ".join(arguments)}
 
     def _environment(self) -> dict[str, str]:
         environment = self._python.parent.parent
@@ -135,6 +121,7 @@ class NervurePython(_Nervure):
 
 
 class NervureDora(NervurePython):
+    _peer = DORA
     name = "nervure-dora-python"
     title = "dora's programs under Nervure (Python)"
     settings = (
@@ -145,13 +132,11 @@ class NervureDora(NervurePython):
 
     def prepare(self, toolchain: Toolchain) -> None:
         self._command = _find_command()
-        self._python = toolchain.dora_environment()
+        DORA.prepare(toolchain)
+        self._python = DORA.python
 
     def versions(self) -> dict[str, str]:
         return {"nervure": _version(self._command), **python_versions(self._python, ["pyarrow", "numpy"])}
-
-    def _node(self) -> dict[str, Any]:
-        return {"path": str(ENDPOINTS / "over_dora.py")}
 
 
 def _find_command() -> Path:

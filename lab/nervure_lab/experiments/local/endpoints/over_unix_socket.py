@@ -6,10 +6,9 @@ import socket
 import struct
 import sys
 
-import numpy
-
-from nervure_lab.endpoint import Endpoint
-from nervure_lab.experiments.local.endpoint import Consumer, Stamp, now_nanos, produce
+from nervure_lab.experiments.local.endpoint import Consumer, Endpoint, produce
+from nervure_lab.peer import Stamp
+from nervure_lab.peer_endpoint import now_nanos
 
 LENGTH = struct.Struct("=Q")
 
@@ -19,9 +18,9 @@ def main() -> None:
     sockets = [socket.socket(fileno=int(number)) for number in sys.argv[1:]]
     if endpoint.case.role == "producer":
 
-        def publish(source: numpy.ndarray, stamp: Stamp) -> None:
+        def publish(source: bytearray, stamp: Stamp) -> None:
             stamp(source)
-            length = LENGTH.pack(source.nbytes)
+            length = LENGTH.pack(len(source))
             for receiver in sockets:
                 receiver.sendall(length)
                 receiver.sendall(source)
@@ -32,6 +31,7 @@ def main() -> None:
     buffer = memoryview(bytearray(endpoint.case.payload_bytes))
     header = memoryview(bytearray(LENGTH.size))
     consumer = Consumer(endpoint)
+    consumer.start()
     while not consumer.finished:
         receive_exactly(sender, header)
         message = buffer[: LENGTH.unpack(header)[0]]
