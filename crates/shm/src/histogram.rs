@@ -65,6 +65,30 @@ impl Histogram {
             })
     }
 
+    /// The octaves from the one that ends at 8.192 us: the end of each in nanoseconds, and the number
+    /// of durations in it. The last one has no end: it counts longer durations too.
+    pub fn octaves(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.buckets
+            .chunks_exact(8)
+            .enumerate()
+            .map(|(octave, buckets)| {
+                let end = bucket_end(8 * octave + 7);
+                (end, saturating_sum(buckets.iter().copied()))
+            })
+    }
+
+    /// The sum of all durations in nanoseconds, with the middle of a bucket for each duration in it:
+    /// at most 0.6 us or a sixteenth away from each duration.
+    pub fn sum_nanos(&self) -> u64 {
+        let counted = self.buckets.iter().enumerate();
+        let of_bucket = counted.map(|(index, &count)| {
+            let begin = index.checked_sub(1).map_or(0, bucket_end);
+            let middle = (begin + bucket_end(index)) / 2;
+            middle.min(self.max_nanos).saturating_mul(count)
+        });
+        saturating_sum(of_bucket)
+    }
+
     /// Counts one duration, in nanoseconds.
     pub fn record(&mut self, nanos: u64) {
         self.buckets[bucket_of(nanos)] += 1;
@@ -115,5 +139,35 @@ mod tests {
             last = last.max(bucket);
         }
         assert_eq!(last, BUCKETS - 1);
+    }
+
+    #[test]
+    fn octaves_count_every_duration_and_the_sum_is_near() {
+        let mut histogram = Histogram::default();
+        let durations = [
+            0,
+            1,
+            5_000,
+            8_191,
+            8_192,
+            20_000,
+            33_000_000,
+            4_000_000_000,
+            1 << 50,
+        ];
+        for nanos in durations {
+            histogram.record(nanos);
+        }
+        let octaves: Vec<_> = histogram.octaves().collect();
+        assert_eq!((octaves[0], octaves[1]), ((8_192, 4), (16_384, 1)));
+        assert!(octaves.windows(2).all(|pair| pair[1].0 == 2 * pair[0].0));
+        assert_eq!(octaves.iter().map(|(_, count)| count).sum::<u64>(), 9);
+
+        let mut histogram = Histogram::default();
+        for nanos in &durations[..8] {
+            histogram.record(*nanos);
+        }
+        let sum: u64 = durations[..8].iter().sum();
+        assert!(histogram.sum_nanos().abs_diff(sum) <= sum / 16 + 8 * 600);
     }
 }
