@@ -12,6 +12,7 @@ use nervure_identity::PublicKey;
 use nervure_link::policy::Refusal;
 use nervure_link::qos::{self, Qos};
 use nervure_link::shell::{IncomingStream, Link, LinkEvent, OutgoingStream};
+use nervure_protocol::daemon_to_cli::LinkFigures;
 
 use crate::peers::Peer;
 
@@ -276,6 +277,22 @@ impl Bridge {
     pub fn silence(&self, machine: &str) -> Option<Duration> {
         let status = self.link.peer(self.key_of(machine)?).status()?;
         (status.datagram_bytes_received > 0).then(|| status.last_arrival.elapsed())
+    }
+
+    /// The link to a machine; `None` if nothing has arrived over it yet.
+    pub fn link_figures(&self, machine: &str) -> Option<LinkFigures> {
+        let status = self.link.peer(self.key_of(machine)?).status()?;
+        let nanos = |time: Duration| time.as_nanos().try_into().unwrap_or(u64::MAX);
+        (status.datagram_bytes_received > 0).then(|| LinkFigures {
+            round_trip_nanos: nanos(status.path.rtt),
+            queue_delay_nanos: nanos(status.path.queue_delay),
+            loss: status.path.loss,
+            bytes_per_second: status.path.bytes_per_second,
+            in_flight_bytes: status.path.in_flight_bytes,
+            packets_sent: status.packets_sent,
+            sent_bytes: status.datagram_bytes_sent,
+            received_bytes: status.datagram_bytes_received,
+        })
     }
 
     /// Opens the stream for the messages of a command.

@@ -38,7 +38,7 @@ pub enum Message {
 }
 
 /// A machine of the fleet.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// Its name.
     pub name: String,
@@ -50,6 +50,30 @@ pub struct Machine {
     /// Its dataflows, if it answers.
     #[serde(default)]
     pub dataflows: Vec<Listed>,
+    /// The link to it, unless it is the own machine or there has been none yet.
+    #[serde(default)]
+    pub link: Option<LinkFigures>,
+}
+
+/// The link from a machine to another one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LinkFigures {
+    /// Smoothed round-trip time in nanoseconds.
+    pub round_trip_nanos: u64,
+    /// One-way delay above its smallest value, in nanoseconds.
+    pub queue_delay_nanos: u64,
+    /// Share of the packets that were lost, 0 to 1, smoothed.
+    pub loss: f64,
+    /// The rate at which packets may be sent now, in bytes per second.
+    pub bytes_per_second: f64,
+    /// Bytes in flight.
+    pub in_flight_bytes: u64,
+    /// Data packets sent.
+    pub packets_sent: u64,
+    /// Bytes of datagrams sent.
+    pub sent_bytes: u64,
+    /// Bytes of datagrams received.
+    pub received_bytes: u64,
 }
 
 /// A machine does not answer.

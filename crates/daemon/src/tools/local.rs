@@ -122,6 +122,7 @@ impl Local {
             is_own: true,
             unreachable: None,
             dataflows: list_dataflows(&self.folder),
+            link: None,
         };
         send(packets, &daemon_to_cli::Message::Machine(own))?;
         let names = self.bridge.machines();
@@ -162,6 +163,7 @@ impl Local {
             is_own: false,
             unreachable,
             dataflows,
+            link: self.bridge.link_figures(name),
         };
         if nervure_protocol::encode(&daemon_to_cli::Message::Machine(machine.clone())).is_err() {
             machine.dataflows.clear();
