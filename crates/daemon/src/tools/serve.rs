@@ -229,8 +229,12 @@ impl Served {
                         _ => None,
                     };
                     note_process(&message, &mut processes);
+                    let is_complete = matches!(message, Message::SnapshotComplete);
                     if answers.send(&Frame::Keeper(message, page)).is_err() {
                         return Ok(());
+                    }
+                    if is_complete && usages {
+                        let _ = answers.send(&Frame::Answer(self.usages(&processes)));
                     }
                 }
                 Ok(None) => {
