@@ -176,6 +176,11 @@ pub enum Command {
     /// List, invite, approve and revoke the machines of the fleet.
     #[command(subcommand)]
     Machine(crate::fleet::arguments::MachineCommand),
+    /// Serve the figures of running dataflows to Prometheus.
+    ///
+    /// Runs in the foreground, beside the dataflows: its end ends none.
+    #[cfg(feature = "api")]
+    Serve(crate::serve::ServeArguments),
     /// Print the JSON schema of dataflow files, for editors.
     Schema,
     /// Check or start a part of a dataflow. Started by a daemon.

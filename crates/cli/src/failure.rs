@@ -84,7 +84,7 @@ impl Failure {
 
     /// The failure as JSON, in one form for all commands. `file`, `line` and `column` are those of
     /// the first error in a dataflow file.
-    fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         let first = self.findings.iter().find(|finding| finding.is_error());
         let location = first.and_then(|finding| finding.location.as_ref());
         json!({

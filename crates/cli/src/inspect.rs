@@ -34,7 +34,7 @@ use nervure_protocol::cli_to_keeper;
 use crate::failure::Failure;
 
 /// Lowers the CPU priority of this process below that of the nodes. An error is ignored.
-fn lower_priority() {
+pub fn lower_priority() {
     const NICENESS: i32 = 10;
     let _ = rustix::process::nice(NICENESS);
 }

@@ -26,6 +26,8 @@ mod record;
 mod replay;
 mod repositories;
 mod run;
+#[cfg(feature = "api")]
+mod serve;
 mod source;
 mod table;
 mod validate;
@@ -92,6 +94,8 @@ fn main() -> ExitCode {
         Command::Join(arguments) => fleet::join(&arguments),
         Command::Start(arguments) => fleet::start(&arguments),
         Command::Machine(command) => fleet::machine(&command),
+        #[cfg(feature = "api")]
+        Command::Serve(arguments) => serve::serve(&arguments),
         Command::Part => fleet::run_part(),
         Command::Keeper => keep(),
         Command::Operators => nervure_dora_operators::host()

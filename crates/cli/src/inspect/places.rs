@@ -9,7 +9,7 @@ use nervure_node::running::{self, Connection, ConnectionError, DaemonConnection}
 use nervure_protocol::{
     address::KeeperAddress,
     cli_to_daemon,
-    daemon_to_cli::{Machine, Message},
+    daemon_to_cli::{LinkFigures, Machine, Message},
     daemon_to_daemon::{Answer, Listed},
     domain::Domain,
     keeper_to_cli::Welcome,
@@ -70,6 +70,8 @@ pub struct Everything {
     pub dataflows: Vec<Found>,
     /// Machines that cannot be reached, whether or not they have parts.
     pub unreachable: Vec<Unreachable>,
+    /// The link to each other machine, if there has been one.
+    pub links: BTreeMap<String, Option<LinkFigures>>,
     /// Why the other machines are not in it.
     pub no_fleet: Option<ConnectionError>,
 }
@@ -80,8 +82,8 @@ impl Place {
         match self {
             Self::Here(address) => Ok(Connection::open(address, program)?),
             Self::There { machine, keeper } => {
-                let is_top = program == "top";
-                Ok(daemon(program)?.reach(machine, *keeper, program, is_top)?)
+                let wants_usages = matches!(program, "top" | "serve");
+                Ok(daemon(program)?.reach(machine, *keeper, program, wants_usages)?)
             }
         }
     }
@@ -163,6 +165,16 @@ pub fn try_find(name: Option<&str>) -> Result<Result<Found, ConnectionError>, Fa
             (found, _) => found.map(alone),
         },
     )
+}
+
+/// As [`everything`], and without a fleet with the dataflows of this host.
+#[cfg(feature = "api")]
+pub fn everywhere() -> Result<Everything, Failure> {
+    let mut everything = everything()?;
+    if everything.own.is_none() {
+        everything.dataflows = running::dataflows()?.into_iter().map(alone).collect();
+    }
+    Ok(everything)
 }
 
 fn alone(address: KeeperAddress) -> Found {
@@ -261,8 +273,12 @@ fn merged(machines: Vec<Machine>) -> Everything {
     // Tools that have come so far know that the name is valid.
     let domain = Domain::of_environment().unwrap_or_default();
     let own = machines.iter().find(|machine| machine.is_own);
+    let others = machines.iter().filter(|machine| !machine.is_own);
     let mut everything = Everything {
         own: own.map(|machine| machine.name.clone()),
+        links: others
+            .map(|machine| (machine.name.clone(), machine.link))
+            .collect(),
         ..Everything::default()
     };
     // Parts of one run belong together.

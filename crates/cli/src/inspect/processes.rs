@@ -126,6 +126,19 @@ impl Processes {
     }
 }
 
+/// The CPU time and memory of a node that is a thread of a process: its CPU time is that of this
+/// thread, its memory that of the process.
+#[cfg(feature = "api")]
+pub fn of_thread(pid: u32, thread: u32) -> Option<daemon_to_daemon::Usage> {
+    let (stat, of_process) = Stat::of_thread(pid, thread).zip(Stat::read(pid))?;
+    Some(daemon_to_daemon::Usage {
+        pid,
+        cpu_micros: stat.cpu_micros(),
+        resident_bytes: of_process.resident_pages * rustix::param::page_size() as u64,
+        threads: 1,
+    })
+}
+
 /// The CPU time and memory of the node with this process, for a command on another machine.
 pub fn of_node(pid: u32) -> Option<daemon_to_daemon::Usage> {
     read(pid, cgroups::of_node(pid).as_deref())

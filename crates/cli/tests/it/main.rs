@@ -27,6 +27,7 @@ mod recordings;
 mod replace;
 mod run;
 mod schema;
+mod serve;
 mod services;
 mod shortage;
 mod steady;

@@ -1,6 +1,7 @@
 //! Commands for dataflows of other machines.
 
 use super::*;
+use crate::serve::Server;
 
 fn every_command_works(fleet: &Fleet) {
     start_counting(fleet);
@@ -153,6 +154,53 @@ fn every_command_works_from_either_machine_in_namespaces() {
     if let Some(namespaces) = Namespaces::new(1) {
         every_command_works(&Fleet::with_own_name(Some(namespaces)));
     }
+}
+
+#[test]
+fn metrics_of_all_machines_are_served_on_each() {
+    let fleet = Fleet::with_own_name(None);
+    start_counting(&fleet);
+    for (at, other) in [(0, "robot"), (1, "laptop")] {
+        let server = Server::start(fleet.command(at, &["serve", "--listen", "127.0.0.1:0"]));
+        let metrics = server.metrics();
+        assert_eq!(metrics.value("nervure_daemon_up", &[]), Some(1.0));
+        let link = [("machine", other)];
+        let reachable = metrics.value("nervure_machine_reachable", &link);
+        assert_eq!(reachable, Some(1.0), "{metrics:#?}");
+        for name in [
+            "nervure_link_round_trip_seconds",
+            "nervure_link_rate_bytes_per_second",
+            "nervure_link_sent_bytes_total",
+            "nervure_link_received_bytes_total",
+        ] {
+            let value = metrics.value(name, &link);
+            assert!(value.is_some_and(|value| value > 0.0), "{name}: {value:?}");
+        }
+        for (node, machine) in [("source", "robot"), ("sink", "laptop")] {
+            let labels = [
+                ("dataflow", fleet.dataflow.as_str()),
+                ("machine", machine),
+                ("node", node),
+            ];
+            let state = [&labels[..], &[("state", "runs")]].concat();
+            let state = metrics.value("nervure_node_state", &state);
+            assert_eq!(state, Some(1.0), "{node}: {metrics:#?}");
+            let memory = metrics.value("nervure_node_resident_memory_bytes", &labels);
+            assert!(memory.is_some_and(|bytes| bytes > 0.0), "{metrics:#?}");
+        }
+        let received = metrics.value(
+            "nervure_edge_received_samples_total",
+            &[
+                ("dataflow", &fleet.dataflow),
+                ("machine", "laptop"),
+                ("topic", "source/out"),
+                ("input", "sink/in"),
+            ],
+        );
+        assert!(received.is_some_and(|count| count > 0.0), "{metrics:#?}");
+    }
+    fleet.output(0, &["stop", "-d", &fleet.dataflow]);
+    fleet.check_nothing_left();
 }
 
 #[test]

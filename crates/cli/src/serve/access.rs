@@ -1,0 +1,182 @@
+//! Which requests are answered.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Read, Write},
+    net::IpAddr,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    path::Path,
+};
+
+use nervure_coordinator::digest;
+
+use crate::failure::Failure;
+
+/// Bytes of randomness of a token.
+const TOKEN_BYTES: usize = 32;
+
+/// The names by which this server is called, and its token.
+#[derive(Debug)]
+pub struct Access {
+    hosts: Vec<String>,
+    /// The digest of the token that each request needs. Digests are compared, so that the time of a
+    /// comparison says nothing about the token.
+    pub token: Option<String>,
+}
+
+impl Access {
+    /// Requests without a token, for IP addresses, `localhost` and these names.
+    pub fn new(hosts: &[String]) -> Self {
+        Self {
+            hosts: hosts.iter().map(|host| host.to_ascii_lowercase()).collect(),
+            token: None,
+        }
+    }
+
+    /// Whether the `Host` of a request is this server. A web page whose own name resolves to this
+    /// machine (DNS rebinding) has that name in its requests: no IP address is one.
+    pub fn is_own_host(&self, host: &str) -> bool {
+        let name = match host.strip_prefix('[') {
+            Some(rest) => rest.split_once(']').map(|(name, _)| name),
+            None => host.split(':').next(),
+        };
+        let Some(name) = name.map(str::to_ascii_lowercase) else {
+            return false;
+        };
+        name == "localhost" || name.parse::<IpAddr>().is_ok() || self.hosts.contains(&name)
+    }
+
+    /// Whether the `Authorization` of a request has the token, or none is needed.
+    pub fn is_authorized(&self, authorization: Option<&str>) -> bool {
+        let Some(expected) = &self.token else {
+            return true;
+        };
+        let token = authorization.and_then(|text| {
+            let (scheme, token) = text.split_once(' ')?;
+            scheme.eq_ignore_ascii_case("bearer").then_some(token)
+        });
+        token.is_some_and(|token| digest(token.trim().as_bytes()) == *expected)
+    }
+}
+
+/// The digest of the token in this file, which is made with a new one if it does not exist.
+pub fn load_or_make_token(path: &Path) -> Result<String, Failure> {
+    let failed = |error: io::Error| {
+        Failure::internal(format!("the token in {} cannot be used", path.display())).because(error)
+    };
+    let file = match OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+    {
+        Ok(mut file) => {
+            let mut random = [0; TOKEN_BYTES];
+            getrandom::fill(&mut random)
+                .map_err(|error| Failure::internal("no random numbers").because(error))?;
+            // The digest of random bytes is as random, and is text.
+            writeln!(file, "{}", digest(&random)).map_err(failed)?;
+            file.sync_all().map_err(failed)?;
+            File::open(path).map_err(failed)?
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            File::open(path).map_err(failed)?
+        }
+        Err(error) => return Err(failed(error)),
+    };
+    let metadata = file.metadata().map_err(failed)?;
+    if metadata.mode() & 0o077 != 0 {
+        let text = format!(
+            "{} can be read by other users: its mode is {:o}",
+            path.display(),
+            metadata.mode() & 0o777
+        );
+        return Err(Failure::invalid(text).hint(format!("chmod 600 {}", path.display())));
+    }
+    let mut text = String::new();
+    file.take(4096).read_to_string(&mut text).map_err(failed)?;
+    let token = text.trim();
+    if token.len() < TOKEN_BYTES {
+        let text = format!(
+            "{} holds no token: expected {TOKEN_BYTES} characters or more",
+            path.display()
+        );
+        return Err(Failure::invalid(text).hint("remove it, and a new one is made"));
+    }
+    Ok(digest(token.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_of_another_host_is_not_answered() {
+        let access = Access::new(&["Robot.lan".to_owned()]);
+        for host in [
+            "127.0.0.1:7710",
+            "localhost",
+            "LOCALHOST:1",
+            "[::1]:7710",
+            "[::1]",
+            "192.168.1.4",
+            "robot.lan:7710",
+        ] {
+            assert!(access.is_own_host(host), "{host}");
+        }
+        for host in [
+            "",
+            "evil.example",
+            "evil.example:7710",
+            "127.0.0.1.evil.example",
+            "[evil.example]:80",
+            "[::1",
+            "localhost.evil.example",
+        ] {
+            assert!(!access.is_own_host(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn a_request_needs_the_token() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("api-token");
+        let mut access = Access::new(&[]);
+        assert!(access.is_authorized(None));
+        access.token = Some(load_or_make_token(&file).unwrap());
+        assert_eq!(access.token, Some(load_or_make_token(&file).unwrap()));
+        let token = std::fs::read_to_string(&file).unwrap();
+        let token = token.trim();
+        assert!(access.is_authorized(Some(&format!("Bearer {token}"))));
+        assert!(access.is_authorized(Some(&format!("bearer {token}"))));
+        for wrong in [
+            None,
+            Some(""),
+            Some(token),
+            Some("Bearer "),
+            Some(&format!("Bearer {}", &token[1..])),
+            Some(&format!("Basic {token}")),
+        ] {
+            assert!(!access.is_authorized(wrong), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_token_that_others_can_read_or_that_is_short_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("api-token");
+        load_or_make_token(&file).unwrap();
+        let chmod = |mode| {
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        chmod(0o644);
+        let error = load_or_make_token(&file).unwrap_err().to_string();
+        assert!(error.contains("its mode is 644"), "{error}");
+        chmod(0o600);
+        std::fs::write(&file, "short\n").unwrap();
+        let error = load_or_make_token(&file).unwrap_err().to_string();
+        assert!(error.contains("holds no token"), "{error}");
+    }
+}

@@ -1,0 +1,216 @@
+//! The HTTP server: connections with their limits, and routes.
+
+use std::{
+    io,
+    net::SocketAddr,
+    process::ExitCode,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use axum::{
+    Router,
+    body::Bytes,
+    extract::{Request, State},
+    http::{HeaderMap, StatusCode, header},
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use hyper::server::conn::http1;
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
+use prometheus_client::encoding::prometheus_text;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream},
+    sync::{Mutex, Semaphore},
+    task::spawn_blocking,
+};
+use tokio_rustls::TlsAcceptor;
+
+use super::{access::Access, metrics, snapshot::Snapshot};
+use crate::failure::Failure;
+
+/// The longest handshake, wait for a request, and pause of a client that reads an answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The longest life of a connection: a client that reads slowly holds none longer.
+const LIFETIME: Duration = Duration::from_secs(300);
+
+/// Connections at a time. Others wait.
+const MAX_CONNECTIONS: usize = 64;
+
+/// Threads that ask keepers.
+const MAX_THREADS: usize = 4;
+
+/// Metrics of this age are served again, so that clients cannot burden the keepers.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// The largest head of a request.
+const MAX_HEAD_BYTES: usize = 16 * 1024;
+
+#[derive(Debug)]
+struct Shared {
+    access: Access,
+    /// The last metrics, and when they were read.
+    metrics: Mutex<Option<(Instant, Bytes)>>,
+}
+
+/// Serves for ever.
+pub fn serve(
+    address: SocketAddr,
+    tls: Option<TlsAcceptor>,
+    access: Access,
+) -> Result<ExitCode, Failure> {
+    let failed = |error: io::Error| {
+        Failure::internal(format!("cannot listen on {address}"))
+            .because(error)
+            .hint("`--listen IP:PORT` chooses another address")
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .max_blocking_threads(MAX_THREADS)
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::internal("cannot start the server").because(error))?;
+    runtime.block_on(async {
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        note!("serving {scheme}://{address}/metrics");
+        accept(listener, tls, router(access)).await;
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+fn router(access: Access) -> Router {
+    let shared = Arc::new(Shared {
+        access,
+        metrics: Mutex::default(),
+    });
+    Router::new()
+        .route("/metrics", get(metrics))
+        .fallback(|| async {
+            error(
+                StatusCode::NOT_FOUND,
+                &Failure::invalid("there is no such path"),
+            )
+        })
+        .method_not_allowed_fallback(|| async {
+            let text = "this path does not have this method";
+            error(StatusCode::METHOD_NOT_ALLOWED, &Failure::invalid(text))
+        })
+        .layer(middleware::from_fn_with_state(Arc::clone(&shared), guard))
+        .with_state(shared)
+}
+
+async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, router: Router) {
+    let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        let Ok(permit) = Arc::clone(&connections).acquire_owned().await else {
+            return;
+        };
+        let Ok((stream, _)) = listener.accept().await else {
+            // Out of descriptors: connections end meanwhile.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let (tls, router) = (tls.clone(), router.clone());
+        tokio::spawn(async move {
+            connection(stream, tls, router).await;
+            drop(permit);
+        });
+    }
+}
+
+async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, router: Router) {
+    // Also when the client's window stays closed (tcp(7)).
+    let _ = socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(PATIENCE));
+    let _ = stream.set_nodelay(true);
+    match tls {
+        None => http(stream, router).await,
+        Some(tls) => {
+            if let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, tls.accept(stream)).await {
+                http(stream, router).await;
+            }
+        }
+    }
+}
+
+async fn http(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, router: Router) {
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(PATIENCE)
+        .max_buf_size(MAX_HEAD_BYTES)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    // An error is the client's, which knows it.
+    let _ = tokio::time::timeout(LIFETIME, connection).await;
+}
+
+/// Refuses requests for other hosts, and those without the token.
+async fn guard(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
+    let headers = request.headers();
+    if !header_text(headers, header::HOST).is_some_and(|host| shared.access.is_own_host(host)) {
+        let failure = Failure::invalid("the `Host` of the request is not this server")
+            .hint("use an IP address or `localhost`, or start the server with `--host NAME`");
+        return error(StatusCode::MISDIRECTED_REQUEST, &failure);
+    }
+    if !shared
+        .access
+        .is_authorized(header_text(headers, header::AUTHORIZATION))
+    {
+        let failure = Failure::invalid("the request has not the token of this server")
+            .hint("send `Authorization: Bearer TOKEN`; the server has said where the token is");
+        let mut response = error(StatusCode::UNAUTHORIZED, &failure);
+        let challenge = header::HeaderValue::from_static("Bearer");
+        response
+            .headers_mut()
+            .insert(header::WWW_AUTHENTICATE, challenge);
+        return response;
+    }
+    next.run(request).await
+}
+
+fn header_text(headers: &HeaderMap, name: header::HeaderName) -> Option<&str> {
+    headers.get(name)?.to_str().ok()
+}
+
+async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
+    // Requests at the same time wait for one reading.
+    let mut last = shared.metrics.lock().await;
+    let text = match &*last {
+        Some((read, text)) if read.elapsed() < FRESH => text.clone(),
+        _ => match spawn_blocking(read_metrics).await {
+            Ok(Ok(text)) => {
+                *last = Some((Instant::now(), text.clone()));
+                text
+            }
+            Ok(Err(failure)) => return error(StatusCode::INTERNAL_SERVER_ERROR, &failure),
+            Err(_) => {
+                let failure = Failure::internal("the reading of the metrics panicked");
+                return error(StatusCode::INTERNAL_SERVER_ERROR, &failure);
+            }
+        },
+    };
+    drop(last);
+    (
+        [(header::CONTENT_TYPE, prometheus_text::CONTENT_TYPE)],
+        text,
+    )
+        .into_response()
+}
+
+fn read_metrics() -> Result<Bytes, Failure> {
+    let text = metrics::text(Snapshot::take()?);
+    let text =
+        text.map_err(|error| Failure::internal("cannot write the metrics").because(error))?;
+    Ok(text.into())
+}
+
+/// The failure as the commands write it with `--json`.
+fn error(status: StatusCode, failure: &Failure) -> Response {
+    let json = [(header::CONTENT_TYPE, "application/json")];
+    (status, json, failure.json().to_string()).into_response()
+}

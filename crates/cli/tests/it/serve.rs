@@ -1,0 +1,424 @@
+//! `nervure serve`, with a client that speaks HTTP/1.1 by hand.
+
+use std::{
+    collections::BTreeMap,
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+use crate::dataflow::{Dataflow, Run, output};
+
+/// Time limit of a wait; tests need only a small part of it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// `nervure serve` on a free port.
+pub struct Server {
+    child: Child,
+    address: String,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub head: String,
+    pub body: String,
+}
+
+impl Server {
+    /// Starts a command that begins with `serve`.
+    pub fn start(mut command: Command) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let address = lines.by_ref().map_while(Result::ok).find_map(|line| {
+            let (_, rest) = line.split_once("://")?;
+            Some(rest.split_once('/')?.0.to_owned())
+        });
+        // A closed stderr would not disturb it, but what it writes may help.
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                eprintln!("serve: {line}");
+            }
+        });
+        Self {
+            child,
+            address: address.expect("it says where it serves"),
+        }
+    }
+
+    /// Sends the bytes, and returns all that comes back until the connection ends.
+    fn exchange(&self, request: &[u8]) -> String {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        // The server may have closed the connection before it has read all.
+        let _ = stream.write_all(request);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        String::from_utf8(answer).unwrap()
+    }
+
+    pub fn request(&self, method: &str, path: &str, headers: &str) -> Answer {
+        let text = self.exchange(
+            format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n{headers}\r\n").as_bytes(),
+        );
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        Answer {
+            status: head.split(' ').nth(1).unwrap().parse().unwrap(),
+            head: head.to_ascii_lowercase(),
+            body: body.to_owned(),
+        }
+    }
+
+    /// The metrics by name and labels.
+    pub fn metrics(&self) -> Metrics {
+        let answer = self.request("GET", "/metrics", "Host: localhost\r\n");
+        assert_eq!(answer.status, 200, "{answer:?}");
+        assert!(
+            answer
+                .head
+                .contains("content-type: text/plain; version=0.0.4"),
+            "{answer:?}"
+        );
+        Metrics::parse(&answer.body)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = (self.child.kill(), self.child.wait());
+    }
+}
+
+/// Metrics in the text format of Prometheus.
+#[derive(Debug)]
+pub struct Metrics(BTreeMap<String, f64>);
+
+impl Metrics {
+    fn parse(text: &str) -> Self {
+        let mut types = BTreeMap::new();
+        let mut values = BTreeMap::new();
+        for line in text.lines() {
+            if let Some(declared) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = declared.split_once(' ').unwrap();
+                assert!(types.insert(name, kind).is_none(), "{name} twice");
+            } else if !line.starts_with('#') {
+                let (metric, value) = line.rsplit_once(' ').unwrap();
+                let name = metric.split('{').next().unwrap();
+                let family = ["_bucket", "_sum", "_count"]
+                    .iter()
+                    .find_map(|end| name.strip_suffix(end))
+                    .filter(|family| types.get(family) == Some(&"histogram"))
+                    .unwrap_or(name);
+                assert_eq!(
+                    types[family] == "counter",
+                    family.ends_with("_total"),
+                    "{line}"
+                );
+                let value = value.parse().unwrap();
+                assert!(
+                    values.insert(metric.to_owned(), value).is_none(),
+                    "{metric} twice"
+                );
+            }
+        }
+        Self(values)
+    }
+
+    /// The value of a metric with these labels, in this order.
+    pub fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+        let labels: Vec<_> = labels
+            .iter()
+            .map(|(label, value)| format!("{label}=\"{value}\""))
+            .collect();
+        let labels = match labels.is_empty() {
+            true => String::new(),
+            false => format!("{{{}}}", labels.join(",")),
+        };
+        self.0.get(&format!("{name}{labels}")).copied()
+    }
+
+    fn has_dataflow(&self, dataflow: &str) -> bool {
+        let label = format!("dataflow=\"{dataflow}\"");
+        self.0.keys().any(|metric| metric.contains(&label))
+    }
+}
+
+fn server(run: &Run) -> Server {
+    Server::start(run.command(&["serve", "--listen", "127.0.0.1:0"]))
+}
+
+/// 50 samples for a consumer that takes all, and for one that takes none.
+fn losing() -> Run {
+    Dataflow::named()
+        .node("source", "source 50 2 99", json!({"outputs": ["out"]}))
+        .node(
+            "sink",
+            "sink",
+            json!({"inputs": {"in": {"source": "source/out", "queue_size": 60}}}),
+        )
+        .node(
+            "deaf",
+            "deaf",
+            json!({"inputs": {"in": {"source": "source/out", "queue_size": 10}}}),
+        )
+        .run(&["--grace", "100ms"])
+}
+
+fn top(run: &Run) -> Value {
+    let arguments = [
+        "top",
+        "-d",
+        run.name(),
+        "--json",
+        "-n",
+        "1",
+        "--interval",
+        "100ms",
+    ];
+    let (code, stdout, stderr) = output(run.command(&arguments));
+    assert_eq!(code, Some(0), "{stderr}");
+    serde_json::from_str(&stdout).unwrap()
+}
+
+#[test]
+fn metrics_are_those_of_top() {
+    let mut run = losing();
+    run.line("sink", "in 49");
+    let server = server(&run);
+    let dataflow = run.name().to_owned();
+    // What the source has sent is counted when it has ended, and nothing changes from then on.
+    let ended = [
+        ("dataflow", dataflow.as_str()),
+        ("node", "source"),
+        ("state", "ended"),
+    ];
+    let until = Instant::now() + PATIENCE;
+    let metrics = loop {
+        let metrics = server.metrics();
+        if metrics.value("nervure_node_state", &ended).is_some() {
+            break metrics;
+        }
+        assert!(Instant::now() < until, "the source ends");
+    };
+    let top = top(&run);
+    let of_dataflow = [("dataflow", dataflow.as_str())];
+    assert_eq!(
+        metrics.value("nervure_dataflow_up", &of_dataflow),
+        Some(1.0)
+    );
+    assert_eq!(
+        metrics.value(
+            "nervure_dataflow_state",
+            &[of_dataflow[0], ("state", "running")]
+        ),
+        Some(1.0)
+    );
+    let edges = top["edges"].as_array().unwrap();
+    assert_eq!(edges.len(), 2, "{top:#}");
+    for edge in edges {
+        let labels = [
+            of_dataflow[0],
+            ("topic", edge["topic"].as_str().unwrap()),
+            ("input", edge["input"].as_str().unwrap()),
+        ];
+        for (name, field) in [
+            ("nervure_edge_published_samples_total", "sent"),
+            ("nervure_edge_received_samples_total", "received"),
+            ("nervure_edge_received_bytes_total", "received_bytes"),
+            ("nervure_edge_undelivered_samples_total", "undelivered"),
+            ("nervure_edge_queued_samples", "queued"),
+            ("nervure_edge_held_samples", "held"),
+            ("nervure_edge_stale_total", "stale"),
+            ("nervure_edge_latency_seconds_count", "received"),
+        ] {
+            assert_eq!(
+                metrics.value(name, &labels),
+                edge[field].as_f64(),
+                "{name}: {edge:#}"
+            );
+        }
+        let mut lost = 0.0;
+        for cause in [
+            "dropped_oldest",
+            "dropped_newest",
+            "missed_held",
+            "missed_memory",
+            "missed_control",
+            "lost_in_crash",
+            "lost_with_producer",
+        ] {
+            let labels = [&labels[..], &[("cause", cause)]].concat();
+            let counted = metrics.value("nervure_edge_lost_samples_total", &labels);
+            assert_eq!(counted, edge[cause].as_f64(), "{cause}: {edge:#}");
+            lost += counted.unwrap();
+        }
+        assert_eq!(Some(lost), edge["lost"].as_f64(), "{edge:#}");
+        let infinity = [&labels[..], &[("le", "+Inf")]].concat();
+        assert_eq!(
+            metrics.value("nervure_edge_latency_seconds_bucket", &infinity),
+            edge["received"].as_f64()
+        );
+    }
+    let lost: Vec<_> = edges
+        .iter()
+        .map(|edge| edge["lost"].as_u64().unwrap())
+        .collect();
+    assert_eq!(
+        (lost.iter().min(), lost.iter().max()),
+        (Some(&0), Some(&40))
+    );
+    for node in top["nodes"].as_array().unwrap() {
+        let labels = [of_dataflow[0], ("node", node["id"].as_str().unwrap())];
+        let state = [&labels[..], &[("state", node["state"].as_str().unwrap())]].concat();
+        assert_eq!(metrics.value("nervure_node_state", &state), Some(1.0));
+        assert_eq!(
+            metrics.value("nervure_node_restarts_total", &labels),
+            Some(0.0)
+        );
+        let memory = metrics.value("nervure_node_resident_memory_bytes", &labels);
+        let cpu = metrics.value("nervure_node_cpu_seconds_total", &labels);
+        let threads = metrics.value("nervure_node_threads", &labels);
+        match node["pid"].is_null() {
+            true => assert_eq!((memory, cpu, threads), (None, None, None)),
+            false => {
+                assert!(memory.unwrap() > 1e5 && cpu.is_some());
+                assert_eq!(threads, node["threads"].as_f64());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_dataflow_that_has_ended_has_no_metrics() {
+    let run = losing();
+    let server = server(&run);
+    let dataflow = run.name().to_owned();
+    let until = Instant::now() + PATIENCE;
+    while !server.metrics().has_dataflow(&dataflow) {
+        assert!(Instant::now() < until, "it runs");
+    }
+    let (code, _, stderr) = output(run.command(&["stop", "-d", &dataflow]));
+    assert_eq!(code, Some(0), "{stderr}");
+    while server.metrics().has_dataflow(&dataflow) {
+        assert!(Instant::now() < until, "it has ended");
+    }
+}
+
+#[test]
+fn what_does_not_belong_here_is_refused() {
+    let run = Dataflow::named().node("idle", "idle", json!({})).run(&[]);
+    let server = server(&run);
+    let error = |answer: &Answer| -> Value {
+        assert!(
+            answer.head.contains("content-type: application/json"),
+            "{answer:?}"
+        );
+        serde_json::from_str::<Value>(&answer.body).unwrap()["error"].clone()
+    };
+    for host in [
+        "",
+        "Host: evil.example\r\n",
+        "Host: 127.0.0.1.evil.example\r\n",
+    ] {
+        let answer = server.request("GET", "/metrics", host);
+        assert_eq!(answer.status, 421, "{host:?}: {answer:?}");
+        assert!(
+            error(&answer)["hint"]
+                .as_str()
+                .unwrap()
+                .contains("--host NAME")
+        );
+    }
+    let answer = server.request("GET", "/nothing", "Host: 127.0.0.1\r\n");
+    assert_eq!(answer.status, 404, "{answer:?}");
+    assert_eq!(error(&answer)["message"], "there is no such path");
+    let answer = server.request("POST", "/metrics", "Host: 127.0.0.1\r\n");
+    assert_eq!(answer.status, 405, "{answer:?}");
+    error(&answer);
+    for garbage in [
+        &b"\0\xff\n\n"[..],
+        b"GET / HTTP/9\r\n\r\n",
+        &[b'a'; 100_000],
+    ] {
+        let answer = server.exchange(garbage);
+        assert!(
+            answer.is_empty() || answer.starts_with("HTTP/1.1 4"),
+            "{answer}"
+        );
+    }
+    let long = format!("Host: localhost\r\nX: {}\r\n", "x".repeat(100_000));
+    assert_eq!(server.request("GET", "/metrics", &long).status, 431);
+    // It still serves.
+    server.metrics();
+}
+
+#[test]
+fn off_the_loopback_a_certificate_is_needed_and_the_token() {
+    let dataflow = Dataflow::named();
+    let (code, _, stderr) = output(dataflow.command(&["serve", "--listen", "0.0.0.0:0"]));
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(
+        stderr.contains("reachable from other machines") && stderr.contains("hint: "),
+        "{stderr}"
+    );
+    let folder = dataflow.folder();
+    let openssl = Command::new("openssl")
+        .args([
+            "req", "-x509", "-newkey", "ed25519", "-nodes", "-days", "2", "-subj", "/CN=test",
+        ])
+        .args(["-addext", "subjectAltName=IP:127.0.0.1"])
+        .args(["-keyout", "key.pem", "-out", "certificate.pem"])
+        .current_dir(folder)
+        .output();
+    if !openssl.is_ok_and(|done| done.status.success()) {
+        eprintln!("skipped: no openssl that makes certificates");
+        return;
+    }
+    let arguments = [
+        "serve",
+        "--listen",
+        "0.0.0.0:0",
+        "--certificate",
+        "certificate.pem",
+        "--key",
+        "key.pem",
+    ];
+    let mut command = dataflow.command(&arguments);
+    command.env("NERVURE_STATE", folder);
+    let server = Server::start(command);
+    let port = server.address.rsplit_once(':').unwrap().1;
+    let url = format!("https://127.0.0.1:{port}/metrics");
+    let curl = |headers: &[&str]| {
+        let mut command = Command::new("curl");
+        command
+            .args(["--silent", "--noproxy", "*", "--cacert", "certificate.pem"])
+            .args(["--write-out", "%{http_code}", &url])
+            .current_dir(folder);
+        for header in headers {
+            command.args(["--header", header]);
+        }
+        output(command)
+    };
+    let (code, stdout, stderr) = curl(&[]);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(
+        stdout.ends_with("401") && !stdout.contains("nervure_build_info"),
+        "{stdout}"
+    );
+    let token = std::fs::read_to_string(folder.join("api-token")).unwrap();
+    let (_, stdout, stderr) = curl(&[&format!("Authorization: Bearer {}", token.trim())]);
+    assert!(
+        stdout.ends_with("200") && stdout.contains("nervure_build_info"),
+        "{stdout}{stderr}"
+    );
+    // No HTTP there.
+    assert!(
+        !server
+            .exchange(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            .contains("200")
+    );
+}
