@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from nervure_lab.tsc import repositories
 from nervure_lab.tsc.github import Client, GitHubError
 from nervure_lab.tsc.source import Source
 
+DATA = Path(__file__).parent / "data" / "github"
 NOW = datetime.datetime(2026, 11, 25, tzinfo=datetime.timezone.utc)
 SINCE = NOW - datetime.timedelta(days=180)
 Answer = tuple[int, dict[str, str], bytes]
@@ -108,6 +110,31 @@ def test_items_of_all_pages_within_the_window(api: Api) -> None:
     path, headers = api.requests[0]
     assert path == "/repos/owner/name/issues?state=all&sort=created&direction=desc&per_page=100"
     assert headers["Authorization"] == "Bearer secret"
+
+
+def recorded(name: str) -> bytes:
+    return (DATA / f"{name}.json").read_bytes()
+
+
+def test_answers_with_every_documented_field(api: Api) -> None:
+    """The files of ``data/github``: a draft, a merged and a rejected pull request, issues of each kind."""
+    pages(api, json.loads(recorded("issues-page-1")), json.loads(recorded("issues-page-2")))
+    items = {item.number: item for item in Client("secret", api.url).items("octo-robotics/middleware", SINCE)}
+    assert list(items) == [412, 411, 410, 409, 408], "one stands on both pages, one is before the window"
+    assert [number for number, item in items.items() if item.is_pull] == [412, 411, 409]
+    assert [number for number, item in items.items() if item.closed is None] == [412, 408]
+    hours = {n: (it.closed - it.opened).total_seconds() / 3600 for n, it in items.items() if it.closed}
+    assert hours == {411: 6.5, 410: 25.0, 409: 48.0}
+
+
+def test_recorded_errors_say_what_to_do(api: Api) -> None:
+    headers = {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1764064800"}
+    api.answer = lambda path: (403, headers, recorded("rate-limited"))
+    with pytest.raises(GitHubError, match="rate limit is used up; it allows more from 10:00:00 UTC on"):
+        Client("secret", api.url).items("owner/name", SINCE)
+    api.answer = lambda path: (401, {}, recorded("bad-credentials"))
+    with pytest.raises(GitHubError, match="refuses the token in GITHUB_TOKEN"):
+        Client("secret", api.url).items("owner/name", SINCE)
 
 
 @pytest.mark.parametrize(
