@@ -31,6 +31,7 @@ from nervure_lab.comparison.session import Session, find_emulator
 from nervure_lab.contract import Unavailable
 from nervure_lab.experiments import all_experiments
 from nervure_lab.peers import all_peers
+from nervure_lab.performance_test import read_log
 from nervure_lab.runner import Options, run_experiment
 from nervure_lab.statistics import fairness
 from nervure_lab.toolchain import ENVIRONMENTS_DIRECTORY, Toolchain
@@ -296,6 +297,22 @@ def test_a_report_holds_every_part(stored: Path) -> None:
     ), "the report is self-contained"
     assert "| synthetic-faultless |" in (stored / "report.md").read_text()
     assert "`" not in html.split("Versions and settings")[1], "settings are Markdown in the sources alone"
+
+
+def test_runs_are_exported_as_logs_of_performance_test(stored: Path, tmp_path: Path) -> None:
+    assert cli.main(["export", str(stored), str(tmp_path)]) == 0
+    folder = tmp_path / "local-latency" / "64B-50hz" / "synthetic-faulty" / "run01"
+    sent, received = read_log(folder / "pub_log_0"), read_log(folder / "sub_log_0")
+    run = ResultSet.load(stored).find("local-latency", "64B-50hz", "synthetic-faulty")
+    assert run is not None
+    found = run.measured[0]["figures"]
+    assert sent.total("sent") == found["sent"] and sent.preamble["Publishing rate"] == "50"
+    assert received.total("received") == found["received"]
+    # The tool counts the gaps between receptions: not head and tail, but also what arrives behind a later one.
+    assert received.total("lost") == found["lost_between"] + found["reordered"]
+    assert received.total("data_received") == 64 * found["received"]
+    assert min(received.latencies()) >= 1000 * DELAY_SECONDS * 0.99
+    assert sum("log" in file.name for file in tmp_path.rglob("*_log_*")) == 8
 
 
 def test_a_resumed_run_repeats_nothing(stored: Path, capsys: pytest.CaptureFixture[str]) -> None:

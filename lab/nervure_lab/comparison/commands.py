@@ -1,4 +1,4 @@
-"""Commands that read stored results: the report of a directory, a recommendation, a comparison."""
+"""Commands that read stored results: reports, a recommendation, a comparison, an export."""
 
 from __future__ import annotations
 
@@ -31,6 +31,10 @@ def add_commands(commands: Any) -> None:
     comparing.add_argument("after", type=Path, metavar="B", help="another one, of the same experiments")
     comparing.add_argument("--all", action="store_true", help="list every figure, also without a change")
     comparing.set_defaults(action=_compare)
+    exporting = commands.add_parser("export", help="write stored runs as logs of performance_test")
+    exporting.add_argument("results", type=Path, metavar="DIR", help="a results directory of `run`")
+    exporting.add_argument("target", type=Path, metavar="TARGET", help="directory for the logs")
+    exporting.set_defaults(action=_export)
 
 
 def write_reports(directory: Path, page: Path | None = None) -> None:
@@ -44,6 +48,15 @@ def _recommend(arguments: argparse.Namespace) -> int:
     answer = recommend.answer(arguments.results, wanted)
     print(answer.text)
     return 0 if answer.known else 3
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    from nervure_lab.comparison.export import export
+    from nervure_lab.comparison.results import ResultSet
+
+    written = export(ResultSet.load(arguments.results), arguments.target)
+    print(f"{written} logs in {arguments.target}")
+    return 0
 
 
 def _compare(arguments: argparse.Namespace) -> int:
