@@ -159,6 +159,11 @@ typedef enum nervure_event_kind {
     NERVURE_EVENT_KIND_STOP = 9,
     // An event that this version does not know: `text` is its kind, `id` the node that it is about.
     NERVURE_EVENT_KIND_OTHER = 10,
+    // The dataflow is paused: its clock stands still, and no timer ticks until `NERVURE_EVENT_KIND_RESUME`. A node that
+    // produces samples without a timer has to stop that by itself.
+    NERVURE_EVENT_KIND_PAUSE = 11,
+    // The dataflow goes on.
+    NERVURE_EVENT_KIND_RESUME = 12,
 } nervure_event_kind;
 
 // Shared memory for a value, which is filled in place, and then sent without a copy.
@@ -369,6 +374,9 @@ uint32_t nervure_node_incarnation(const struct nervure_node *node);
 
 // Returns the dataflow's clock, in nanoseconds since the Unix epoch. It stops while the dataflow is paused.
 int64_t nervure_now(const struct nervure_node *node);
+
+// Returns whether the dataflow is paused, for loops that receive nothing.
+bool nervure_is_paused(const struct nervure_node *node);
 
 // Returns whether the node has to stop, for loops that receive nothing.
 bool nervure_is_stopping(const struct nervure_node *node);

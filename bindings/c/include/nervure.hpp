@@ -505,6 +505,7 @@ public:
     std::string_view id() const noexcept { return nervure_node_id(node_.get()); }
     std::string_view dataflow() const noexcept { return nervure_node_dataflow(node_.get()); }
     std::int64_t now() const noexcept { return nervure_now(node_.get()); }
+    bool is_paused() const noexcept { return nervure_is_paused(node_.get()); }
     bool is_stopping() const noexcept { return nervure_is_stopping(node_.get()); }
     nervure_node *handle() const noexcept { return node_.get(); }
 

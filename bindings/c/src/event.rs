@@ -42,6 +42,11 @@ pub enum EventKind {
     Stop = 9,
     /// An event that this version does not know: `text` is its kind, `id` the node that it is about.
     Other = 10,
+    /// The dataflow is paused: its clock stands still, and no timer ticks until `NERVURE_EVENT_KIND_RESUME`. A node that
+    /// produces samples without a timer has to stop that by itself.
+    Pause = 11,
+    /// The dataflow goes on.
+    Resume = 12,
 }
 
 /// An event. What it points to is valid until the next call of `nervure_next` with the node.
@@ -178,6 +183,8 @@ impl Receiving {
                 seen.kind = EventKind::NodeRestarted;
                 seen.id = self.name(&node);
             }
+            Received::Pause => seen.kind = EventKind::Pause,
+            Received::Resume => seen.kind = EventKind::Resume,
             Received::Stop { reason } => {
                 seen.kind = EventKind::Stop;
                 seen.text = self.text(&reason);

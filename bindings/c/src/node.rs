@@ -152,6 +152,16 @@ pub unsafe extern "C" fn nervure_now(node: *const Node) -> i64 {
     unsafe { node.as_ref() }.map_or(0, |node| node.handle.now())
 }
 
+/// Returns whether the dataflow is paused, for loops that receive nothing.
+///
+/// # Safety
+/// `node` is null or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nervure_is_paused(node: *const Node) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { node.as_ref() }.is_some_and(|node| node.handle.is_paused())
+}
+
 /// Returns whether the node has to stop, for loops that receive nothing.
 ///
 /// # Safety

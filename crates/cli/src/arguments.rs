@@ -66,6 +66,14 @@ pub enum Command {
     Logs(LogsArguments),
     /// Stop a running dataflow, and wait until it has ended.
     Stop(StopArguments),
+    /// Pause a running dataflow: its clock, timers and watchdogs stand still.
+    ///
+    /// Nodes get the event PAUSE. Processes go on, and samples that nodes send are still delivered.
+    Pause(Target),
+    /// Let a paused dataflow go on.
+    ///
+    /// Nodes get the event RESUME. Ticks that would have been due meanwhile do not follow.
+    Resume(Target),
     /// Stop, start, restart or replace one node of a running dataflow.
     Node(NodeArguments),
     /// Run a program, such as a debugger or a shell, in the place of a node.

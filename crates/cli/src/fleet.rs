@@ -1,10 +1,12 @@
-//! Dataflows on several machines: `up`, `join`, `start`, `machine`, and `stop` of such a dataflow.
+//! Dataflows on several machines: `up`, `join`, `start`, `machine`, and `stop`, `pause` and `resume` of such a
+//! dataflow.
 
 pub mod arguments;
 pub mod connection;
 mod daemon;
 mod members;
 mod part;
+mod pause;
 mod progress;
 mod start;
 mod stop;
@@ -12,5 +14,6 @@ mod stop;
 pub use daemon::{join, up};
 pub use members::machine;
 pub use part::run_part;
+pub use pause::set_paused_if_fleet;
 pub use start::start;
 pub use stop::stop_if_fleet;

@@ -13,6 +13,7 @@ pub mod node;
 pub mod observing;
 pub mod param;
 pub mod params;
+pub mod pause;
 pub mod places;
 pub mod processes;
 mod replace;

@@ -85,6 +85,8 @@ fn main() -> ExitCode {
         Command::Explain(arguments) => inspect::explain::explain(&arguments),
         Command::Logs(arguments) => inspect::logs::logs(&arguments),
         Command::Stop(arguments) => inspect::stop::stop(&arguments),
+        Command::Pause(target) => inspect::pause::set_paused(&target, true),
+        Command::Resume(target) => inspect::pause::set_paused(&target, false),
         Command::Top(arguments) => inspect::top::top(&arguments),
         Command::Node(arguments) => inspect::node::node(&arguments),
         Command::Lint(arguments) => inspect::lint::lint(&arguments),

@@ -483,7 +483,8 @@ impl SupervisedRun {
                 }
             }
             Report::Finished => self.summary.finished(),
-            Report::Log(_) | Report::Ready | Report::Unknown => {}
+            Report::Log(_) | Report::Ready | Report::Paused | Report::Resumed | Report::Unknown => {
+            }
         }
         match &message {
             Report::Log(record) if record.level < self.level || self.is_hidden(record) => {}

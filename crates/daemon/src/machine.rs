@@ -79,6 +79,13 @@ pub enum Event {
         /// Whether it is held.
         is_held: bool,
     },
+    /// A keeper was paused, or goes on: the answer to [`Action::SetPaused`].
+    Paused {
+        /// Its run.
+        run: RunId,
+        /// Whether it is paused.
+        is_paused: bool,
+    },
     /// Time has passed.
     Tick,
 }
@@ -122,6 +129,14 @@ pub enum Action {
         /// Whether the lease is held.
         is_held: bool,
     },
+    /// Pause a run, or let it go on: answered by [`Event::Paused`]. If several are under way for one
+    /// run, the last is to hold.
+    SetPaused {
+        /// The run.
+        run: RunId,
+        /// Whether it is to be paused.
+        is_paused: bool,
+    },
     /// Stop the keeper of a run.
     Stop {
         /// The run.
@@ -144,6 +159,10 @@ struct Run {
     /// `None` if it is not desired any more.
     desired: Option<DesiredRun>,
     state: State,
+    /// Whether the keeper was last asked to pause; `None` if that is not known.
+    asked_to_pause: Option<bool>,
+    /// Whether it is paused.
+    is_paused: bool,
     /// Number of keepers that were killed.
     killed: u32,
 }
@@ -213,6 +232,11 @@ impl Daemon {
             Event::KeeperGone { run, finished } => {
                 self.keeper_gone(&run, finished, now, &mut actions)
             }
+            Event::Paused { run, is_paused } => {
+                if let Some(run) = self.runs.get_mut(&run) {
+                    run.is_paused = is_paused;
+                }
+            }
             Event::Tick => {}
         }
         self.settle(now, &mut actions);
@@ -228,11 +252,11 @@ impl Daemon {
         waits.min()
     }
 
-    /// The runs and their states.
-    pub fn runs(&self) -> impl Iterator<Item = (&RunId, &str, RunState)> {
+    /// The runs and their states, and whether each is paused.
+    pub fn runs(&self) -> impl Iterator<Item = (&RunId, &str, RunState, bool)> {
         self.runs.iter().map(|(id, run)| {
             let dataflow = run.desired.as_ref().map_or("", |desired| &desired.dataflow);
-            (id, dataflow, run.report())
+            (id, dataflow, run.report(), run.is_paused)
         })
     }
 
@@ -240,6 +264,8 @@ impl Daemon {
         self.runs.entry(id.to_owned()).or_insert(Run {
             desired: None,
             state: State::New,
+            asked_to_pause: None,
+            is_paused: false,
             killed: 0,
         })
     }
@@ -288,6 +314,7 @@ impl Daemon {
         if !matches!(run.state, State::Running { .. } | State::Stopping) {
             return;
         }
+        (run.asked_to_pause, run.is_paused) = (None, false);
         if finished || was_asked {
             run.state = State::Ended;
             actions.push(Action::NoteEnded { run: id.to_owned() });
@@ -354,6 +381,15 @@ impl Run {
                     desired: desired.clone(),
                 });
                 self.state = State::Starting;
+            }
+            (Phase::Run, State::Running { .. })
+                if self.asked_to_pause != Some(desired.is_paused) =>
+            {
+                self.asked_to_pause = Some(desired.is_paused);
+                actions.push(Action::SetPaused {
+                    run: run(),
+                    is_paused: desired.is_paused,
+                });
             }
             (Phase::Stop, State::Running { .. }) => self.stop(id, actions),
             (Phase::Stop, State::New | State::Prepared | State::Waiting { .. }) => {

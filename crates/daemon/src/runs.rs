@@ -283,16 +283,32 @@ pub(crate) fn stop_in_partition(
 
 /// Stops a keeper. It is gone when [`follow`] returns.
 pub(crate) fn stop(keeper: u32) {
-    let message = Message::Stop {
-        reason: "`nervure stop`".to_owned(),
-    };
+    let reason = "`nervure stop`".to_owned();
+    order(keeper, "daemon", &Message::Stop { reason });
+}
+
+/// Pauses a keeper, or lets it go on. Returns false if the dataflow has ended, or is ending.
+pub(crate) fn set_paused(keeper: u32, is_paused: bool) -> bool {
+    match is_paused {
+        true => order(keeper, "nervure pause", &Message::Pause),
+        false => order(keeper, "nervure resume", &Message::Resume),
+    }
+}
+
+/// Sends an order to a keeper. Returns whether that has carried it out.
+fn order(keeper: u32, program: &str, message: &Message) -> bool {
     let send = || {
         let address = running::find(Some(&keeper.to_string()))?;
-        Connection::open(&address, "daemon")?.ask(&message)
+        Connection::open(&address, program)?.ask(message)
     };
-    // A keeper that does not answer now may be stopped (SIGSTOP).
-    while let Err(ConnectionError::NoAnswer { .. } | ConnectionError::System(_)) = send() {
-        std::thread::sleep(Duration::from_millis(200));
+    loop {
+        match send() {
+            // A keeper that does not answer now may be stopped (SIGSTOP).
+            Err(ConnectionError::NoAnswer { .. } | ConnectionError::System(_)) => {
+                std::thread::sleep(Duration::from_millis(200));
+            }
+            answer => return answer.is_ok(),
+        }
     }
 }
 

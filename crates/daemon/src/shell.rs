@@ -74,6 +74,36 @@ struct Shell {
     desired: BTreeMap<RunId, crate::state::DesiredRun>,
     keepers: BTreeMap<RunId, u32>,
     lease: Arc<HeldLease>,
+    pauses: Arc<Pauses>,
+}
+
+/// The runs that are to be paused. The last of several changes is the last that is applied.
+#[derive(Debug, Default)]
+struct Pauses {
+    wanted: Mutex<BTreeMap<RunId, bool>>,
+    applied: Mutex<()>,
+}
+
+impl Pauses {
+    fn want(&self, run: &str, is_paused: bool) {
+        let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        wanted.insert(run.to_owned(), is_paused);
+    }
+
+    fn forget(&self, run: &str) {
+        let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        wanted.remove(run);
+    }
+
+    /// Pauses a keeper, or lets it go on, and returns which; `None` if it has ended.
+    fn apply(&self, run: &str, keeper: u32) -> Option<bool> {
+        let _applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_paused = {
+            let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+            *wanted.get(run)?
+        };
+        runs::set_paused(keeper, is_paused).then_some(is_paused)
+    }
 }
 
 /// Whether the lease of this machine is held, and the nodes that run only meanwhile.
@@ -179,6 +209,7 @@ pub fn serve(config: Config, on_ready: impl FnOnce()) -> Result<(), DaemonError>
         desired: BTreeMap::new(),
         keepers: BTreeMap::new(),
         lease: Arc::default(),
+        pauses: Arc::default(),
         folder,
     };
     let live = Arc::clone(&shell.live);
@@ -357,6 +388,17 @@ impl Shell {
                     });
                 }
             }
+            Action::SetPaused { run, is_paused } => {
+                let pauses = Arc::clone(&self.pauses);
+                pauses.want(&run, is_paused);
+                if let Some(keeper) = self.keepers.get(&run).copied() {
+                    self.background(move |events| {
+                        if let Some(is_paused) = pauses.apply(&run, keeper) {
+                            let _ = events.send(Event::Paused { run, is_paused });
+                        }
+                    });
+                }
+            }
             Action::NoteEnded { run } => {
                 let path = self.folder.run(&run);
                 let noted = crate::folder::make(&path).and_then(|()| {
@@ -372,6 +414,7 @@ impl Shell {
                 self.keepers.remove(&run);
                 self.bridge.forget(&run);
                 self.changes.forget(&run);
+                self.pauses.forget(&run);
                 self.live.change(|state| {
                     state.nodes.remove(&run);
                     state.crossings.remove(&run);
@@ -394,11 +437,15 @@ impl Shell {
         let lease = Arc::clone(&self.lease);
         let desired = self.desired.get(run);
         let spec = desired.map(|desired| PartSpec::new(&self.folder, run, desired, false));
+        let starts_paused = has_just_started && desired.is_some_and(|desired| desired.is_paused);
         let run = run.to_owned();
         move |keeper, events| match spec {
             Some(spec) => {
-                // Before the stand-ins join, so that no node starts without its lease.
+                // Before the stand-ins join, so that no node starts without its lease, and no timer.
                 lease.apply(keeper, &spec, has_just_started);
+                if starts_paused {
+                    runs::set_paused(keeper, true);
+                }
                 follow(&live, (&bridge, &changes), (&run, keeper), &spec, events);
             }
             None => {
@@ -419,10 +466,11 @@ impl Shell {
         let runs: BTreeMap<RunId, ActualRun> = self
             .machine
             .runs()
-            .map(|(run, dataflow, state)| {
+            .map(|(run, dataflow, state, is_paused)| {
                 let run_state = ActualRun {
                     dataflow: dataflow.to_owned(),
                     state,
+                    is_paused,
                     nodes: BTreeMap::new(),
                     streams: Vec::new(),
                 };

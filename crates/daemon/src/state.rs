@@ -59,6 +59,9 @@ pub struct DesiredRun {
     /// Environment variables of the nodes: `NAME=value`.
     #[serde(default)]
     pub variables: Vec<String>,
+    /// Whether it is to be paused, as long as it runs.
+    #[serde(default)]
+    pub is_paused: bool,
 }
 
 /// How far a run is to be brought.
@@ -90,6 +93,9 @@ pub struct ActualRun {
     pub dataflow: String,
     /// Its state.
     pub state: RunState,
+    /// Whether it is paused.
+    #[serde(default)]
+    pub is_paused: bool,
     /// State of each node, without stand-ins.
     pub nodes: BTreeMap<String, String>,
     /// Samples that were sent to other machines, when the run has ended.

@@ -291,6 +291,9 @@ impl World {
                     self.handle(at, Event::KeeperGone { run, finished });
                 }
                 Action::Stop { run } => drop(self.machines[at].keepers.remove(&run)),
+                Action::SetPaused { run, is_paused } => {
+                    self.handle(at, Event::Paused { run, is_paused });
+                }
                 other => panic!("{other:?}"),
             }
         }
@@ -399,15 +402,19 @@ impl World {
 
     fn actual(&self, at: usize) -> Actual {
         let process = self.machines[at].daemon.as_ref().unwrap();
-        let runs = process.machine.runs().map(|(run, dataflow, state)| {
-            let actual = ActualRun {
-                dataflow: dataflow.to_owned(),
-                state,
-                nodes: BTreeMap::new(),
-                streams: Vec::new(),
-            };
-            (run.clone(), actual)
-        });
+        let runs = process
+            .machine
+            .runs()
+            .map(|(run, dataflow, state, is_paused)| {
+                let actual = ActualRun {
+                    dataflow: dataflow.to_owned(),
+                    state,
+                    is_paused,
+                    nodes: BTreeMap::new(),
+                    streams: Vec::new(),
+                };
+                (run.clone(), actual)
+            });
         Actual {
             labels: BTreeMap::new(),
             runs: runs.collect(),
@@ -618,6 +625,7 @@ fn desired_run(phase: Phase) -> DesiredRun {
         machines: BTreeMap::new(),
         params: Vec::new(),
         variables: Vec::new(),
+        is_paused: false,
     }
 }
 

@@ -22,6 +22,7 @@ fn desired_run(phase: Phase) -> DesiredRun {
         machines: BTreeMap::new(),
         params: Vec::new(),
         variables: Vec::new(),
+        is_paused: false,
     }
 }
 
@@ -33,6 +34,10 @@ struct World {
     files: BTreeSet<String>,
     ended: BTreeSet<String>,
     keepers: BTreeMap<String, u32>,
+    /// Whether each run was last to be paused, by this daemon.
+    wanted_pauses: BTreeMap<String, bool>,
+    /// Whether each keeper is paused.
+    paused: BTreeMap<u32, bool>,
     next_keeper: u32,
     /// Number of starts of each run.
     starts: BTreeMap<String, u32>,
@@ -67,6 +72,10 @@ impl World {
                 }
                 Action::Prepare { ref run, .. } => {
                     self.files.insert(run.clone());
+                    self.under_way.push(action);
+                }
+                Action::SetPaused { ref run, is_paused } => {
+                    self.wanted_pauses.insert(run.clone(), is_paused);
                     self.under_way.push(action);
                 }
                 action => self.under_way.push(action),
@@ -118,6 +127,14 @@ impl World {
             Action::Stop { run } => {
                 self.under_way.swap_remove(at);
                 self.keepers.remove(&run);
+            }
+            Action::SetPaused { run, .. } => {
+                self.under_way.swap_remove(at);
+                let is_paused = self.wanted_pauses[&run];
+                if let Some(keeper) = self.keepers.get(&run) {
+                    self.paused.insert(*keeper, is_paused);
+                    self.handle(Event::Paused { run, is_paused });
+                }
             }
             other => panic!("{other:?}"),
         }
@@ -175,10 +192,15 @@ impl World {
         self.handle(Event::Desired(self.disk.clone()));
     }
 
+    fn reports_pause(&self, run: &str) -> bool {
+        let mut runs = self.daemon.runs();
+        runs.any(|(id, _, _, is_paused)| id == run && is_paused)
+    }
+
     fn states(&self) -> BTreeMap<String, RunState> {
         self.daemon
             .runs()
-            .map(|(run, _, state)| (run.clone(), state))
+            .map(|(run, _, state, _)| (run.clone(), state))
             .collect()
     }
 }
@@ -198,7 +220,7 @@ impl Store {
             runs.get(random.below(runs.len().max(1) as u64) as usize)
                 .cloned()
         };
-        match (random.below(4), pick(random)) {
+        match (random.below(5), pick(random)) {
             (0, _) | (_, None) => {
                 self.next_run += 1;
                 next.runs
@@ -206,6 +228,10 @@ impl Store {
             }
             (1, Some(run)) => next.runs.get_mut(&run).unwrap().phase = Phase::Stop,
             (2, Some(run)) => drop(next.runs.remove(&run)),
+            (3, Some(run)) => {
+                let is_paused = &mut next.runs.get_mut(&run).unwrap().is_paused;
+                *is_paused = !*is_paused;
+            }
             (_, Some(run)) => {
                 let run = next.runs.get_mut(&run).unwrap();
                 if run.phase == Phase::Prepare {
@@ -289,6 +315,11 @@ fn a_run_has_one_keeper_at_a_time_and_what_is_desired_becomes_so() {
                     "seed {seed}: {run} {state:?}"
                 ),
                 Phase::Stop => assert_eq!(*state, RunState::Ended, "seed {seed}: {run}"),
+            }
+            if let Some(keeper) = world.keepers.get(run) {
+                let is_paused = world.paused.get(keeper).copied().unwrap_or_default();
+                assert_eq!(is_paused, desired.is_paused, "seed {seed}: {run}");
+                assert_eq!(world.reports_pause(run), is_paused, "seed {seed}: {run}");
             }
             let runs = world.keepers.contains_key(run);
             assert_eq!(

@@ -37,6 +37,10 @@ pub enum Message {
     },
     /// Kill every node now.
     Kill,
+    /// Stop the dataflow's clock, timers and watchdogs until `Resume`.
+    Pause,
+    /// Let a paused dataflow go on.
+    Resume,
     /// Stop, start or restart one node.
     Node {
         /// Its id.

@@ -117,6 +117,8 @@ pub enum DataflowState {
     Starting,
     /// Every node was ready once.
     Running,
+    /// Its clock, timers and watchdogs stand still.
+    Paused,
     /// It was asked to stop.
     Stopping,
     /// A state of a later version.

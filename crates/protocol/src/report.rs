@@ -15,6 +15,10 @@ pub enum Report {
     EdgeStatus(EdgeStatus),
     /// The dataflow is ready: every node is connected and ready.
     Ready,
+    /// The dataflow is paused.
+    Paused,
+    /// A paused dataflow goes on.
+    Resumed,
     /// A line of a node's output, or of the keeper's log.
     Log(LogRecord),
     /// A node process ended.

@@ -30,7 +30,7 @@ _CONTROL_FD_VARIABLE: str
 _HOST_FD_VARIABLE: str
 _STACKS_SIGNAL: int
 
-# `RELOAD`, `SYNC`, `PAUSE`, `RESUME` and `CLOCK_JUMP` are reserved.
+# `RELOAD`, `SYNC` and `CLOCK_JUMP` are reserved.
 _EventType = Literal[
     "INPUT",
     "INPUT_CLOSED",

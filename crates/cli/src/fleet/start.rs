@@ -66,6 +66,7 @@ pub fn start(arguments: &StartArguments) -> Result<ExitCode, Failure> {
             machines: placed.clone(),
             params: arguments.overrides.params.iter().map(text).collect(),
             variables: arguments.overrides.variables.iter().map(text).collect(),
+            is_paused: false,
         };
         change_desired(&fleet.client, machine, |state| {
             state.runs.insert(run.clone(), desired.clone());
@@ -303,6 +304,7 @@ mod tests {
         let mut run = ActualRun {
             dataflow: "two".to_owned(),
             state: RunState::Running { keeper: 1 },
+            is_paused: false,
             nodes: BTreeMap::new(),
             streams: Vec::new(),
         };

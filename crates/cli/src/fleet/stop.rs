@@ -50,21 +50,26 @@ pub fn stop_if_fleet(arguments: &StopArguments) -> Result<Option<ExitCode>, Fail
     let Some(fleet) = Fleet::connect_if_paired()? else {
         return Ok(None);
     };
-    let named = running::named(arguments.target.dataflow.as_deref());
-    // Without a name it is the only one that runs here; the error for others is that of `stop`.
+    let run = find_run(&fleet, arguments.target.dataflow.as_deref())?;
+    run.map(|run| stop(&fleet, &run, arguments)).transpose()
+}
+
+/// The named run, or the only one; `None` if that is not one of the fleet.
+pub fn find_run(fleet: &Fleet, dataflow: Option<&str>) -> Result<Option<KnownRun>, Failure> {
+    let named = running::named(dataflow);
+    // Without a name it is the only one that runs here; the error for others is that of the command.
     let named = named.or_else(|| running::find(None).ok().map(|address| address.dataflow));
-    let runs = match desired_runs(&fleet) {
+    let runs = match desired_runs(fleet) {
         Ok(runs) => runs,
-        // A dataflow of this host alone is stopped without the coordinator.
+        // A dataflow of this host alone is changed without the coordinator.
         Err(_) if named.as_deref().is_some_and(runs_here_alone) => return Ok(None),
         Err(failure) => return Err(failure),
     };
-    let run = match (&named, runs.as_slice()) {
-        (Some(name), runs) => runs.iter().find(|run| run.dataflow == *name),
-        (None, [only]) => Some(only),
+    Ok(match (&named, runs.as_slice()) {
+        (Some(name), runs) => runs.iter().find(|run| run.dataflow == *name).cloned(),
+        (None, [only]) => Some(only.clone()),
         (None, _) => None,
-    };
-    run.map(|run| stop(&fleet, run, arguments)).transpose()
+    })
 }
 
 /// Whether a dataflow of this name runs here that no daemon has started.

@@ -216,6 +216,7 @@ pub fn state_name(state: DataflowState) -> &'static str {
     match state {
         DataflowState::Starting => "starting",
         DataflowState::Running => "running",
+        DataflowState::Paused => "paused",
         DataflowState::Stopping => "stopping",
         DataflowState::Unknown => "?",
     }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, process::ExitCode, time::Instant};
 use nervure_node::running::{Connection, ConnectionError, PATIENCE, Remote};
 use nervure_protocol::{
     cli_to_keeper::{self, Watch},
-    keeper_to_cli::{Message, NodeDeclared, Welcome},
+    keeper_to_cli::{DataflowState, Message, NodeDeclared, Welcome},
     report::{NodeEnded, NodeStarted, Report},
 };
 use rustix::{
@@ -100,6 +100,7 @@ struct OpenPart {
     connection: Connection,
     place: Place,
     machine: Option<String>,
+    state: DataflowState,
     is_gone: bool,
     is_finished: bool,
 }
@@ -164,6 +165,7 @@ impl State {
         }))?;
         let at = self.parts.len();
         self.parts.push(OpenPart {
+            state: connection.welcome().state,
             connection,
             place: place.clone(),
             machine,
@@ -198,6 +200,11 @@ impl State {
                 part.connection.welcome(),
             )
         })
+    }
+
+    /// The state of each part, as of its last report.
+    pub fn states(&self) -> impl Iterator<Item = DataflowState> {
+        self.parts.iter().map(|part| part.state)
     }
 
     /// What the daemons have added to what the keepers of other machines say.
@@ -526,7 +533,12 @@ impl State {
                 self.parts[at].is_finished = true;
                 self.is_finished = self.parts.iter().all(|part| part.is_finished);
             }
+            Report::Paused => self.parts[at].state = DataflowState::Paused,
+            Report::Resumed => self.parts[at].state = DataflowState::Running,
             Report::Ready => {
+                if self.parts[at].state == DataflowState::Starting {
+                    self.parts[at].state = DataflowState::Running;
+                }
                 let nodes = self.nodes.iter_mut();
                 for (_, node) in nodes.filter(|(node, _)| Self::part_of(**node) == at) {
                     node.declared.not_done = None;

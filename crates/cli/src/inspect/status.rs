@@ -150,13 +150,15 @@ pub fn has_machines(state: &State) -> bool {
     state.is_merged() || state.parts().any(|(machine, _, _)| machine.is_some())
 }
 
-/// The state of a dataflow: it starts until all its parts run, and stops as soon as one does.
+/// The state of a dataflow: it starts until all its parts run, is paused until all go on, and stops as
+/// soon as one does.
 pub fn state_of_all(state: &State) -> DataflowState {
-    let mut states = state.parts().map(|(_, _, welcome)| welcome.state);
+    let mut states = state.states();
     let first = states.next().unwrap_or(DataflowState::Unknown);
     states.fold(first, |all, one| match (all, one) {
         (DataflowState::Stopping, _) | (_, DataflowState::Stopping) => DataflowState::Stopping,
         (DataflowState::Starting, _) | (_, DataflowState::Starting) => DataflowState::Starting,
+        (DataflowState::Paused, _) | (_, DataflowState::Paused) => DataflowState::Paused,
         (all, _) => all,
     })
 }

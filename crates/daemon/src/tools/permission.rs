@@ -56,9 +56,12 @@ fn ask_of(message: &cli_to_keeper::Message) -> Result<Ask, Refused> {
     use cli_to_keeper::Message;
     match message {
         Message::Watch(_) | Message::Params { .. } => Ok(Ask::Look),
-        Message::SetParam(_) | Message::Node { .. } | Message::Stop { .. } | Message::Kill => {
-            Ok(Ask::Change)
-        }
+        Message::SetParam(_)
+        | Message::Node { .. }
+        | Message::Stop { .. }
+        | Message::Kill
+        | Message::Pause
+        | Message::Resume => Ok(Ask::Change),
         Message::Replace(_) | Message::Attach(_) | Message::Join(_) => Err(Refused::new(
             "a program runs in the place of a node on the node's own machine only",
             Some("run the command there"),

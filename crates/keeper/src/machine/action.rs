@@ -99,6 +99,8 @@ pub enum Action {
     Ring { node: usize },
     /// Set the clock that the control page shows.
     SetClock { clock: node_to_keeper::Clock },
+    /// Stop the clock that the control page shows, or let it go on.
+    SetPaused { is_paused: bool },
     /// Read a node's signs of life; the answer is [`Event::Pulse`].
     ReadPulse { node: usize },
     /// Log the state of each thread of a node that hangs.

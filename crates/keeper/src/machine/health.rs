@@ -55,6 +55,19 @@ impl Health {
         start_by.into_iter().chain(self.check_at).min()
     }
 
+    /// A pause of the dataflow has ended: it counts neither for the start nor for signs of life.
+    pub fn resume(&mut self, paused_for: Duration) {
+        for at in self
+            .start
+            .iter_mut()
+            .map(|(_, by)| by)
+            .chain(&mut self.check_at)
+        {
+            *at += paused_for;
+        }
+        self.still = None;
+    }
+
     /// The timeout of its start, when that has passed.
     pub fn missed_start(&self, now: Duration) -> Option<Duration> {
         let (timeout, by) = self.start?;

@@ -1,6 +1,8 @@
 //! The nodes and the edges between their processes: the graph, the life of each node, and the
 //! wiring, kept in step.
 
+mod pause;
+
 use std::time::Duration;
 
 use nervure_protocol::{
@@ -27,6 +29,8 @@ pub(super) struct Network {
     graph: Graph,
     nodes: Vec<Node>,
     wiring: Wiring,
+    /// When the dataflow was paused.
+    paused_at: Option<Duration>,
 }
 
 impl Network {
@@ -37,6 +41,7 @@ impl Network {
             nodes: graph.plan().nodes.iter().map(Node::new).collect(),
             wiring: Wiring::new(&graph),
             graph,
+            paused_at: None,
         }
     }
 

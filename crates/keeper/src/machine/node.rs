@@ -195,14 +195,15 @@ impl Node {
         }
     }
 
-    /// When something is due.
-    pub fn deadline(&self) -> Option<Duration> {
+    /// When something is due. Health is not checked while the dataflow is paused.
+    pub fn deadline(&self, is_paused: bool) -> Option<Duration> {
         let restart = match self.state {
             State::Waiting { until } => Some(until),
             _ => None,
         };
         let others = self.signals.deadline().into_iter();
-        others.chain(self.health.deadline()).chain(restart).min()
+        let health = self.health.deadline().filter(|_| !is_paused);
+        others.chain(health).chain(restart).min()
     }
 
     /// A process of the keeper's is being started, or one of a client's joins.

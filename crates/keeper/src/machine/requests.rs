@@ -144,6 +144,13 @@ impl Requests {
                 supervisor.kill(turn);
                 Ok(())
             }
+            Message::Pause | Message::Resume => {
+                check_not_stopping(supervisor)?;
+                let by = self.clients.name(client);
+                let network = supervisor.network_mut();
+                network.set_paused(message == Message::Pause, &by, turn);
+                Ok(())
+            }
             Message::Node { node, order } => self.order(client, &node, order, supervisor, turn),
             Message::Params { node } => self.list_params(client, node.as_deref(), supervisor, turn),
             Message::SetParam(set) => self.set_param(client, set, supervisor, turn),
@@ -198,6 +205,11 @@ impl Requests {
             log_folder: plan.log_folder.as_ref().map(display).unwrap_or_default(),
             started_utc_nanos: plan.started_utc_nanos,
             state: match supervisor.phase() {
+                Phase::Loaded | Phase::Starting { .. } | Phase::Running
+                    if supervisor.network().is_paused() =>
+                {
+                    DataflowState::Paused
+                }
                 Phase::Loaded | Phase::Starting { .. } => DataflowState::Starting,
                 Phase::Running => DataflowState::Running,
                 _ => DataflowState::Stopping,

@@ -56,7 +56,9 @@ impl Supervisor {
         if self.phase == Phase::Loaded {
             return None;
         }
-        let nodes = self.network.nodes().iter().filter_map(Node::deadline);
+        let is_paused = self.network.is_paused();
+        let nodes = self.network.nodes().iter();
+        let nodes = nodes.filter_map(|node| node.deadline(is_paused));
         nodes.chain(self.phase.deadline()).min()
     }
 
@@ -179,13 +181,8 @@ impl Supervisor {
                     self.signal(node, Signal::Kill, turn);
                 }
             }
-            if self
-                .network
-                .node(node)
-                .health
-                .deadline()
-                .is_some_and(|at| at <= now)
-            {
+            let check_at = self.network.node(node).health.deadline();
+            if check_at.is_some_and(|at| at <= now) && !self.network.is_paused() {
                 self.check_health(node, turn);
             }
             if self.network.node_mut(node).signals.take_due_terminate(now) {

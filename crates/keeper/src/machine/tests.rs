@@ -9,6 +9,7 @@ mod last_values;
 mod life;
 mod orders;
 mod params;
+mod pause;
 mod replace;
 mod wiring;
 mod world;

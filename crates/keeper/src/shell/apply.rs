@@ -128,6 +128,10 @@ impl Shell {
                 self.descriptors.set_clock(clock);
                 Ok(())
             }
+            Action::SetPaused { is_paused } => {
+                self.descriptors.set_paused(is_paused);
+                Ok(())
+            }
             Action::ReadPulse { node } => {
                 let pulse = self
                     .descriptors

@@ -42,6 +42,10 @@ const MAX_GUEST_EDGES: u64 = 1 << 14;
 pub struct Descriptors {
     control_page: ControlPage,
     control: Rc<OwnedFd>,
+    /// Whether the clock runs while the dataflow is not paused, and at which rate.
+    clock_runs: bool,
+    clock_rate: f64,
+    is_paused: bool,
     nodes: Vec<Option<NodePages>>,
     regions: HashMap<u32, Rc<OwnedFd>>,
     /// Ends of pairs that were not sent.
@@ -89,6 +93,7 @@ impl Descriptors {
     /// When memory or descriptors run out.
     pub fn new(plan: &Plan) -> io::Result<Self> {
         let (control_page, control) = ControlPage::create()?;
+        let clock_runs = plan.clock.is_none();
         if let Some(clock) = plan.clock {
             control_page.set(
                 RunState::Paused,
@@ -99,6 +104,9 @@ impl Descriptors {
         }
         Ok(Self {
             control_page,
+            clock_runs,
+            clock_rate: 1.0,
+            is_paused: false,
             control: Rc::new(control),
             nodes: plan.nodes.iter().map(|_| None).collect(),
             regions: HashMap::new(),
@@ -108,22 +116,35 @@ impl Descriptors {
 
     /// Sets the clock. It never goes back: if it has advanced further while the message was in
     /// flight, it continues from there.
-    pub fn set_clock(&self, clock: Clock) {
+    pub fn set_clock(&mut self, clock: Clock) {
         let now = monotonic_nanos();
-        let rate = clock.rate_millionths as f64 / 1e6;
-        let state = if clock.runs {
-            RunState::Running
-        } else {
-            RunState::Paused
-        };
-        let gain = if clock.runs {
-            now.saturating_sub(clock.base_mono) as f64 * rate
-        } else {
-            0.0
+        self.clock_runs = clock.runs;
+        self.clock_rate = clock.rate_millionths as f64 / 1e6;
+        let gain = match self.run_state() {
+            RunState::Running => now.saturating_sub(clock.base_mono) as f64 * self.clock_rate,
+            RunState::Paused => 0.0,
         };
         let wanted = clock.origin_utc_nanos.saturating_add(gain as i64);
+        self.write_clock(wanted, now);
+    }
+
+    /// Stops the clock, or lets it go on from where it stands.
+    pub fn set_paused(&mut self, is_paused: bool) {
+        self.is_paused = is_paused;
+        self.write_clock(i64::MIN, monotonic_nanos());
+    }
+
+    fn write_clock(&self, wanted: i64, now: u64) {
         let (_, reads) = self.control_page.read(now);
+        let (state, rate) = (self.run_state(), self.clock_rate);
         self.control_page.set(state, wanted.max(reads), now, rate);
+    }
+
+    fn run_state(&self) -> RunState {
+        match self.clock_runs && !self.is_paused {
+            true => RunState::Running,
+            false => RunState::Paused,
+        }
     }
 
     /// Creates the pages of a node's next process, or of a guest. The counters continue from those

@@ -58,6 +58,14 @@ impl Expected {
         }
     }
 
+    /// The dataflow goes on after a pause. A sample is expected within a period from now on.
+    pub(crate) fn resume(&mut self, now: i64) {
+        if self.due.is_some() {
+            self.newest = self.newest.max(now);
+            self.expect();
+        }
+    }
+
     /// Notes a sample that was published at `published`.
     pub(crate) fn sample(&mut self, published: i64) {
         // A sample from the history is older, and so may be the time that a faulty producer wrote.
@@ -154,6 +162,11 @@ impl LoopDeadline {
     /// Whether a turn has started and not ended.
     pub(crate) fn is_running(&self) -> bool {
         self.began.is_some()
+    }
+
+    /// Ends the turn without a check.
+    pub(crate) fn cancel(&mut self) {
+        self.began = None;
     }
 
     /// Ends the turn, if one is running. Returns by how much it missed the deadline.

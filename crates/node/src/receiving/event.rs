@@ -78,6 +78,11 @@ pub enum Event {
         /// The inputs of this node that it feeds.
         inputs: Vec<String>,
     },
+    /// The dataflow is paused: its clock stands still, and no timer ticks until [`Event::Resume`].
+    /// A node that produces samples without a timer has to stop that by itself.
+    Pause,
+    /// The dataflow goes on.
+    Resume,
     /// The node has to end. This is the last event.
     Stop {
         /// Why the node is stopped.
@@ -108,6 +113,8 @@ impl Event {
             Self::Param { .. } => "PARAM",
             Self::NodeFailed { .. } => "NODE_FAILED",
             Self::NodeRestarted { .. } => "NODE_RESTARTED",
+            Self::Pause => "PAUSE",
+            Self::Resume => "RESUME",
             Self::Stop { .. } => "STOP",
             Self::Other { kind, .. } => kind,
         }
@@ -140,6 +147,8 @@ impl From<Notice> for Event {
                 restarts,
             },
             "NODE_RESTARTED" => Self::NodeRestarted { node, inputs },
+            "PAUSE" => Self::Pause,
+            "RESUME" => Self::Resume,
             _ => Self::Other {
                 kind,
                 node,

@@ -22,7 +22,7 @@ use crate::sending::Publisher;
 use nervure_protocol::nanos::nanos;
 use nervure_protocol::node_to_keeper::Message;
 use nervure_protocol::wiring::InputSpec;
-use nervure_shm::{Arrival, Inbox, NodeForked, Waited, monotonic_nanos};
+use nervure_shm::{Arrival, Inbox, NodeForked, RunState, Waited, monotonic_nanos};
 use rustix::fd::BorrowedFd;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -58,6 +58,8 @@ pub struct Events {
     newest: Vec<Newest>,
     /// The last event came from the schedule, so a sample may pass first.
     sample_passes_first: bool,
+    /// Between Pause and Resume nothing of the schedule comes, not even a tick that was due before.
+    is_paused: bool,
     /// Whether Stop comes at once, and the samples that are queued then follow it.
     pub(crate) samples_follow_stop: bool,
     /// Whether the end of a producer's process is an event of its own.
@@ -154,6 +156,7 @@ impl Events {
             stop: None,
             stop_when_drained: None,
             sample_passes_first: false,
+            is_paused: false,
             samples_follow_stop: false,
             reports_ended_producers: false,
             progress: Progress::Running,
@@ -307,7 +310,7 @@ impl Events {
     /// When the schedule or the observer's polling needs a check, in nanoseconds of
     /// CLOCK_MONOTONIC.
     fn next_check(&self) -> Option<u64> {
-        let due = self.schedule.next_due();
+        let due = self.schedule.next_due().filter(|_| !self.is_paused);
         let due = due.and_then(|(due, _)| self.core.clock.monotonic_at(due));
         let poll = self.poll.as_ref();
         let poll = poll.map(|poll| poll.next_poll(monotonic_nanos()));
@@ -372,8 +375,17 @@ impl Events {
     /// Takes over what the control thread has received.
     pub(crate) fn absorb_notices(&mut self) {
         let mut notices = self.core.notices();
-        self.pending
-            .extend(notices.events.drain(..).map(Event::from));
+        for event in notices.events.drain(..).map(Event::from) {
+            match event {
+                Event::Pause => self.is_paused = true,
+                Event::Resume => {
+                    self.is_paused = false;
+                    self.schedule.resume(self.core.clock.now());
+                }
+                _ => {}
+            }
+            self.pending.push_back(event);
+        }
         if let Some(reason) = notices.stop.take() {
             self.stop.get_or_insert(reason);
             // `connect` looks at it there while it waits.
@@ -391,6 +403,11 @@ impl Events {
     /// The node asks for its next event, so it has finished with the last one.
     #[inline(never)]
     fn end_turn_of_loop(&mut self) {
+        let now = monotonic_nanos();
+        let is_paused = self.core.clock.read(now).0 == RunState::Paused;
+        if let (true, Some(turn)) = (is_paused, &mut self.loop_deadline) {
+            turn.cancel();
+        }
         let Some(turn) = self.loop_deadline.as_mut().filter(|turn| turn.is_running()) else {
             return;
         };
@@ -431,7 +448,7 @@ impl Events {
         if let Some(event) = self.pending.pop_front() {
             return Some(event);
         }
-        if self.sample_passes_first {
+        if self.sample_passes_first || self.is_paused {
             return None;
         }
         loop {

@@ -53,6 +53,13 @@ impl Schedule {
         }
     }
 
+    /// The dataflow goes on after a pause: no input is stale because of that.
+    pub(super) fn resume(&mut self, now: i64) {
+        for expected in &mut self.expected {
+            expected.resume(now);
+        }
+    }
+
     /// The item that is due first, and when, on the dataflow's clock.
     pub(super) fn next_due(&self) -> Option<(i64, DueItem)> {
         if self.is_empty() {

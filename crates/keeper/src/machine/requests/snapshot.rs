@@ -58,6 +58,9 @@ impl Requests {
         if supervisor.phase() == Phase::Running {
             reply_report(client, Report::Ready, None, turn);
         }
+        if supervisor.network().is_paused() {
+            reply_report(client, Report::Paused, None, turn);
+        }
         turn.reply(client, keeper_to_cli::Message::SnapshotComplete);
         if watch.follow {
             turn.push(Action::Follow { client, watch });

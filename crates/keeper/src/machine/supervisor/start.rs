@@ -38,6 +38,8 @@ impl Supervisor {
             }
         };
         self.network.connect(node, version, params, turn);
+        // Before Start, so that no timer ticks.
+        self.network.notify_if_paused(node, turn);
         if self.phase == Phase::Running {
             turn.send(node, keeper_to_node::Message::Start);
         }

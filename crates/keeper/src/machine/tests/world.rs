@@ -75,6 +75,8 @@ pub struct World {
     pub signals: Vec<(usize, Signal)>,
     pub rung: Vec<usize>,
     pub clocks: Vec<Clock>,
+    /// What the clock was set to: whether it is paused.
+    pub pauses: Vec<bool>,
     pub is_ready: bool,
     pub is_finished: bool,
     /// The messages to each client.
@@ -197,6 +199,7 @@ impl World {
             signals: Vec::new(),
             rung: Vec::new(),
             clocks: Vec::new(),
+            pauses: Vec::new(),
             is_ready: false,
             is_finished: false,
             regions: BTreeSet::new(),
@@ -475,6 +478,7 @@ impl World {
             }
             Action::Ring { node } => self.rung.push(node),
             Action::SetClock { clock } => self.clocks.push(clock),
+            Action::SetPaused { is_paused } => self.pauses.push(is_paused),
             Action::ReadPulse { node } => assert!(self.processes[node].runs),
             Action::Examine { node, why } => {
                 assert!(self.processes[node].runs);
