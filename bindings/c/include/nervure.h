@@ -159,8 +159,8 @@ typedef enum nervure_event_kind {
     NERVURE_EVENT_KIND_STOP = 9,
     // An event that this version does not know: `text` is its kind, `id` the node that it is about.
     NERVURE_EVENT_KIND_OTHER = 10,
-    // The dataflow is paused: its clock stands still, and no timer ticks until `NERVURE_EVENT_KIND_RESUME`. A node that
-    // produces samples without a timer has to stop that by itself.
+    // The dataflow is paused: its clock stands still, no timer ticks until `NERVURE_EVENT_KIND_RESUME`, and sending waits
+    // until then in nodes without inputs.
     NERVURE_EVENT_KIND_PAUSE = 11,
     // The dataflow goes on.
     NERVURE_EVENT_KIND_RESUME = 12,

@@ -42,8 +42,8 @@ pub enum EventKind {
     Stop = 9,
     /// An event that this version does not know: `text` is its kind, `id` the node that it is about.
     Other = 10,
-    /// The dataflow is paused: its clock stands still, and no timer ticks until `NERVURE_EVENT_KIND_RESUME`. A node that
-    /// produces samples without a timer has to stop that by itself.
+    /// The dataflow is paused: its clock stands still, no timer ticks until `NERVURE_EVENT_KIND_RESUME`, and sending waits
+    /// until then in nodes without inputs.
     Pause = 11,
     /// The dataflow goes on.
     Resume = 12,

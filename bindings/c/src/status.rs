@@ -66,7 +66,9 @@ impl Failure {
 impl From<SendError> for Failure {
     fn from(error: SendError) -> Self {
         let status = match &error {
-            SendError::WouldBlock { .. } | SendError::TimedOut { .. } => Status::Timeout,
+            SendError::WouldBlock { .. } | SendError::TimedOut { .. } | SendError::Paused => {
+                Status::Timeout
+            }
             SendError::Stopped => Status::Stopped,
             SendError::OutOfMemory { .. } | SendError::TooLarge { .. } => Status::Memory,
             SendError::UnknownOutput(_) => Status::UnknownName,

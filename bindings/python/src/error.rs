@@ -43,7 +43,9 @@ pub(crate) fn sample_error(py: Python<'_>, error: &SampleError) -> PyErr {
 
 pub(crate) fn send_error(py: Python<'_>, error: &SendError) -> PyErr {
     let class = match error {
-        SendError::TimedOut { .. } | SendError::WouldBlock { .. } => "NodeTimeout",
+        SendError::TimedOut { .. } | SendError::WouldBlock { .. } | SendError::Paused => {
+            "NodeTimeout"
+        }
         SendError::Stopped => "Stopped",
         SendError::Forked(_) => "NodeForked",
         SendError::OutOfMemory { .. } | SendError::System(_) => "OutOfMemory",

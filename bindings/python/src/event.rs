@@ -82,7 +82,7 @@ impl PyEvent {
 #[pymethods]
 impl PyEvent {
     /// `INPUT`, `INPUT_CLOSED`, `STALE`, `DEADLINE_MISSED`, `REQUEST`, `PARAM`,
-    /// `NODE_FAILED`, `NODE_RESTARTED` or `STOP`. Ignore types that you do not know.
+    /// `NODE_FAILED`, `NODE_RESTARTED`, `PAUSE`, `RESUME` or `STOP`. Ignore types that you do not know.
     #[getter]
     fn r#type(&self) -> &str {
         self.event.kind()

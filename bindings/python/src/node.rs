@@ -208,7 +208,7 @@ impl PyNode {
     }
 
     /// As :meth:`send`, but never waits. Returns `False`, and sends nothing, while a receiver has
-    /// no room.
+    /// no room, or if the dataflow is paused and this node has no inputs.
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     #[pyo3(signature = (
         output, value, *, stamp = None, stamp_nanos = None, like = None, metadata = None, frame = None
@@ -228,7 +228,7 @@ impl PyNode {
         let options = send_options(stamp, stamp_nanos, like, metadata, frame)?;
         match send(py, publisher, value, &options, Wait::Never) {
             Ok(_) => Ok(true),
-            Err(Failure::Send(SendError::WouldBlock { .. })) => Ok(false),
+            Err(Failure::Send(SendError::WouldBlock { .. } | SendError::Paused)) => Ok(false),
             Err(error) => Err(error.raise(py)),
         }
     }

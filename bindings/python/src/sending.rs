@@ -141,7 +141,7 @@ fn send_encoded<V: Encode + Sync>(
     };
     if value.payload_bytes() <= DETACHED_COPY_BYTES {
         match attempt(Wait::Never) {
-            Err(SendError::WouldBlock { .. }) if wait != Wait::Never => {}
+            Err(SendError::WouldBlock { .. } | SendError::Paused) if wait != Wait::Never => {}
             result => return result.map_err(Failure::Send),
         }
     }
@@ -166,7 +166,7 @@ pub(crate) fn in_slices<T: Send>(
         };
         match py.detach(|| attempt(slice)) {
             Err(SendError::Interrupted) => {}
-            Err(SendError::TimedOut { .. }) if slice != wait => {}
+            Err(SendError::TimedOut { .. } | SendError::Paused) if slice != wait => {}
             result => return result.map_err(Failure::Send),
         }
         py.check_signals()?;

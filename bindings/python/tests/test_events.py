@@ -155,6 +155,50 @@ def test_an_unknown_output_is_an_error_that_lists_the_outputs(dataflow: Dataflow
     assert dataflow.run().lines("source") == ["done"]
 
 
+def test_a_pause_is_an_event_and_holds_nodes_without_inputs(dataflow: Dataflow) -> None:
+    dataflow.node(
+        "source",
+        """
+        import time
+        from nervure import Node
+
+        node = Node()
+        while node.try_send("count", 1):
+            time.sleep(0.001)
+        assert node.paused
+        node.send("count", 2)
+        assert not node.paused
+        print("done")
+        """,
+        outputs=["count"],
+    )
+    dataflow.node(
+        "sink",
+        """
+        import subprocess
+        from nervure import Node
+
+        def order(command):
+            subprocess.run(["nervure", command, "-d", node.dataflow], check=True)
+
+        node = Node()
+        next(node)
+        order("pause")
+        kinds = []
+        for event in node:
+            if event.type in ("PAUSE", "RESUME"):
+                kinds.append(repr(event))
+            if event.type == "PAUSE":
+                order("resume")
+        print(*kinds)
+        """,
+        inputs={"count": "source/count"},
+    )
+    result = dataflow.run()
+    assert result.lines("source") == ["done"]
+    assert result.lines("sink")[-1] == "<Event PAUSE> <Event RESUME>"
+
+
 def test_a_neighbours_failure_is_an_event(dataflow: Dataflow) -> None:
     dataflow.node(
         "weak",

@@ -17,7 +17,7 @@ use std::{
 };
 
 use nervure_node::{
-    Event, Node, Publisher,
+    Event, Node, Publisher, binding,
     running::{self, Connection, ConnectionError},
 };
 use nervure_protocol::{
@@ -63,6 +63,8 @@ pub fn send() -> Result<ExitCode, Failure> {
     let node = Node::connect().map_err(|error| failed(&error))?;
     let own = node.id().to_owned();
     let (handle, mut events) = node.split();
+    // Processes go on in a pause, and so does what they write.
+    binding::send_in_pause(&handle);
     let outputs: Result<Vec<(Publisher, &LogOutputSpec)>, _> = specs
         .iter()
         .map(|spec| handle.output(&spec.output).map(|output| (output, spec)))

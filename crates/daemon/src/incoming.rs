@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use nervure_dataflow::Incoming;
 use nervure_link::shell::IncomingStream;
-use nervure_node::binding::{RemoteProcess, Waiter, close_output, report_remote_process};
+use nervure_node::binding::{
+    RemoteProcess, Waiter, close_output, report_remote_process, send_in_pause,
+};
 use nervure_node::{Event, Handle, Next, Publisher, Receipt, SendError, Wait, monotonic_nanos};
 use nervure_protocol::wiring;
 
@@ -60,6 +62,7 @@ pub(crate) fn publish_all(
         return;
     };
     let (handle, mut events) = node.split();
+    send_in_pause(&handle);
     let topics = topics(crossing, incoming, &handle);
     let stand_in = Arc::new(StandIn {
         bridge: Arc::clone(bridge),

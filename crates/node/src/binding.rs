@@ -68,6 +68,22 @@ pub fn join(
     Node::join_as(dataflow, node, language, go_on)
 }
 
+/// Lets a node without inputs send while the dataflow is paused, too: one that passes on what others
+/// send.
+pub fn send_in_pause(handle: &Handle) {
+    handle.send_in_pause();
+}
+
+/// Whether the dataflow is paused; not if only the node that drives its clock lets it stand still.
+pub fn is_paused(handle: &Handle) -> bool {
+    handle.is_dataflow_paused()
+}
+
+/// CLOCK_MONOTONIC less the time for which the dataflow was paused, in nanoseconds.
+pub fn active_nanos(handle: &Handle) -> u64 {
+    handle.active_nanos()
+}
+
 /// As [`Observer::open`].
 ///
 /// # Errors

@@ -252,6 +252,7 @@ fn assemble(
         counters,
         incarnation: welcome.incarnation,
         stopping: Arc::new(AtomicBool::new(false)),
+        held: Arc::new(AtomicBool::new(false)),
         cut_short: Arc::new(AtomicBool::new(false)),
         on_misbehaviour: Arc::new(move |edge, misbehaviour| {
             let message = Answer::Misbehaviour {

@@ -4,8 +4,9 @@ use nervure_protocol::keeper_to_node::{NeighbourEvent, Welcome};
 use nervure_protocol::node_to_keeper::Message;
 use nervure_protocol::params::Param;
 use nervure_protocol::wiring::Source;
-use nervure_shm::{ControlPage, Output, Producer, Seqpacket};
+use nervure_shm::{ControlPage, Output, Producer, Seqpacket, monotonic_nanos};
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 pub(crate) struct Core {
@@ -17,8 +18,20 @@ pub(crate) struct Core {
     pub(crate) producer: Producer,
     pub(crate) outputs: Vec<Output>,
     pub(crate) fork_generation: u32,
+    /// Whether the outputs are held while the dataflow is paused.
+    stops_in_pause: AtomicBool,
+    pauses: Mutex<Pauses>,
     notices: Mutex<Notices>,
     params: RwLock<Vec<Param>>,
+}
+
+/// For how long the dataflow was paused since the node has connected.
+#[derive(Debug, Default)]
+struct Pauses {
+    /// When the present pause began, in nanoseconds of CLOCK_MONOTONIC.
+    since: Option<u64>,
+    /// The time of all earlier pauses.
+    nanos: u64,
 }
 
 /// What the control thread has received from the keeper and the node's program has not yet seen.
@@ -53,12 +66,14 @@ impl Core {
     ) -> Self {
         let params = RwLock::new(welcome.params.clone());
         Self {
+            stops_in_pause: AtomicBool::new(welcome.inputs.is_empty()),
             welcome,
             socket,
             clock,
             producer,
             outputs,
             fork_generation: nervure_shm::fork_generation(),
+            pauses: Mutex::default(),
             notices: Mutex::default(),
             params,
         }
@@ -95,6 +110,48 @@ impl Core {
         };
         let sent = self.socket.send(&bytes, &[]);
         !matches!(sent, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
+    }
+
+    /// The dataflow is paused, or goes on. A node without inputs sends nothing meanwhile; others do
+    /// when their timers and producers do.
+    pub(crate) fn set_paused(&self, is_paused: bool) {
+        {
+            let mut pauses = self.pauses();
+            let now = monotonic_nanos();
+            if let Some(since) = pauses.since.take() {
+                pauses.nanos += now.saturating_sub(since);
+            }
+            pauses.since = is_paused.then_some(now);
+        }
+        if is_paused {
+            self.producer.hold();
+        }
+        // Read last: `send_in_pause` may be called at the same time.
+        if !is_paused || !self.stops_in_pause.load(Ordering::SeqCst) {
+            self.producer.release();
+        }
+    }
+
+    /// Whether the dataflow is paused; the clock also stands still if the node that drives it says so.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.pauses().since.is_some()
+    }
+
+    /// CLOCK_MONOTONIC less the time for which the dataflow was paused, in nanoseconds.
+    pub(crate) fn active_nanos(&self) -> u64 {
+        let pauses = self.pauses();
+        let now = pauses.since.unwrap_or_else(monotonic_nanos);
+        now.saturating_sub(pauses.nanos)
+    }
+
+    fn pauses(&self) -> MutexGuard<'_, Pauses> {
+        self.pauses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets this node send while the dataflow is paused, too.
+    pub(crate) fn send_in_pause(&self) {
+        self.stops_in_pause.store(false, Ordering::SeqCst);
+        self.producer.release();
     }
 
     /// Whether the node is a source: none of its inputs brings samples of other nodes, apart from

@@ -163,6 +163,18 @@ impl Handle {
         }
     }
 
+    pub(crate) fn is_dataflow_paused(&self) -> bool {
+        self.0.is_paused()
+    }
+
+    pub(crate) fn active_nanos(&self) -> u64 {
+        self.0.active_nanos()
+    }
+
+    pub(crate) fn send_in_pause(&self) {
+        self.0.send_in_pause();
+    }
+
     pub(crate) fn report_remote_process(&self, change: RemoteProcess) {
         self.0.send_to_keeper(&Message::RemoteProcess(change));
     }

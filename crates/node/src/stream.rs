@@ -166,7 +166,7 @@ impl Publisher {
         value: V,
     ) -> Result<Receipt, SendError> {
         match self.try_send(&value) {
-            Err(SendError::WouldBlock { .. }) => {
+            Err(SendError::WouldBlock { .. } | SendError::Paused) => {
                 let publisher = self.clone();
                 blocking::unblock(move || publisher.send(&value)).await
             }

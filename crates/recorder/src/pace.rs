@@ -1,6 +1,6 @@
 //! When recorded messages are due during playback.
 
-/// Maps log times of a recording to readings of CLOCK_MONOTONIC.
+/// Maps log times of a recording to the player's clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     /// Recorded seconds per second of playback; `None` for as fast as possible.
@@ -13,8 +13,8 @@ pub(crate) struct Pace {
 pub(crate) struct Anchor {
     /// Nanoseconds since the Unix epoch.
     pub(crate) time: u64,
-    /// Nanoseconds of CLOCK_MONOTONIC.
-    pub(crate) mono: u64,
+    /// Nanoseconds of the player's clock, which stands still while the dataflow is paused.
+    pub(crate) at: u64,
 }
 
 impl Pace {
@@ -27,20 +27,20 @@ impl Pace {
         self.rate.is_some()
     }
 
-    /// When a message with log time `time` is due, in nanoseconds of CLOCK_MONOTONIC. The first
+    /// When a message with log time `time` is due, in nanoseconds of the player's clock. The first
     /// message is due at once.
     pub(crate) fn due(&mut self, time: u64, now: u64) -> u64 {
         let Some(rate) = self.rate else { return now };
-        let anchor = *self.anchor.get_or_insert(Anchor { time, mono: now });
+        let anchor = *self.anchor.get_or_insert(Anchor { time, at: now });
         let elapsed = time.saturating_sub(anchor.time) as f64 / rate;
-        anchor.mono.saturating_add(elapsed as u64)
+        anchor.at.saturating_add(elapsed as u64)
     }
 
     /// The log time that playback has reached at `now`; `None` before the first message or without
     /// a rate.
     pub(crate) fn time_at(&self, now: u64) -> Option<u64> {
         let (anchor, rate) = (self.anchor?, self.rate?);
-        let elapsed = now.saturating_sub(anchor.mono) as f64 * rate;
+        let elapsed = now.saturating_sub(anchor.at) as f64 * rate;
         Some(anchor.time.saturating_add(elapsed as u64))
     }
 
@@ -77,10 +77,7 @@ mod tests {
     fn a_delay_shifts_all_later_messages() {
         let mut pace = Pace::new(Some(1.0));
         assert_eq!((pace.due(100, 0), pace.due(150, 10)), (0, 50));
-        pace.resume(Anchor {
-            time: 150,
-            mono: 500,
-        });
+        pace.resume(Anchor { time: 150, at: 500 });
         assert_eq!(pace.due(160, 500), 510);
     }
 }

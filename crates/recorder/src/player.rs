@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
+use nervure_node::binding::{active_nanos, is_paused};
 use nervure_node::{
     Envelope, Event, Events, Handle, Node, Publisher, SendError, Wait, absolute_output,
     monotonic_nanos,
@@ -181,7 +182,7 @@ struct Player<'a> {
     tracks: HashMap<*const Channel, Track>,
     report: PlayReport,
     damages: Damages,
-    /// When lateness was last reported, in nanoseconds of CLOCK_MONOTONIC.
+    /// When lateness was last reported, by [`active_nanos`].
     last_late_report: u64,
     say: &'a mut dyn FnMut(&str),
 }
@@ -214,10 +215,9 @@ impl Player<'_> {
             let (first, last) = self.times.unwrap_or((message.log_time, message.log_time));
             self.times = Some((first.min(message.log_time), last.max(message.log_time)));
             let time = message.log_time.saturating_add(self.shift);
-            let now = monotonic_nanos();
-            let due = self.pace.due(time, now);
+            let due = self.pace.due(time, active_nanos(&self.handle));
             if is_first {
-                self.set_clock(Anchor { time, mono: now });
+                self.set_clock(time);
             }
             if self.wait_until(due) {
                 self.report.is_stopped = true;
@@ -249,20 +249,22 @@ impl Player<'_> {
         }
     }
 
-    /// Waits until `due`. Returns true if the dataflow stops meanwhile.
+    /// Waits until `due`, and until a pause is over. Returns true if the dataflow stops meanwhile.
     fn wait_until(&mut self, due: u64) -> bool {
         loop {
-            let left = Duration::from_nanos(due.saturating_sub(monotonic_nanos()));
-            let event = if left.is_zero() {
+            let left = due.saturating_sub(active_nanos(&self.handle));
+            let event = if is_paused(&self.handle) {
+                self.events.next()
+            } else if left == 0 {
                 self.events.try_next()
             } else {
-                self.events.next_timeout(left)
+                self.events.next_timeout(Duration::from_nanos(left))
             };
             match event {
                 Some(Event::Stop { .. }) => return true,
                 Some(_) => {}
-                None if monotonic_nanos() >= due => return self.handle.is_stopping(),
                 None if self.handle.is_stopping() => return true,
+                None if active_nanos(&self.handle) >= due => return false,
                 None => {}
             }
         }
@@ -316,7 +318,7 @@ impl Player<'_> {
                 let began = monotonic_nanos();
                 let patience = Wait::Until(began + CLOCK_HOLD_DELAY.as_nanos() as u64);
                 let mut result = track.publisher.send_with(&sample, &envelope, patience);
-                if let Err(SendError::TimedOut { .. }) = result {
+                if let Err(SendError::TimedOut { .. } | SendError::Paused) = result {
                     let held = hold_clock(&self.handle, &self.pace, self.clock);
                     result = track.publisher.send_with(&sample, &envelope, Wait::Forever);
                     release_clock(&self.handle, &mut self.pace, held);
@@ -325,6 +327,11 @@ impl Player<'_> {
                 *self.report.waited.entry(consumer.clone()).or_default() += waited;
                 slowest = Some(consumer);
                 result
+            }
+            // The pause has begun just now.
+            Err(SendError::Paused) => {
+                let publisher = &track.publisher;
+                publisher.send_with(&sample, &envelope, Wait::Forever)
             }
             result => result,
         };
@@ -342,10 +349,10 @@ impl Player<'_> {
         Ok(true)
     }
 
-    fn set_clock(&self, anchor: Anchor) {
+    fn set_clock(&self, time: u64) {
         if let Some(rate) = self.clock {
             self.handle
-                .drive_clock(anchor.time as i64, anchor.mono, rate);
+                .drive_clock(time as i64, monotonic_nanos(), rate);
         }
     }
 
@@ -363,7 +370,7 @@ impl Player<'_> {
     }
 
     fn account(&mut self, due: u64, slowest: Option<&str>) {
-        let now = monotonic_nanos();
+        let now = active_nanos(&self.handle);
         if !self.pace.has_rate() {
             return;
         }
@@ -389,9 +396,8 @@ impl Player<'_> {
 /// Stops the clock at the current time of the recording. Returns its rate, if the player drives a
 /// clock.
 fn hold_clock(handle: &Handle, pace: &Pace, rate: Option<f64>) -> Option<f64> {
-    let now = monotonic_nanos();
-    let (time, rate) = (pace.time_at(now)?, rate?);
-    handle.drive_clock(time as i64, now, 0.0);
+    let (time, rate) = (pace.time_at(active_nanos(handle))?, rate?);
+    handle.drive_clock(time as i64, monotonic_nanos(), 0.0);
     Some(rate)
 }
 
@@ -402,9 +408,9 @@ fn release_clock(handle: &Handle, pace: &mut Pace, held: Option<f64>) {
         let time = handle.now();
         let anchor = Anchor {
             time: time.cast_unsigned(),
-            mono: monotonic_nanos(),
+            at: active_nanos(handle),
         };
         pace.resume(anchor);
-        handle.drive_clock(time, anchor.mono, rate);
+        handle.drive_clock(time, monotonic_nanos(), rate);
     }
 }

@@ -19,6 +19,8 @@ const SPINS_BEFORE_SLEEP: u32 = 64;
 /// Interval at which a blocked producer looks for room without a wake-up. It gets none when a
 /// socket has room again, or when a hostile peer keeps consumers from waking it.
 const BLOCKED_RECHECK_NANOS: u64 = 50_000_000;
+/// Interval at which a held producer looks without a wake-up, which a hostile peer can suppress.
+const HELD_RECHECK_NANOS: u64 = 1_000_000_000;
 
 /// The slot image of an earlier loan, if there is one. It is taken under the lock of the output, and a
 /// missing one is allocated outside it.
@@ -116,6 +118,9 @@ impl Output {
             "a loan is published where it was made"
         );
         fork::check(self.0.fork_generation)?;
+        if self.0.producer.held.load(Ordering::Relaxed) {
+            self.wait_for_release(wait)?;
+        }
         let descriptor = loan.place(head)?;
         let reference = Reference::new(&header, &descriptor);
         let mut state = self.state();
@@ -330,6 +335,41 @@ impl Output {
     }
 
     #[cold]
+    fn wait_for_release(&self, wait: Wait) -> Result<(), SendError> {
+        let deadline = match wait {
+            Wait::Never => return Err(SendError::Paused),
+            Wait::Until(deadline) => deadline,
+            Wait::Forever => u64::MAX,
+        };
+        let producer = &self.0.producer;
+        let look = || {
+            if self.is_stopping() {
+                return Some(Err(SendError::Stopped));
+            }
+            (!producer.held.load(Ordering::SeqCst)).then_some(Ok(()))
+        };
+        loop {
+            let until = deadline.min(monotonic_nanos() + HELD_RECHECK_NANOS);
+            match producer.wake.wait_for_room(until, look) {
+                Ok(result) => return result,
+                Err(Waited::Interrupted) => return Err(SendError::Interrupted),
+                Err(_) if monotonic_nanos() >= deadline => return Err(SendError::Paused),
+                Err(Waited::LookAgain | Waited::TimedOut) => {}
+            }
+        }
+    }
+
+    /// Whether the dataflow stops. A call that asks is cut short by that.
+    fn is_stopping(&self) -> bool {
+        let producer = &self.0.producer;
+        let is_stopping = producer.stopping.load(Ordering::SeqCst);
+        if is_stopping {
+            producer.cut_short.store(true, Ordering::SeqCst);
+        }
+        is_stopping
+    }
+
+    #[cold]
     fn wait_for_room(
         &self,
         sample: &Reference,
@@ -368,13 +408,11 @@ impl Output {
             _ => u64::MAX,
         };
         let producer = &self.0.producer;
-        let stopped = || producer.stopping.load(Ordering::SeqCst);
         loop {
             let began = monotonic_nanos();
             let until = deadline.min(began + BLOCKED_RECHECK_NANOS);
             let look_unless_stopped = || {
-                if stopped() {
-                    producer.cut_short.store(true, Ordering::SeqCst);
+                if self.is_stopping() {
                     Some(Err(SendError::Stopped))
                 } else {
                     look().map(Ok)

@@ -21,6 +21,8 @@ pub struct Producer {
     pub incarnation: u32,
     /// Set by [`Producer::stop`].
     pub stopping: Arc<AtomicBool>,
+    /// Set between [`Producer::hold`] and [`Producer::release`].
+    pub held: Arc<AtomicBool>,
     /// Set when a call failed because the dataflow stops.
     pub cut_short: Arc<AtomicBool>,
     /// Called with the id of an edge that was cut off because its consumer broke the protocol.
@@ -36,6 +38,17 @@ impl std::fmt::Debug for Producer {
 }
 
 impl Producer {
+    /// Lets publications wait until [`Producer::release`]. One that waits for a queue is not held.
+    pub fn hold(&self) {
+        self.held.store(true, Ordering::SeqCst);
+    }
+
+    /// Lets the publications that wait go on.
+    pub fn release(&self) {
+        self.held.store(false, Ordering::SeqCst);
+        self.wake.notify_room();
+    }
+
     /// Ends every blocked call of these outputs, now and later.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);

@@ -28,6 +28,10 @@ pub enum SendError {
         /// The consumer, as `node/input`.
         consumer: String,
     },
+    /// The dataflow is paused, and its sources are held ([`Producer::hold`](crate::Producer::hold)).
+    /// The call does not wait, or its timeout has passed.
+    #[error("the dataflow is paused")]
+    Paused,
     /// A signal handler ran while the call waited.
     #[error("interrupted by a signal")]
     Interrupted,

@@ -190,6 +190,7 @@ impl Plane for SharedMemory {
             counters,
             incarnation: limits.incarnation,
             stopping: Arc::default(),
+            held: Arc::default(),
             cut_short: Arc::default(),
             on_misbehaviour: Arc::new(|edge, misbehaviour| panic!("edge {edge}: {misbehaviour}")),
         };

@@ -222,6 +222,15 @@ pub fn state_name(state: DataflowState) -> &'static str {
     }
 }
 
+/// The state and the time since the start: `running for 3.1 s`.
+pub fn state_and_age(state: DataflowState, started_utc_nanos: i64) -> String {
+    let age = format::elapsed(age(started_utc_nanos));
+    match state {
+        DataflowState::Paused => format!("paused, started {age} ago"),
+        _ => format!("{} for {age}", state_name(state)),
+    }
+}
+
 /// Time since a point in time.
 pub fn age(utc_nanos: i64) -> Duration {
     let nanos = nervure_shm::utc_nanos().saturating_sub(utc_nanos);

@@ -7,13 +7,12 @@ use serde_json::json;
 
 use super::{
     arguments::Target,
-    list::{age, state_name},
+    list::state_and_age,
     places::{Place, Unreachable},
     state::{NodeState, State},
 };
 use crate::{
     failure::Failure,
-    format,
     output::{self, plain_text},
     run::{
         edges::{Edge, Unreadable},
@@ -37,10 +36,9 @@ fn text(state: &State) -> String {
     let welcome = state.welcome();
     let how = if welcome.detached { ", detached" } else { "" };
     let mut text = format!(
-        "{}: {} for {}{how}\n",
+        "{}: {}{how}\n",
         welcome.dataflow,
-        state_name(state_of_all(state)),
-        format::elapsed(age(welcome.started_utc_nanos)),
+        state_and_age(state_of_all(state), welcome.started_utc_nanos),
     );
     for (machine, place, welcome) in state.parts() {
         let indent = match machine {

@@ -21,10 +21,11 @@ use self::{
 };
 use super::{
     arguments::TopArguments,
-    list::age,
+    list::{age, state_name},
     lower_priority,
     processes::{Processes, Usage},
     state::{NodeState, State},
+    status::state_of_all,
 };
 use crate::{
     failure::Failure,
@@ -183,6 +184,7 @@ fn as_json(state: &State, usages: &Usages) -> Value {
     json!({
         "dataflow": welcome.dataflow,
         "keeper": state.keeper(),
+        "state": state_name(state_of_all(state)),
         "elapsed_seconds": age(welcome.started_utc_nanos).as_secs_f64(),
         "nodes": usages.iter().map(node).collect::<Vec<_>>(),
         "link_bytes": state.link_bytes(),

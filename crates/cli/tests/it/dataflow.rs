@@ -120,6 +120,13 @@ impl Dataflow {
         self.start(command, arguments)
     }
 
+    /// `nervure replay --json` of a recording in the place of the sources.
+    pub fn replay(self, recording: &Path, options: &[&str]) -> Run {
+        let mut command = self.command(&["replay", "--json"]);
+        command.args(options).arg(recording);
+        self.start(command, &[])
+    }
+
     /// Like [`Self::run`], after a shell command.
     pub fn run_with(self, preparation: &str, arguments: &[&str]) -> Run {
         let mut command = prepared(Command::new("sh"), self.folder.path());

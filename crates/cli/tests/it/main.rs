@@ -22,6 +22,7 @@ mod observer;
 mod on_failure;
 mod overrides;
 mod param;
+mod pause;
 mod processes;
 mod recordings;
 mod replace;

@@ -31,6 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some("relay") => relay(),
         Some("join") => join(arguments.get(1), arguments.get(2)),
         Some("clock") => clock(),
+        Some("ticks") => ticks(),
         Some("idle") => idle(),
         Some("stop-badly") => stop_badly(),
         Some("deaf") => deaf(),
@@ -240,6 +241,19 @@ fn clock() -> Result<(), Box<dyn Error>> {
     while let Some(event) = node.next() {
         if !matches!(event, Event::Stop { .. }) {
             println!("now {}", node.now());
+        }
+    }
+    Ok(())
+}
+
+/// Prints when each tick was due on the dataflow's clock, with the ticks that it stands for, and all
+/// other events.
+fn ticks() -> Result<(), Box<dyn Error>> {
+    let mut node = Node::connect()?;
+    while let Some(event) = node.next() {
+        match event {
+            Event::Tick { due, missed, .. } => println!("tick {due} {}", missed + 1),
+            event => print_event(&event)?,
         }
     }
     Ok(())

@@ -276,6 +276,11 @@ impl Control {
                 }
             }
             Message::Event(event) => {
+                match event.kind.as_str() {
+                    "PAUSE" => self.core.set_paused(true),
+                    "RESUME" => self.core.set_paused(false),
+                    _ => {}
+                }
                 self.notify(|notices| notices.events.push_back(Notice::Event(event)));
             }
             Message::Stop { reason, .. } => {

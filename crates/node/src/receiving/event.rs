@@ -78,8 +78,8 @@ pub enum Event {
         /// The inputs of this node that it feeds.
         inputs: Vec<String>,
     },
-    /// The dataflow is paused: its clock stands still, and no timer ticks until [`Event::Resume`].
-    /// A node that produces samples without a timer has to stop that by itself.
+    /// The dataflow is paused: its clock stands still, no timer ticks until [`Event::Resume`], and
+    /// `send` waits until then in nodes without inputs.
     Pause,
     /// The dataflow goes on.
     Resume,

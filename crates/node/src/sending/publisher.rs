@@ -25,7 +25,7 @@ impl Publisher {
     }
 
     /// Sends a value, stamped with the time of publication. Waits while the queue of a consumer
-    /// with `queue_policy: block` is full.
+    /// with `queue_policy: block` is full, and in a node without inputs while the dataflow is paused.
     ///
     /// # Errors
     /// [`SendError::Stopped`] if the dataflow stops while the call waits, and every other variant
@@ -39,7 +39,8 @@ impl Publisher {
     ///
     /// # Errors
     /// [`SendError::WouldBlock`] while the queue of a consumer with `queue_policy: block` is full:
-    /// then the value is sent to no consumer. Otherwise as [`Publisher::send`].
+    /// then the value is sent to no consumer. [`SendError::Paused`] in a node without inputs while
+    /// the dataflow is paused. Otherwise as [`Publisher::send`].
     pub fn try_send<V: Encode + ?Sized>(&self, value: &V) -> Result<Receipt, SendError> {
         self.send_with(value, &Envelope::new(), Wait::Never)
     }

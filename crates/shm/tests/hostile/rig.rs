@@ -107,6 +107,7 @@ impl HonestProducer {
             counters,
             incarnation: 0,
             stopping: Arc::default(),
+            held: Arc::default(),
             cut_short: Arc::default(),
             on_misbehaviour: Arc::new(move |edge, what| {
                 reported.lock().expect("no panic").push((edge, what))

@@ -106,6 +106,7 @@ pub fn producer(wake: &OwnedFd, counters: &OwnedFd) -> Producer {
         counters,
         incarnation: 0,
         stopping: Arc::default(),
+        held: Arc::default(),
         cut_short: Arc::default(),
         on_misbehaviour: Arc::new(|edge, what| panic!("edge {edge}: {what}")),
     }

@@ -30,6 +30,7 @@ impl TestNode {
             counters,
             incarnation: 0,
             stopping: Arc::default(),
+            held: Arc::default(),
             cut_short: Arc::default(),
             on_misbehaviour: Arc::new(|edge, what| panic!("edge {edge}: {what}")),
         };

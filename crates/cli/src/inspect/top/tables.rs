@@ -1,7 +1,7 @@
 //! The tables of `top`: nodes with what they use, and edges.
 
 use super::super::{
-    list::{age, state_name},
+    list::state_and_age,
     processes::Usage,
     state::{NodeState, State},
     status::{has_machines, state_of_all},
@@ -58,10 +58,9 @@ pub fn title(state: &State, nodes: usize) -> String {
         format!(", {rate} over the link for this")
     });
     format!(
-        "{}: {} for {}, {}, {}{}",
+        "{}: {}, {}, {}{}",
         output::safe_part(&welcome.dataflow),
-        state_name(state_of_all(state)),
-        format::elapsed(age(welcome.started_utc_nanos)),
+        state_and_age(state_of_all(state), welcome.started_utc_nanos),
         count(nodes, "node"),
         count(state.edges.iter().len(), "edge"),
         link.unwrap_or_default(),

@@ -3,6 +3,7 @@
 mod edges;
 mod membership;
 mod partition;
+mod pause;
 mod services;
 mod tools;
 
