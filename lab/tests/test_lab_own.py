@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from nervure_lab.experiments import all_experiments
 
-SMALL = ("calls", "cold", "fleet", "observers", "recording")
+SMALL = ("calls", "cold", "cyclic", "fleet", "observers", "recording")
 
 
 def run(

@@ -15,6 +15,7 @@ MODULES = (
     "fleet.experiment",
     "calls",
     "cold",
+    "cyclic",
     "observers",
     "recording",
 )
