@@ -36,6 +36,7 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[1]
 GUIDES = {path.stem: path for path in (REPOSITORY / "docs" / "guides").glob("*.md")}
+NEED_REAL_TIME = {"real-time"}
 NEED_NAMESPACES = {"emulated-link", "compare-middlewares", "tune-dds"}
 # Why these are followed only where NERVURE_GUIDES names them, separated by spaces.
 ON_REQUEST = {
@@ -69,6 +70,18 @@ def test_guide(guide: str, walks: dict[str, Future[None]]) -> None:
     if guide not in walks:
         pytest.skip(f"{ON_REQUEST[guide]} (NERVURE_GUIDES={guide})")
     walks[guide].result()
+
+
+def require_real_time() -> None:
+    """Skips, with the reason, where this user may not schedule by deadline, or give capabilities up."""
+    give_up = ["setpriv", "--bounding-set=-sys_nice"]
+    tried = subprocess.run([*give_up, "true"], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        pytest.skip(f"needs root, and the right to schedule: {tried.stderr.strip()}")
+    deadline = ["chrt", "--deadline", "-T1000000", "-D10000000", "-P10000000", "0", "true"]
+    tried = subprocess.run(deadline, capture_output=True, text=True, check=False)
+    if tried.returncode:
+        pytest.skip(f"needs the right to schedule by deadline: {tried.stderr.strip()}")
 
 
 def require_namespaces() -> None:
@@ -137,6 +150,8 @@ def follow(guide: Path, home: Path) -> None:
 
     if guide.stem in NEED_NAMESPACES:
         require_namespaces()
+    if guide.stem in NEED_REAL_TIME:
+        require_real_time()
     folder = home / guide.stem
     folder.mkdir()
     try:
