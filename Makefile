@@ -10,7 +10,7 @@ say = @printf '\033[1m==> %s\033[0m\n' "$(1)"
 RUST_SOURCES := $(shell find crates bindings -name '*.rs' -o -name Cargo.toml 2>/dev/null) Cargo.toml Cargo.lock
 PYTHON_SOURCES := $(shell find bindings/python -name '*.py' -o -name '*.pyi' -o -name pyproject.toml 2>/dev/null)
 
-.PHONY: help demo two-robots test lint test-rust test-loom test-asan test-python test-lab test-guides test-fuzz test-soak test-faults test-long bench bench-setup bench-link wheel linkemu soak fuzz asan miri clean
+.PHONY: help demo two-robots test lint test-rust test-loom test-asan test-python test-lab test-guides test-fuzz test-soak test-faults test-long bench bench-setup bench-link wheel packages linkemu soak fuzz asan miri clean
 .DELETE_ON_ERROR:
 
 help: ## Print this list
@@ -103,6 +103,10 @@ bench-link: $(VENV)/.installed $(VENV)/.lab ## Measure the link and its peers ov
 wheel: $(VENV)/.zig ## Build a wheel with module, command, and the APIs for C and C++ into dist/, for this machine or ARCHITECTURES="x86_64 aarch64"
 	$(call say,Building the wheel (release) against the glibc of manylinux2014)
 	@./scripts/wheel.sh $(ARCHITECTURES)
+
+packages: ## Build a tarball and a Debian package with command, and the API for C and C++, into dist/
+	$(call say,Building the tarball and the Debian package (release))
+	@$(PYTHON) scripts/packages.py dist
 
 linkemu: $(VENV)/.linkemu ## Build nervure-linkemu, the emulated link, into .venv
 
