@@ -27,7 +27,7 @@ use score::{Factor, Score, percentile, score};
 
 const HELP: &str = "usage: population [--seeds development:200] [--jobs 2] [--worst 15] [--json] [--set NAME=VALUE]..
        population --seed N [-v]
-       population --rfc | --queues [--only TEXT] [-v]
+       population --rfc | --queues [--only TEXT] [--seeds 1..2] [-v]
        population --ablate | --sensitivity [--seeds development:60] [--jobs 2]
 
 Runs the channels of these seeds with the whole link, scores each, and prints the mean and low percentiles of each
@@ -36,8 +36,8 @@ them) or FROM..TO. --json prints one object for each channel in place of the tab
 -v prints what the rate law did in each second.
 --set changes a constant of the rate law. --ablate switches off one rule of the law after the other, and --sensitivity halves and
 doubles each constant; both print the mean score and factors of each run over the seeds.
---rfc runs the test cases of RFC 8867 and RFC 8869 instead, --queues channels with short queues; both print the rates of the
-flows in the last quarter, too. Exit code 1: a run panicked.";
+--rfc runs the test cases of RFC 8867 and RFC 8869 instead, --queues channels with short queues, with seed 1 or each of the
+seeds; both print the rates of the flows in the last quarter, too. Exit code 1: a run panicked.";
 
 struct Arguments {
     channels: Vec<Channel>,
@@ -132,7 +132,7 @@ fn parse(words: &[String]) -> Result<Arguments, String> {
         config: SessionConfig::default(),
         variants: None,
     };
-    let mut seeds: Vec<u64> = population::development(200).collect();
+    let mut seeds = None;
     let (mut cases, mut only) = (None, String::new());
     let mut words = words.iter();
     while let Some(word) = words.next() {
@@ -148,10 +148,10 @@ fn parse(words: &[String]) -> Result<Arguments, String> {
                     .next()
                     .ok_or_else(|| format!("{word}: expected a value"))?;
                 match word.as_str() {
-                    "--seeds" => seeds = named_seeds(value)?,
+                    "--seeds" => seeds = Some(named_seeds(value)?),
                     "--only" => only.clone_from(value),
                     "--set" => set(&mut arguments.config.rate.constants, value)?,
-                    "--seed" => (seeds, arguments.one) = (vec![number(value)?], true),
+                    "--seed" => (seeds, arguments.one) = (Some(vec![number(value)?]), true),
                     "--jobs" => arguments.jobs = number(value)?.max(1) as usize,
                     _ => arguments.worst = number(value)? as usize,
                 }
@@ -160,7 +160,26 @@ fn parse(words: &[String]) -> Result<Arguments, String> {
         }
     }
     arguments.one |= cases.is_some();
-    arguments.channels = cases.unwrap_or_else(|| seeds.into_iter().map(Channel::draw).collect());
+    arguments.channels = match (cases, seeds) {
+        (Some(cases), seeds) => {
+            let seeds = seeds.unwrap_or_else(|| vec![1]);
+            let with_seed = |case: &Channel, seed| Channel {
+                seed,
+                ..case.clone()
+            };
+            let runs = |case: Channel| {
+                seeds
+                    .iter()
+                    .map(move |seed| with_seed(&case, *seed))
+                    .collect::<Vec<_>>()
+            };
+            cases.into_iter().flat_map(runs).collect()
+        }
+        (None, seeds) => {
+            let seeds = seeds.unwrap_or_else(|| population::development(200).collect());
+            seeds.into_iter().map(Channel::draw).collect()
+        }
+    };
     arguments
         .channels
         .retain(|channel| channel.to_string().contains(&only));
@@ -320,8 +339,11 @@ impl Row {
         let [p50, p95, ideal_p50, ideal_p95] = score.millis;
         let figures = format!(
             "delivered {:.3} of the possible ({:.3} of the capacity), p50 {p50:.1} ms (ideal {ideal_p50:.1}), p95 {p95:.1} ms \
-             (ideal {ideal_p95:.1}), {:.2} bytes sent for each delivered",
-            score.delivered, score.of_capacity, score.bytes
+             (ideal {ideal_p95:.1}), {:.2} bytes sent and {:.3} returned for each delivered",
+            score.delivered,
+            score.of_capacity,
+            score.bytes,
+            score.returned_bytes()
         ) + &shares(&channel, score);
         let finite = |value: f64| {
             if value.is_finite() {

@@ -1,10 +1,10 @@
-//! Channels with a short queue, alone and beside flows that take loss for congestion: samples of
-//! 512 KB at 30 Hz, the newest only.
+//! Channels with a short queue, alone and beside flows that take loss for congestion, a cellular one and
+//! one with fades: samples of 512 KB at 30 Hz, the newest only where nothing else is said.
 
 use std::time::Duration;
 
 use nervure_linkemu::population::{Channel, Flow, FlowKind, History, Load};
-use nervure_linkemu::{Duplex, Queue, Settings};
+use nervure_linkemu::{Bursts, Duplex, Queue, Settings};
 
 /// All cases.
 pub fn cases() -> Vec<Channel> {
@@ -32,7 +32,27 @@ pub fn cases() -> Vec<Channel> {
         case(100, 0, 20, 20, vec![cubic]),
         shared,
         cellular,
+        fading(),
     ]
+}
+
+/// Fades of 60 ms, a tenth of the time, and the last ten samples.
+fn fading() -> Channel {
+    let mut channel = case(217, 13, 100, 2, Vec::new());
+    for direction in [&mut channel.forward, &mut channel.reverse] {
+        let mut settings = *direction.at(Duration::ZERO);
+        settings.bursts = Some(Bursts {
+            good_mean: Duration::from_millis(540),
+            bad_mean: Duration::from_millis(60),
+            loss: 1.0,
+        });
+        *direction = settings.into();
+    }
+    channel.load.history = History::KeepLast(10);
+    channel
+        .description
+        .push_str(", fades of 60 ms (540 ms good), the last ten samples kept");
+    channel
 }
 
 const LOAD: Load = Load {

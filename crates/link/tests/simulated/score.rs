@@ -91,6 +91,14 @@ impl Score {
         let logs = self.factors.values().map(|factor| factor.ln());
         (logs.sum::<f64>() / self.factors.len() as f64).exp()
     }
+
+    /// IP bytes that the receiver sent, feedback above all, for each byte delivered.
+    pub fn returned_bytes(&self) -> f64 {
+        let last = self.trial.snapshots.last();
+        last.map_or(f64::NAN, |last| {
+            last.returned_bytes as f64 / last.payload_bytes[0].max(1) as f64
+        })
+    }
 }
 
 /// Runs a channel and its references, with snapshots of the former each `interval`.

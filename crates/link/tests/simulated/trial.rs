@@ -59,6 +59,8 @@ pub struct Snapshot {
     pub payload_bytes: Vec<u64>,
     /// IP bytes that the link sent.
     pub sent_bytes: u64,
+    /// IP bytes that the other end of the link sent back.
+    pub returned_bytes: u64,
     /// Of the packets of host 0.
     pub dropped: Count,
     pub queued: usize,
@@ -254,6 +256,7 @@ fn snapshot(network: &Network<Machine>, sender: Sender, channel: &Channel) -> Sn
         arrived_bytes: sockets.clone().map(of).collect(),
         payload_bytes: sockets.map(payload).collect(),
         sent_bytes: ends[0].sent_bytes[0],
+        returned_bytes: ends[1].sent_bytes[0],
         dropped,
         queued: network.air().queued(0),
         airtime: [0, 1].map(|host| network.air().counters(host).airtime),
