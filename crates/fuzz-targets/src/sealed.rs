@@ -53,7 +53,7 @@ enum Step {
 
 /// Number of packets that are kept for replay.
 const KEPT: usize = 64;
-/// Size of kind, key id and counter of an encrypted packet.
+/// Size of the first byte, connection id and packet number of an encrypted packet, at most.
 const HEAD_BYTES: usize = 13;
 
 /// Runs the target.
@@ -102,7 +102,7 @@ const VICTIM: u8 = 2;
 const HONEST: u8 = 3;
 
 impl World {
-    /// Connects the two. A datagram goes in one QUIC packet, with the datagrams of the next 20 ms.
+    /// Connects the two.
     fn new() -> Self {
         let now = Instant::now();
         let config = |host: u8| QuicConfig {

@@ -197,7 +197,7 @@ pub fn replayed_handshake(count: usize) -> FloodCost {
     flood(count, now, |_| (stranger(0), packet.clone()))
 }
 
-/// Random bytes, half of them in the form of sealed packets.
+/// Random bytes, half of them without the fixed bit of QUIC.
 pub fn garbage(count: usize) -> FloodCost {
     let mut draw = Draw::new(1);
     flood(count, Instant::now(), |number| {

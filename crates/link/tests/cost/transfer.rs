@@ -2,8 +2,7 @@
 //! nervure-link --example transfer_cost`. Two ends in one process, over QUIC, on a virtual clock and
 //! without sockets: all of an end but its system calls, and nothing else.
 //!
-//! With arguments it runs one case, for a profiler: `transfer_cost LOSS-PERCENT
-//! beside-quic|in-quic SAMPLES`.
+//! With arguments it runs one case, for a profiler: `transfer_cost LOSS-PERCENT SAMPLES`.
 
 use std::{
     collections::VecDeque,
@@ -37,33 +36,30 @@ const SETTLING: Duration = Duration::from_secs(2);
 
 fn main() {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
-    if let [loss, way, samples] = &arguments[..] {
+    if let [loss, samples] = &arguments[..] {
         let number = |text: &str| text.parse().expect("a number");
-        let cost = transfer(number(loss), way == "beside-quic", number(samples));
+        let cost = transfer(number(loss), number(samples));
         return println!("{cost:?}");
     }
     println!(
-        "| loss | datagrams | sender, s/Gbit | receiver, s/Gbit | packets a sample | copied a byte: out, in |"
+        "| loss | sender, s/Gbit | receiver, s/Gbit | packets a sample | copied a byte: out, in |"
     );
-    println!("| ---: | :--- | ---: | ---: | ---: | ---: |");
+    println!("| ---: | ---: | ---: | ---: | ---: |");
     for loss in [0, 5, 20] {
-        for (seals, way) in [(true, "beside QUIC"), (false, "in QUIC")] {
-            // Runs are short: the fastest of several is the least disturbed.
-            let costs = (0..5).map(|_| transfer(loss, seals, 60));
-            let cost = costs
-                .min_by_key(|cost| cost.sender + cost.receiver)
-                .expect("several runs");
-            let per_gbit =
-                |time: Duration| time.as_secs_f64() / (cost.sample_bytes as f64 * 8.0 / 1e9);
-            println!(
-                "| {loss} % | {way} | {:.3} | {:.3} | {:.0} | {:.2}, {:.2} |",
-                per_gbit(cost.sender),
-                per_gbit(cost.receiver),
-                cost.packets as f64 * SAMPLE_BYTES as f64 / cost.sample_bytes as f64,
-                cost.copied_out as f64 / cost.sample_bytes as f64,
-                cost.copied_in as f64 / cost.sample_bytes as f64,
-            );
-        }
+        // Runs are short: the fastest of several is the least disturbed.
+        let costs = (0..5).map(|_| transfer(loss, 60));
+        let cost = costs
+            .min_by_key(|cost| cost.sender + cost.receiver)
+            .expect("several runs");
+        let per_gbit = |time: Duration| time.as_secs_f64() / (cost.sample_bytes as f64 * 8.0 / 1e9);
+        println!(
+            "| {loss} % | {:.3} | {:.3} | {:.0} | {:.2}, {:.2} |",
+            per_gbit(cost.sender),
+            per_gbit(cost.receiver),
+            cost.packets as f64 * SAMPLE_BYTES as f64 / cost.sample_bytes as f64,
+            cost.copied_out as f64 / cost.sample_bytes as f64,
+            cost.copied_in as f64 / cost.sample_bytes as f64,
+        );
     }
 }
 
@@ -91,10 +87,9 @@ struct End {
 }
 
 impl End {
-    fn new(number: u8, seals: bool) -> Self {
+    fn new(number: u8) -> Self {
         let mut carrier = QuicCarrier::new(QuicConfig {
             accepts: number == 2,
-            seals,
             simulation_seed: Some(number.into()),
             ..QuicConfig::new(key(number))
         });
@@ -150,10 +145,10 @@ impl End {
 }
 
 /// Sends samples over a path that loses this share of the packets.
-fn transfer(loss_percent: u64, seals: bool, samples: u64) -> Cost {
+fn transfer(loss_percent: u64, samples: u64) -> Cost {
     coding::make_tables();
     let mut now = Instant::now();
-    let [mut sender, mut receiver] = [1, 2].map(|number| End::new(number, seals));
+    let [mut sender, mut receiver] = [1, 2].map(End::new);
     let mut draw = Draw::new(1);
     let (to, peer) = (receiver.address, key(2).public());
     sender

@@ -8,9 +8,8 @@ use bytes::Bytes;
 use quinn_proto::{ConnectionId, VarInt};
 
 use super::packet_size::FIRST_PACKET_BYTES;
-use super::sealed::{self, Opener, Sealer};
 use super::transport::LargePackets;
-use crate::carrier::{Addresses, Ecn, NextDatagram, SessionId};
+use crate::carrier::{Addresses, NextDatagram, SessionId};
 use crate::timed::Timed;
 
 /// A handshake that takes longer fails.
@@ -63,7 +62,7 @@ impl ConnectionHint {
     }
 }
 
-/// A QUIC connection with its sealing keys and what is known of its path.
+/// A QUIC connection with what is known of its path.
 pub struct Connection {
     pub quic: quinn_proto::Connection,
     /// The session; an accepted connection has one once the peer has proved its key.
@@ -88,45 +87,28 @@ pub struct Connection {
     /// Set when another connection takes over: until then this one still accepts packets in flight.
     pub retires_at: Option<Instant>,
     pub max_datagram_bytes: Option<usize>,
-    /// The mark of QUIC's last packet: ECT(0) until QUIC finds that the path changes or clears it
-    /// (RFC 9000, section 13.4.2). Sealed packets have the same.
-    pub ecn: Option<Ecn>,
-    sealing: Option<Sealer>,
-    pub opening: Option<Opener>,
     /// The peer is known to have finished the handshake.
     confirmed: bool,
-    /// When a packet of QUIC last carried a datagram.
-    quic_datagram_at: Option<Instant>,
-    /// Number of acknowledgements that QUIC has received, and when it last changed.
-    acknowledged: (u64, Instant),
-    /// The peer's last address, and until when a change of it is being validated.
-    last_address: SocketAddr,
-    last_rtt: Duration,
-    moving_until: Option<Instant>,
     large: Arc<LargePackets>,
-    /// When the large packets were last evaluated, and their counts then: sent, acknowledged.
-    large_before: (Instant, u64, u64),
+    large_before: LargeBefore,
 }
 
-/// Interval at which large packets are evaluated.
+/// The large packets at the start of an interval in which none has been acknowledged.
+struct LargeBefore {
+    since: Instant,
+    /// Counts at that time.
+    sent: u64,
+    acknowledged: u64,
+    /// The end of the interval, once it is long enough.
+    until: Option<Instant>,
+}
+
+/// Shortest interval over which large packets are evaluated.
 const LARGE_PERIOD: Duration = Duration::from_secs(1);
-/// If this number of large packets is sent and none acknowledged while others arrive, the path no
-/// longer takes them. (At 64 % loss one false alarm in ten thousand; then the size is found again.)
+/// If this number of large packets is sent in an interval, none of them acknowledged, and a later
+/// packet acknowledged, the path no longer takes large ones. (At 64 % loss one false alarm in ten
+/// thousand; then the size is found again.)
 const LARGE_LOST: u64 = 20;
-/// The interval at which a datagram travels in a packet of QUIC. These let QUIC notice that an
-/// address has changed, that the peer restarted, and that the path takes only smaller packets.
-const QUIC_EVERY: Duration = Duration::from_millis(20);
-/// The same while the peer answers: each acknowledgement takes a turn on a channel that many share.
-const QUIC_SELDOM: Duration = Duration::from_millis(500);
-/// The peer answers if a packet came within two round trips plus this time, and an acknowledgement
-/// of QUIC within [`ACKNOWLEDGES`].
-const ANSWERS: Duration = Duration::from_millis(50);
-const ACKNOWLEDGES: Duration = Duration::from_millis(1200);
-/// By this time plus [`MOVING_ROUND_TRIPS`], QUIC has long validated a new address of the peer or
-/// returned to the old one: it gives up after three probe timeouts (RFC 9000, section 8.2.4). Until
-/// then it limits what is sent there.
-const MOVING: Duration = Duration::from_secs(5);
-const MOVING_ROUND_TRIPS: u32 = 15;
 /// Bytes left for QUIC's own acknowledgements beside a datagram, in a packet that must not be
 /// large.
 const ACKNOWLEDGEMENT_BYTES: usize = 64;
@@ -167,17 +149,14 @@ impl Connection {
             bytes_sent: 0,
             retires_at: None,
             max_datagram_bytes: None,
-            ecn: None,
-            sealing: None,
-            opening: None,
             confirmed: false,
-            quic_datagram_at: None,
-            acknowledged: (0, now),
-            last_address: quic.remote_address(),
-            last_rtt: quic.rtt(),
-            moving_until: None,
             large,
-            large_before: (now, 0, 0),
+            large_before: LargeBefore {
+                since: now,
+                sent: 0,
+                acknowledged: 0,
+                until: None,
+            },
             quic,
         }
     }
@@ -204,14 +183,6 @@ impl Connection {
         now < self.last_packet + WORKS
     }
 
-    /// An authentic packet of it has arrived.
-    pub fn on_arrival(&mut self, now: Instant) {
-        if !self.works(now) {
-            self.works_since = now;
-        }
-        self.last_packet = now;
-    }
-
     /// Notes that QUIC has processed a packet with a connection id of this connection, which any
     /// host can send that has seen one.
     pub fn on_packet(&mut self, now: Instant, bytes: usize) {
@@ -219,7 +190,10 @@ impl Connection {
         let frames = frames.acks + frames.datagram + frames.ping + frames.crypto;
         // Frames are those of packets that are authentic.
         if std::mem::replace(&mut self.frames_received, frames) != frames {
-            self.on_arrival(now);
+            if !self.works(now) {
+                self.works_since = now;
+            }
+            self.last_packet = now;
         }
         if !self.established {
             self.bytes_received += bytes as u64;
@@ -228,28 +202,34 @@ impl Connection {
 
     pub fn on_established(&mut self) {
         self.established = true;
-        self.last_address = self.quic.remote_address();
         self.max_datagram_bytes = self.quic.datagrams().max_size();
-        if let Some((sealing, opening)) = sealed::keys(self.quic.crypto_session(), self.is_ours) {
-            (self.sealing, self.opening) = (Some(sealing), Some(opening));
-        }
     }
 
     /// Detects, at the arrival of a packet, that the path no longer takes large packets, and then
     /// sends none: returns the new size of datagrams. quinn-proto's own detector is off, since
     /// handshakes of large packets succeeded before.
     pub fn notice_smaller_path(&mut self, now: Instant) -> Option<usize> {
-        let (since, sent_before, acknowledged_before) = self.large_before;
-        if now < since + LARGE_PERIOD {
-            return None;
-        }
         let (sent, acknowledged) = self.large.counts();
-        if acknowledged == acknowledged_before && sent - sent_before < LARGE_LOST {
-            // Too few to decide; go on counting.
-            return None;
+        let before = &mut self.large_before;
+        let is_one_acknowledged = acknowledged > before.acknowledged;
+        if !is_one_acknowledged {
+            if now < before.since + LARGE_PERIOD || sent - before.sent < LARGE_LOST {
+                return None;
+            }
+            // QUIC acknowledges rarely, and its acknowledgements may be lost: only one for a later
+            // packet shows that these packets did not arrive.
+            let until = *before.until.get_or_insert(now);
+            if !self.large.is_acknowledged_after(until) {
+                return None;
+            }
         }
-        self.large_before = (now, sent, acknowledged);
-        if acknowledged > acknowledged_before {
+        *before = LargeBefore {
+            since: now,
+            sent,
+            acknowledged,
+            until: None,
+        };
+        if is_one_acknowledged {
             return None;
         }
         let overhead =
@@ -260,64 +240,20 @@ impl Connection {
         smaller.then_some(most)
     }
 
-    /// Whether the peer is known to have finished the handshake.
+    /// Whether the peer is known to have finished the handshake. An acceptor sends datagrams only then;
+    /// HANDSHAKE_DONE by itself may be lost for long, as it is repeated only when acknowledgements
+    /// show its loss.
     pub fn is_confirmed(&mut self) -> bool {
-        self.confirmed |=
-            self.established && (!self.is_ours || self.quic.stats().frame_rx.handshake_done > 0);
+        let received = self.quic.stats().frame_rx;
+        self.confirmed |= self.established
+            && (!self.is_ours || received.handshake_done > 0 || received.datagram > 0);
         self.confirmed
     }
 
-    /// Appends a sealed packet with the link's next datagram, if there is one and it need not
-    /// travel in QUIC.
-    pub fn seal_datagram(
-        &mut self,
-        now: Instant,
-        session: SessionId,
-        next: &mut NextDatagram<'_>,
-        packet: &mut Vec<u8>,
-    ) -> bool {
-        let every = if self.answers(now) {
-            QUIC_SELDOM
-        } else {
-            QUIC_EVERY
-        };
-        let quic_has_its_share = self.quic_datagram_at.is_some_and(|last| now < last + every);
-        if !quic_has_its_share
-            || !self.is_confirmed()
-            || self.is_moving(now)
-            || self.quic.is_closed()
-        {
-            return false;
-        }
-        let (Some(sealing), Some(most)) = (&mut self.sealing, self.max_datagram_bytes) else {
-            return false;
-        };
-        sealing.seal(packet, |out| next(session, most, out))
-    }
-
-    /// Whether the peer has answered recently; see [`ANSWERS`].
-    fn answers(&self, now: Instant) -> bool {
-        now < self.last_packet + ANSWERS + self.last_rtt * 2
-            && now < self.acknowledged.1 + ACKNOWLEDGES
-    }
-
-    /// Whether the peer's address changed recently, so that only QUIC may send there.
-    fn is_moving(&mut self, now: Instant) -> bool {
-        let (address, rtt) = (self.quic.remote_address(), self.quic.rtt());
-        if address != self.last_address {
-            self.last_address = address;
-            self.moving_until = Some(now + MOVING + rtt.max(self.last_rtt) * MOVING_ROUND_TRIPS);
-        }
-        self.last_rtt = rtt;
-        self.moving_until = self.moving_until.filter(|until| *until > now);
-        self.moving_until.is_some()
-    }
-
-    /// Lets the link fill the next packet of QUIC, unless a datagram waits already. Returns the
-    /// bytes of the datagram.
+    /// Lets the link fill the next packet, unless a datagram waits already. Returns the bytes of the
+    /// datagram.
     pub fn ask_for_datagram(
         &mut self,
-        now: Instant,
         session: SessionId,
         next: &mut NextDatagram<'_>,
     ) -> Option<usize> {
@@ -338,11 +274,6 @@ impl Connection {
         );
         let bytes = datagram.len();
         datagrams.send(Bytes::from(datagram), true).ok()?;
-        self.quic_datagram_at = Some(now);
-        let acknowledged = self.quic.stats().frame_rx.acks;
-        if acknowledged > self.acknowledged.0 {
-            self.acknowledged = (acknowledged, now);
-        }
         Some(bytes)
     }
 

@@ -5,9 +5,6 @@
 //! same session share a random tag, which travels in the first packet together with the packet
 //! size; both count only once the peer has proved its key.
 //!
-//! Most datagrams travel beside QUIC in packets of our own, under keys of the connection
-//! (`sealed`). QUIC keeps what is hard to get right: the handshake, addresses, shutdown.
-//!
 //! `transport` turns off what quinn-proto does by itself and what would hinder a lossy link;
 //! `hedge` sends the packets of a handshake several times.
 
@@ -15,13 +12,12 @@ mod connection;
 mod hedge;
 mod packet_size;
 mod paths;
-mod sealed;
 mod session;
 mod sessions;
 mod tls;
 mod transport;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -69,9 +65,6 @@ pub struct QuicConfig {
     pub largest_packet_bytes: u16,
     /// The most sessions, begun here and accepted together.
     pub max_sessions: usize,
-    /// Whether datagrams go beside QUIC where they can. Otherwise all go in QUIC's DATAGRAM frames,
-    /// which costs more; see `sealed`.
-    pub seals: bool,
     /// The most handshakes begun by peers and not yet complete: more than [`MAX_UNVALIDATED`].
     pub max_handshakes: usize,
     /// The name of the protocol and its version, which both ends must share: [`PROTOCOL`], but for
@@ -91,7 +84,6 @@ impl QuicConfig {
             largest_packet_bytes: 1472,
             max_sessions: 256,
             max_handshakes: 64,
-            seals: true,
             protocol: PROTOCOL,
             simulation_seed: None,
         }
@@ -106,8 +98,6 @@ pub struct QuicCarrier {
     allowed_peers: Arc<tls::AllowedPeers>,
     server: Option<ServerConfig>,
     connections: TimedMap<usize, Connection>,
-    /// The connection whose key opens a sealed packet.
-    by_key_id: BTreeMap<sealed::KeyId, usize>,
     sessions: TimedMap<SessionId, QuicSession>,
     next_session: u64,
     /// The connection that sends next.
@@ -153,8 +143,6 @@ impl QuicCarrier {
         let mut endpoint = EndpointConfig::new(Arc::new(reset_key));
         endpoint
             .cid_generator(move || Box::new(HashedConnectionIdGenerator::from_key(id_key)))
-            // A clear fixed bit marks packets of our own.
-            .grease_quic_bit(false)
             .max_udp_payload_size(config.largest_packet_bytes.max(FIRST_PACKET_BYTES))
             .expect("at least 1200");
         let mut random = RandomBytes::new(config.simulation_seed);
@@ -172,7 +160,6 @@ impl QuicCarrier {
             allowed_peers,
             server,
             connections: TimedMap::new(),
-            by_key_id: BTreeMap::new(),
             sessions: TimedMap::new(),
             next_session: 1,
             turn: 0,
@@ -365,26 +352,15 @@ impl QuicCarrier {
                 .get(session)
                 .is_some_and(|session| session.active == Some(handle))
         };
-        if let Some(session) = connection.session.filter(sends) {
-            let start = packet.len();
-            if self.config.seals && connection.seal_datagram(now, session, next_datagram, packet) {
-                self.counters.datagrams_sent += 1;
-                return Some(Transmit {
-                    destination: connection.address(),
-                    source: connection.quic.local_ip(),
-                    size: packet.len() - start,
-                    ecn: connection.ecn,
-                });
-            }
-            if let Some(bytes) = connection.ask_for_datagram(now, session, next_datagram) {
-                self.counters.datagrams_sent += 1;
-                self.counters.bytes_copied_out += bytes as u64;
-            }
+        if let Some(session) = connection.session.filter(sends)
+            && let Some(bytes) = connection.ask_for_datagram(session, next_datagram)
+        {
+            self.counters.datagrams_sent += 1;
+            self.counters.bytes_copied_out += bytes as u64;
         }
         self.quic_packet.clear();
         let transmit = connection.quic.poll_transmit(now, 1, &mut self.quic_packet);
         if let Some(transmit) = &transmit {
-            connection.ecn = transmit.ecn.map(from_quinn_ecn);
             let to = Addresses {
                 remote: transmit.destination,
                 local: transmit.src_ip,
@@ -394,35 +370,6 @@ impl QuicCarrier {
         }
         self.process_events(now, handle);
         transmit.map(|transmit| from_quinn(&transmit))
-    }
-
-    /// Opens a sealed packet, which came beside QUIC.
-    fn open<'p>(&mut self, now: Instant, packet: &'p mut [u8]) -> Option<(SessionId, &'p [u8])> {
-        let handle = sealed::key_id(packet)
-            .and_then(|id| self.by_key_id.get(&id))
-            .copied();
-        let connection =
-            handle.and_then(|handle| Some((handle, self.connections.get_mut(&handle)?)));
-        let Some((handle, connection)) =
-            connection.filter(|(_, connection)| !connection.quic.is_closed())
-        else {
-            self.counters.packets_ignored += 1;
-            return None;
-        };
-        let (session, opening) = (connection.session?, connection.opening.as_mut()?);
-        let Some(datagram) = opening.open(packet) else {
-            if opening.is_exhausted() {
-                connection.close(now);
-            }
-            self.counters.packets_ignored += 1;
-            return None;
-        };
-        connection.on_arrival(now);
-        self.counters.packets_received += 1;
-        self.counters.datagrams_received += 1;
-        self.notice_smaller_path(now, handle);
-        self.follow_peer(now, handle);
-        Some((session, datagram))
     }
 }
 
@@ -515,9 +462,6 @@ impl Carrier for QuicCarrier {
         ecn: Option<Ecn>,
         packet: &'p mut [u8],
     ) -> Option<(SessionId, &'p [u8])> {
-        if sealed::is_sealed(packet) {
-            return self.open(now, packet);
-        }
         let Addresses { remote, local } = from.into();
         let from = canonical(remote);
         let mut reply = Vec::new();

@@ -205,12 +205,6 @@ impl QuicCarrier {
             return;
         };
         connection.on_established();
-        self.by_key_id.extend(
-            connection
-                .opening
-                .as_ref()
-                .map(|opening| (opening.key_id(), handle)),
-        );
         let (hint, address) = (connection.hint, connection.address());
         let session = connection.session;
         if let Some(id) = session {
@@ -458,9 +452,6 @@ impl QuicCarrier {
         let Some(connection) = self.connections.remove(&handle) else {
             return;
         };
-        connection
-            .opening
-            .map(|opening| self.by_key_id.remove(&opening.key_id()));
         let Some(id) = connection.session else { return };
         if self
             .sessions

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::packet_size::FIRST_PACKET_BYTES;
+use parking_lot::Mutex;
 use quinn_proto::congestion::{Controller, ControllerFactory};
 use quinn_proto::{AckFrequencyConfig, IdleTimeout, RttEstimator, TransportConfig, VarInt};
 
@@ -32,7 +33,7 @@ pub fn config(packet_bytes: u16, rtt: Duration) -> (Arc<TransportConfig>, Arc<La
     // The link has its own feedback; QUIC's only keeps QUIC's memory small. Each acknowledgement
     // costs airtime, which thirty robots on one channel cannot spare: at one every 100 ms they take
     // a tenth of it. Loss is normal, so a gap is no reason for another one.
-    acks.ack_eliciting_threshold(VarInt::from_u32(32))
+    acks.ack_eliciting_threshold(VarInt::from_u32(1024))
         .max_ack_delay(Some(Duration::from_millis(400)))
         .reordering_threshold(VarInt::from_u32(0));
     let mut config = TransportConfig::default();
@@ -67,6 +68,8 @@ pub fn config(packet_bytes: u16, rtt: Duration) -> (Arc<TransportConfig>, Arc<La
 pub struct LargePackets {
     sent: AtomicU64,
     acknowledged: AtomicU64,
+    /// When the latest packet of any size that is acknowledged was sent.
+    acknowledged_until: Mutex<Option<Instant>>,
 }
 
 impl LargePackets {
@@ -76,6 +79,13 @@ impl LargePackets {
             self.sent.load(Ordering::Relaxed),
             self.acknowledged.load(Ordering::Relaxed),
         )
+    }
+
+    /// Whether a packet is acknowledged, of any size, that was sent after this time.
+    pub fn is_acknowledged_after(&self, time: Instant) -> bool {
+        self.acknowledged_until
+            .lock()
+            .is_some_and(|until| until > time)
     }
 }
 
@@ -102,11 +112,13 @@ impl Controller for Unlimited {
     fn on_ack(
         &mut self,
         _now: Instant,
-        _sent: Instant,
+        sent: Instant,
         bytes: u64,
         _app_limited: bool,
         _rtt: &RttEstimator,
     ) {
+        let mut until = self.0.acknowledged_until.lock();
+        *until = (*until).max(Some(sent));
         if bytes > u64::from(FIRST_PACKET_BYTES) {
             self.0.acknowledged.fetch_add(1, Ordering::Relaxed);
         }

@@ -251,7 +251,7 @@ fn attempts_that_lead_nowhere_are_forgotten() {
     );
 }
 
-/// The packets in which the initiator sends this datagram, once most travel beside QUIC.
+/// The packets in which the initiator sends this datagram.
 fn packets_that_say(
     world: &mut World<QuicCarrier>,
     session: SessionId,
@@ -284,30 +284,25 @@ fn a_replayed_session_delivers_nothing_twice() {
     let session = world.connect(0, 1, key(1).public());
     world.run_for(SECOND);
     let (now, from) = (world.instant(), world.hosts[0].address);
-    // The first travels in a packet of QUIC, the second beside it.
-    let in_quic = packets_that_say(&mut world, session, b"once");
-    let sealed = packets_that_say(&mut world, session, b"and once");
-    assert!(sealed[0][0] & 0x40 == 0 && in_quic[0][0] & 0x40 != 0);
+    let packets = packets_that_say(&mut world, session, b"once");
     for _ in 0..3 {
-        for packet in in_quic.iter().chain(&sealed) {
+        for packet in &packets {
             world.receive(1, now, from, packet.clone());
             // Nor is it accepted as one of the other end.
             world.receive(0, now, world.hosts[1].address, packet.clone());
         }
     }
-    assert_eq!(world.datagrams(1), [b"once".to_vec(), b"and once".to_vec()]);
+    assert_eq!(world.datagrams(1), [b"once".to_vec()]);
     assert!(world.datagrams(0).is_empty());
 }
 
 #[test]
-fn sealed_packets_that_were_changed_count_for_nothing() {
+fn packets_that_were_changed_count_for_nothing() {
     let mut world = quic_pair(1, settings(Duration::from_millis(1), 0.0));
     let session = world.connect(0, 1, key(1).public());
     world.run_for(SECOND);
-    packets_that_say(&mut world, session, b"in a packet of QUIC");
     let (now, from) = (world.instant(), world.hosts[0].address);
-    let packets = packets_that_say(&mut world, session, b"beside it");
-    let heard = world.hosts[1].carrier.counters().packets_received;
+    let packets = packets_that_say(&mut world, session, b"a datagram");
     for index in 0..packets[0].len() {
         for flip in [1, 0x80] {
             let mut changed = packets[0].clone();
@@ -317,29 +312,32 @@ fn sealed_packets_that_were_changed_count_for_nothing() {
         world.receive(1, now, from, packets[0][..index].to_vec());
     }
     assert!(world.datagrams(1).is_empty());
-    assert_eq!(world.hosts[1].carrier.counters().packets_received, heard);
     world.receive(1, now, from, packets[0].clone());
-    assert_eq!(world.datagrams(1), [b"beside it".to_vec()]);
+    assert_eq!(world.datagrams(1), [b"a datagram".to_vec()]);
 }
 
-/// A packet replayed from another address draws nothing there but what QUIC allows.
+/// A packet replayed from another address draws nothing there but what QUIC allows: three times its bytes
+/// until the address is validated (RFC 9000, section 8.1).
 #[test]
-fn a_sealed_packet_from_elsewhere_moves_nothing() {
+fn a_packet_from_elsewhere_draws_little() {
     let mut world = quic_pair(1, settings(Duration::from_millis(1), 0.0));
     let session = world.connect(0, 1, key(1).public());
     world.run_for(SECOND);
     let other = world.connected(1).unwrap();
-    packets_that_say(&mut world, session, b"in a packet of QUIC");
-    let (now, there) = (world.instant(), world.hosts[0].address);
-    for packet in packets_that_say(&mut world, session, b"beside it") {
-        world.receive(1, now, address(66, 6666), packet);
+    let now = world.instant();
+    let elsewhere = address(66, 6666);
+    let mut received = 0;
+    for packet in packets_that_say(&mut world, session, b"a datagram") {
+        received += packet.len();
+        world.receive(1, now, elsewhere, packet);
     }
     assert_eq!(
         world.datagrams(1),
-        [b"beside it".to_vec()],
+        [b"a datagram".to_vec()],
         "it is the peer's all the same"
     );
-    for _ in 0..10 {
+    let mut drawn = 0;
+    for _ in 0..100 {
         let mut packet = Vec::new();
         let mut give = |id, most: usize, datagram: &mut Vec<u8>| {
             datagram.resize(datagram.len() + most, 0);
@@ -348,8 +346,12 @@ fn a_sealed_packet_from_elsewhere_moves_nothing() {
         world.hosts[1].carrier.wake(other);
         let transmit = world.hosts[1]
             .carrier
-            .poll_transmit(now, &mut give, &mut packet)
-            .unwrap();
-        assert_eq!(transmit.destination, there);
+            .poll_transmit(now, &mut give, &mut packet);
+        match transmit {
+            Some(transmit) if transmit.destination == elsewhere => drawn += transmit.size,
+            Some(_) => {}
+            None => break,
+        }
     }
+    assert!(drawn <= 3 * received, "{drawn} bytes for {received}");
 }
