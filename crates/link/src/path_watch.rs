@@ -4,7 +4,10 @@
 //! may die in one direction. A peer that sends, and then falls quiet, is asked: it may have nothing to
 //! send, or the path may be gone.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
 use crate::rate;
 
@@ -21,6 +24,10 @@ const ASK_PERIOD: Duration = Duration::from_millis(5);
 const QUIET: Duration = Duration::from_millis(40);
 /// If no path answers, they take turns; each turn is twice as long as the last, up to this.
 const TURN_MOST: Duration = Duration::from_millis(2400);
+/// Packets that are sent within this time have one entry.
+const BURST: Duration = Duration::from_millis(1);
+/// Entries at most; beyond them the last one grows.
+const BURSTS_MAX: usize = 1024;
 
 /// What is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,38 +71,44 @@ impl Patience {
 /// The state of the path in use.
 #[derive(Debug, Default)]
 pub(crate) struct PathWatch {
-    unanswered: Option<Unanswered>,
+    /// Packets without an answer, in the order in which they were sent.
+    unanswered: VecDeque<Burst>,
+    /// When an answer last came to one of several packets.
+    answered: Option<Instant>,
+    /// When a packet was last sent, or asked for.
+    asked: Option<Instant>,
     turns: u32,
     /// When to ask a peer that has fallen quiet.
     ask_at: Option<Instant>,
 }
 
-/// Packets without an answer.
+/// Packets without an answer that were sent within [`BURST`].
 #[derive(Clone, Copy, Debug)]
-struct Unanswered {
-    since: Instant,
-    /// When the last one was sent that counts.
-    last: Instant,
+struct Burst {
+    /// When the first one was sent.
+    sent: Instant,
+    /// The number of the first one and the number after the last one.
+    numbers: (u64, u64),
     packets: u32,
-    /// The numbers of the first and the newest one.
-    first: u64,
-    newest: u64,
 }
 
 impl PathWatch {
     /// Notes that a packet with this number is sent, which the peer answers.
-    pub(crate) fn on_sent(&mut self, now: Instant, number: u64, patience: &Patience) {
-        let unanswered = self.unanswered.get_or_insert(Unanswered {
-            since: now,
-            last: now,
-            packets: 0,
-            first: number,
-            newest: number,
-        });
-        unanswered.newest = number;
-        if unanswered.packets < patience.packets {
-            (unanswered.last, unanswered.packets) = (now, unanswered.packets + 1);
+    pub(crate) fn on_sent(&mut self, now: Instant, number: u64) {
+        self.asked = Some(now);
+        let is_full = self.unanswered.len() == BURSTS_MAX;
+        if let Some(burst) = self.unanswered.back_mut()
+            && (is_full || now < burst.sent + BURST)
+        {
+            burst.numbers.1 = number + 1;
+            burst.packets += 1;
+            return;
         }
+        self.unanswered.push_back(Burst {
+            sent: now,
+            numbers: (number, number + 1),
+            packets: 1,
+        });
     }
 
     /// Notes that data has arrived.
@@ -105,68 +118,71 @@ impl PathWatch {
 
     /// Notes that the peer reports what it has received, up to this packet.
     pub(crate) fn on_answer(&mut self, now: Instant, highest: u64) {
-        let Some(unanswered) = &mut self.unanswered else {
-            return;
-        };
-        if highest < unanswered.first {
+        let answers = |burst: &Burst| burst.numbers.0 <= highest;
+        if !self.unanswered.front().is_some_and(answers) {
             return;
         }
         self.turns = 0;
-        if highest >= unanswered.newest {
-            self.unanswered = None;
-        } else {
-            (unanswered.since, unanswered.last, unanswered.packets) = (now, now, 0);
-            unanswered.first = highest + 1;
+        self.answered = Some(now);
+        while let Some(burst) = self.unanswered.front_mut() {
+            let (first, end) = burst.numbers;
+            if highest + 1 < end {
+                let answered = (highest + 1).saturating_sub(first) as u32;
+                burst.numbers.0 = first.max(highest + 1);
+                // Some numbers are those of no packet.
+                burst.packets = burst.packets.saturating_sub(answered).max(1);
+                break;
+            }
+            self.unanswered.pop_front();
         }
     }
 
     /// Notes that packets travel on another path from now on, as this end or the peer has decided.
     pub(crate) fn on_path_changed(&mut self) {
-        (self.unanswered, self.ask_at) = (None, None);
+        self.unanswered.clear();
+        (self.answered, self.ask_at) = (None, None);
     }
 
     /// When to call [`poll`](Self::poll).
     pub(crate) fn timeout(&self, patience: &Patience) -> Option<Instant> {
-        let next = self.unanswered.map(|unanswered| {
-            if unanswered.packets < patience.packets {
-                self.ask_again_at(&unanswered, patience)
-            } else {
-                self.dead_at(&unanswered, patience)
-            }
-        });
+        let next = self.next_at(patience).map(|(at, _)| at);
         [next, self.ask_at].into_iter().flatten().min()
     }
 
     /// What is to be done now, if anything is.
     pub(crate) fn poll(&mut self, now: Instant, patience: &Patience) -> Option<Action> {
         let asks = self.ask_at.take_if(|at| *at <= now).is_some();
-        let Some(unanswered) = self.unanswered else {
-            return asks.then_some(Action::Ask);
-        };
-        if unanswered.packets < patience.packets {
-            let again = self.ask_again_at(&unanswered, patience) <= now;
-            if again && let Some(unanswered) = &mut self.unanswered {
-                unanswered.last = now;
+        let due = self.next_at(patience).filter(|(at, _)| *at <= now);
+        match due {
+            Some((_, Action::FailOver)) => {
+                self.unanswered.clear();
+                self.turns += 1;
+                return Some(Action::FailOver);
             }
-            return (again || asks).then_some(Action::Ask);
+            Some((_, Action::Ask)) => self.asked = Some(now),
+            None => {}
         }
-        if self.dead_at(&unanswered, patience) <= now {
-            self.unanswered = None;
-            self.turns += 1;
-            return Some(Action::FailOver);
-        }
-        None
+        (asks || due.is_some()).then_some(Action::Ask)
     }
 
-    fn ask_again_at(&self, unanswered: &Unanswered, patience: &Patience) -> Instant {
-        unanswered.last + self.silence(patience) / patience.packets
-    }
-
-    fn dead_at(&self, unanswered: &Unanswered, patience: &Patience) -> Instant {
-        unanswered
-            .last
-            .max(unanswered.since + self.silence(patience))
-            + patience.answer
+    /// What is next, and when, if packets have no answer.
+    fn next_at(&self, patience: &Patience) -> Option<(Instant, Action)> {
+        let first = self.unanswered.front()?;
+        let mut packets = 0;
+        let enough = self.unanswered.iter().find(|burst| {
+            packets += burst.packets;
+            packets >= patience.packets
+        });
+        let silence = self.silence(patience);
+        let Some(enough) = enough else {
+            let asked = self.asked.unwrap_or(first.sent);
+            return Some((asked + silence / patience.packets, Action::Ask));
+        };
+        // Answers that come, although late, are those of a path that has become longer.
+        let late = self.answered.and_then(|at| at.checked_sub(patience.answer));
+        let since = late.map_or(first.sent, |late| late.max(first.sent));
+        let dead_at = enough.sent.max(since + silence) + patience.answer;
+        Some((dead_at, Action::FailOver))
     }
 
     fn silence(&self, patience: &Patience) -> Duration {
@@ -189,7 +205,7 @@ mod tests {
     /// Answers the questions of the watch by packets, until it fails over. Returns the time, and the
     /// number of packets.
     fn silence(watch: &mut PathWatch, start: Instant, patience: &Patience) -> (Duration, u32) {
-        watch.on_sent(start, 1, patience);
+        watch.on_sent(start, 1);
         let (mut now, mut packets) = (start, 1);
         loop {
             let at = watch.timeout(patience).expect("it waits");
@@ -199,7 +215,7 @@ mod tests {
                 Some(Action::FailOver) => return (now - start, packets),
                 Some(Action::Ask) => {
                     packets += 1;
-                    watch.on_sent(now, packets.into(), patience);
+                    watch.on_sent(now, packets.into());
                 }
                 None => {}
             }
@@ -220,8 +236,8 @@ mod tests {
             now += time;
         }
         assert_eq!(turns, [40, 80, 160, 320, 640, 1280, 2400, 2400]);
-        watch.on_sent(now, 7, &patience);
-        watch.on_sent(now, 8, &patience);
+        watch.on_sent(now, 7);
+        watch.on_sent(now, 8);
         watch.on_answer(now, 6);
         assert!(watch.timeout(&patience).is_some(), "that is old");
         watch.on_answer(now, 7);
@@ -248,9 +264,27 @@ mod tests {
         watch.on_data(now);
         assert_eq!(watch.poll(now + QUIET, &patience), Some(Action::Ask));
         assert_eq!(watch.timeout(&patience), None);
-        watch.on_sent(now + QUIET, 5, &patience);
+        watch.on_sent(now + QUIET, 5);
         watch.on_answer(now + QUIET + MILLI, 5);
         assert_eq!(watch.timeout(&patience), None, "it has answered");
+    }
+
+    /// An answer that was in flight when the path died does not begin the count again.
+    #[test]
+    fn the_count_begins_with_the_first_packet_without_an_answer() {
+        let now = Instant::now();
+        let mut watch = PathWatch::default();
+        let patience = patience(0.0);
+        for number in 0..8 {
+            watch.on_sent(now + MILLI * 5 * number, u64::from(number));
+        }
+        watch.on_answer(now + MILLI * 15, 1);
+        let dead_at = now + MILLI * (2 * 5 + 40) + ANSWER;
+        assert_eq!(watch.timeout(&patience), Some(dead_at));
+        // One that took longer than an answer may does.
+        watch.on_answer(now + MILLI * 45, 2);
+        let dead_at = now + MILLI * (45 + 40);
+        assert_eq!(watch.timeout(&patience), Some(dead_at));
     }
 
     #[test]

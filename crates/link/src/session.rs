@@ -524,11 +524,8 @@ impl Session {
         };
         self.rate.on_sent(now, filled.packet, filled.bytes);
         self.questions.on_sent(now, &self.sender, silence);
-        if self.watch.is_some() {
-            let patience = Patience::of(&self.rate.status(), self.rto);
-            self.watch
-                .iter_mut()
-                .for_each(|watch| watch.on_sent(now, filled.packet, &patience));
+        if let Some(watch) = &mut self.watch {
+            watch.on_sent(now, filled.packet);
         }
         self.last_sent = now;
         self.packets_sent += 1;
