@@ -641,8 +641,12 @@ impl<C: Carrier> Endpoint<C> {
                     }
                 }
                 CarrierEvent::MaxDatagramChanged { .. } => {}
-                CarrierEvent::PathChanged { session, address } => {
-                    self.on_path_changed(now, session, address);
+                CarrierEvent::PathChanged {
+                    session,
+                    address,
+                    rtt,
+                } => {
+                    self.on_path_changed(now, session, address, rtt);
                 }
                 CarrierEvent::Standby { session, ready } => {
                     let key = self.by_session.get(&session);
@@ -670,7 +674,13 @@ impl<C: Carrier> Endpoint<C> {
         }
     }
 
-    fn on_path_changed(&mut self, now: Instant, session: SessionId, address: SocketAddr) {
+    fn on_path_changed(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        address: SocketAddr,
+        rtt: Duration,
+    ) {
         let key = self.by_session.get(&session);
         let Some(peer) = key.and_then(|key| self.peers.get_mut(key)) else {
             return;
@@ -678,7 +688,7 @@ impl<C: Carrier> Endpoint<C> {
         if peer.carried != Some(session) {
             return;
         }
-        peer.session.on_path_changed(now);
+        peer.session.on_path_changed(now, rtt);
         peer.use_address(address);
     }
 

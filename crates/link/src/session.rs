@@ -259,9 +259,11 @@ impl Session {
         action == Some(Action::FailOver)
     }
 
-    /// Notes that packets travel on another path from now on: what is in flight counts as lost, and the
-    /// peer is asked and gets a report, whatever it has or has not received.
-    pub(crate) fn on_path_changed(&mut self, now: Instant) {
+    /// Notes that packets travel on another path from now on, with about this round-trip time: what is
+    /// in flight counts as lost, and the peer is asked and gets a report, whatever it has or has not
+    /// received.
+    pub(crate) fn on_path_changed(&mut self, now: Instant, rtt: Duration) {
+        self.rate.on_path_changed(rtt);
         // What is in flight is overdue.
         let overdue = PathEstimate {
             rto: Duration::ZERO,

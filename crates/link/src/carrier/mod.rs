@@ -22,7 +22,7 @@ pub mod quic;
 mod tests;
 
 use std::net::{IpAddr, SocketAddr};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
@@ -115,6 +115,8 @@ pub enum CarrierEvent {
         session: SessionId,
         /// The address of the peer on this path.
         address: SocketAddr,
+        /// Its round-trip time, as far as the carrier knows it.
+        rtt: Duration,
     },
     /// Another path of the session became ready, or none is any more.
     Standby {

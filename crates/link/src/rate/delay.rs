@@ -18,6 +18,8 @@ const REPORT_QUEUE: f64 = 0.010;
 #[derive(Debug)]
 pub struct Delays {
     known: bool,
+    /// No sample of the path in use has come yet.
+    is_new_path: bool,
     smoothed_rtt: f64,
     /// Of this, what is not spent in the queue of this direction.
     smoothed_path: f64,
@@ -38,6 +40,7 @@ impl Default for Delays {
     fn default() -> Self {
         Self {
             known: false,
+            is_new_path: true,
             smoothed_rtt: 0.0,
             smoothed_path: 0.0,
             base_rtt: WindowedMin::new(BASE_WINDOW),
@@ -54,8 +57,9 @@ impl Default for Delays {
 
 impl Delays {
     pub fn on_sample(&mut self, time: f64, rtt: f64, one_way: f64) {
+        let is_first = std::mem::take(&mut self.is_new_path);
         // RFC 6298, section 2: the first sample counts in full, the others by an eighth.
-        if self.known {
+        if !is_first {
             self.smoothed_rtt += (rtt - self.smoothed_rtt) / 8.0;
             // RFC 3550, section 6.4.1: mean deviation between neighbours, by a sixteenth.
             self.noise += ((one_way - self.last_one_way).abs() - self.noise) / 16.0;
@@ -68,10 +72,10 @@ impl Delays {
         self.least_rtt.insert(time, rtt);
         self.base_one_way.insert(time, one_way);
         let path = (rtt - self.queue()).max(self.base_rtt());
-        self.smoothed_path = if self.known {
-            self.smoothed_path + (path - self.smoothed_path) / 8.0
-        } else {
+        self.smoothed_path = if is_first {
             path
+        } else {
+            self.smoothed_path + (path - self.smoothed_path) / 8.0
         };
         self.known = true;
         if self.report_queue() > REPORT_QUEUE {
@@ -82,6 +86,16 @@ impl Delays {
             self.round_one_way
                 .map_or(one_way, |least| least.min(one_way)),
         );
+    }
+
+    /// Another path is in use, with about this round-trip time until it is measured.
+    pub fn on_path_changed(&mut self, rtt: f64) {
+        self.is_new_path = true;
+        if self.known {
+            (self.smoothed_rtt, self.smoothed_path) = (rtt, rtt);
+        }
+        self.round_one_way = None;
+        self.forget_base();
     }
 
     /// Whether another flow fills the queue.

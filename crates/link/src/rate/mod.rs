@@ -161,6 +161,8 @@ pub struct Rate {
     /// There was nothing to send since the last packet.
     had_nothing: bool,
     reported: Reported,
+    /// The first packet on the path in use.
+    path_from: u64,
     /// Marks of congestion that the running round reported.
     marks: u64,
     false_reports: u64,
@@ -195,6 +197,7 @@ impl Rate {
             window_opened: now,
             had_nothing: false,
             reported: Reported::default(),
+            path_from: 0,
             marks: 0,
             false_reports: 0,
         }
@@ -224,6 +227,16 @@ impl Rate {
             .push(packet_number, time, bytes, idle, lost.as_secs_f64());
         self.breaker.on_sent(now, in_flight == 0.0);
         self.next_send = self.next_send.max(now.checked_sub(burst).unwrap_or(now)) + spacing;
+    }
+
+    /// Packets travel on another path from now on, with about this round-trip time: what was seen before says nothing about
+    /// it. (RFC 9000, section 9.4.)
+    pub fn on_path_changed(&mut self, rtt: Duration) {
+        self.delays.on_path_changed(rtt.as_secs_f64());
+        self.control.on_resumed();
+        let last_sent = self.sent.last_number();
+        self.delivery.begin_after(last_sent);
+        self.path_from = last_sent + 1;
     }
 
     /// There is nothing to send: what passes around such a pause says nothing about what can. (Delivery-rate estimation
@@ -270,8 +283,10 @@ impl Rate {
         if !self.delays.known() {
             self.control.on_first_report(rtt);
         }
-        self.delays
-            .on_sample(time, rtt, observed.arrived.as_secs_f64() - packet.time);
+        if packet.number >= self.path_from {
+            self.delays
+                .on_sample(time, rtt, observed.arrived.as_secs_f64() - packet.time);
+        }
         let short_queue = self.delays.queue() < self.control.target();
         self.losses
             .on_report(packet.count, observed.packets_received, short_queue);

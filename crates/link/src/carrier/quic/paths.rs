@@ -194,7 +194,7 @@ impl QuicCarrier {
         let Some(connection) = self.connections.get(&handle) else {
             return;
         };
-        let (path, rtt) = (connection.path(), connection.quic.rtt());
+        let (path, rtt_now) = (connection.path(), connection.quic.rtt());
         let bytes = connection.max_datagram_bytes.unwrap_or(0);
         let Some((handle_before, path_before)) = before.filter(|(_, before)| *before != path)
         else {
@@ -203,7 +203,7 @@ impl QuicCarrier {
             return;
         };
         let before = self.connections.get(&handle_before);
-        let rtt = before.map_or(rtt, |before| before.quic.rtt().max(rtt));
+        let rtt = before.map_or(rtt_now, |before| before.quic.rtt().max(rtt_now));
         self.note_path(id, path_before.remote, Some(handle_before));
         self.note_path(id, path.remote, Some(handle));
         if let Some(session) = self.sessions.get_asleep(&id) {
@@ -216,6 +216,7 @@ impl QuicCarrier {
         self.events.push_back(CarrierEvent::PathChanged {
             session: id,
             address: path.remote,
+            rtt: rtt_now,
         });
     }
 
