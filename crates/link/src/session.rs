@@ -39,7 +39,7 @@ const RTO_MARGIN: Duration = Duration::from_millis(4);
 /// Interval at which to check whether the peer has fallen silent.
 const SILENCE_CHECK: Duration = Duration::from_millis(50);
 /// When all packets in flight are overdue, the window stays full until feedback arrives. Until then
-/// a probe goes at this interval, so that a fade costs little more than its own length.
+/// probes go at this interval at first, so that a fade costs little more than its own length.
 const TAIL_PROBE: Duration = Duration::from_millis(5);
 /// The shortest wait while the rate holds packets back. Then several go at once, since each wake-up
 /// costs a system call.
@@ -134,6 +134,8 @@ pub struct Session {
     /// When the rate allows the next packet.
     paced_until: Option<Instant>,
     last_sent: Instant,
+    /// When the first packet was sent since all earlier ones were answered or are overdue.
+    asked: Instant,
     /// When the last feedback arrived that was not overtaken.
     last_feedback: Instant,
     /// When the last datagram arrived from the peer.
@@ -178,6 +180,7 @@ impl Session {
             peer_clock: PeerClock::default(),
             paced_until: None,
             last_sent: now,
+            asked: now,
             last_feedback: now,
             last_arrival: now,
             rto: FIRST_RTO,
@@ -524,6 +527,11 @@ impl Session {
                 .min();
             return false;
         };
+        let all_answered = status.in_flight_bytes == 0;
+        let all_overdue = permission == Permission::Send && now > self.last_sent + self.rto;
+        if all_answered || all_overdue {
+            self.asked = now;
+        }
         self.rate.on_sent(now, filled.packet, filled.bytes);
         self.questions.on_sent(now, &self.sender, silence);
         if let Some(watch) = &mut self.watch {
@@ -534,10 +542,13 @@ impl Session {
         true
     }
 
-    /// When a probe goes although the window is full, unless feedback arrives before. (As the tail
-    /// loss probe of RFC 8985, section 7.)
+    /// When a probe goes although the window is full, unless feedback arrives before: when an answer
+    /// is overdue (as the tail loss probe of RFC 8985, section 7), and the more rarely the longer it
+    /// is. It may wait in a queue that probes make longer.
     fn tail_probe_at(&self) -> Instant {
-        (self.last_feedback + self.rto).max(self.last_sent) + TAIL_PROBE
+        let due = self.last_feedback.max(self.asked) + self.rto;
+        let overdue = self.last_sent.saturating_duration_since(due);
+        due.max(self.last_sent) + TAIL_PROBE.max(overdue / 4)
     }
 
     /// When a silent link is probed. Samples must not wait for it. If only control messages are in
@@ -720,6 +731,8 @@ impl PeerClock {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
     use super::*;
     use crate::qos::Delivery;
 
@@ -820,6 +833,68 @@ mod tests {
             (2, 2, 0),
             "{sent:?}"
         );
+    }
+
+    /// The times of packets with data since a sample of 20 kB was sent after a pause, over a slow path with a round trip of
+    /// 200 ms on which no answer comes back any more.
+    fn packets_after_a_pause() -> Vec<Duration> {
+        let start = Instant::now();
+        let [mut sender, mut receiver] =
+            [1, 2].map(|seed| Session::new(SessionConfig::default(), seed, start));
+        sender.set_max_rate(12_000);
+        let stream = open(&mut sender, start, "stream", Delivery::Latest);
+        let (pause_ends, end) = (Duration::from_secs(4), Duration::from_secs(5));
+        let mut in_flight = [VecDeque::new(), VecDeque::new()];
+        let (mut time, mut sent) = (Duration::ZERO, Vec::new());
+        while time < end {
+            let now = start + time;
+            if time.is_zero() || time == pause_ends {
+                sender
+                    .send(now, stream, vec![7; 20_000].into())
+                    .expect("it is open");
+            }
+            for (session, arriving) in [&mut receiver, &mut sender].into_iter().zip(&mut in_flight)
+            {
+                while arriving.front().is_some_and(|(at, _)| *at <= now) {
+                    let packet: Option<(_, Vec<u8>)> = arriving.pop_front();
+                    session.on_datagram(now, None, &packet.expect("it is due").1);
+                }
+            }
+            while receiver.take(now, stream).is_some() {}
+            for (from, session) in [&mut sender, &mut receiver].into_iter().enumerate() {
+                session.handle_timeout(now);
+                let mut packet = Vec::new();
+                while session.next_datagram(now, 1200, &mut packet) {
+                    let packet = std::mem::take(&mut packet);
+                    if from == 0 && time >= pause_ends && Kind::of(&packet) == Ok(Kind::Data) {
+                        sent.push(time - pause_ends);
+                    }
+                    if time < pause_ends {
+                        in_flight[from].push_back((now + Duration::from_millis(100), packet));
+                    }
+                }
+            }
+            time += Duration::from_millis(1);
+        }
+        sent
+    }
+
+    #[test]
+    fn no_probe_goes_before_an_answer_is_overdue() {
+        let sent = packets_after_a_pause();
+        // Ten packets may go at once, and two that fill the window.
+        let within = |millis: u64| {
+            let limit = Duration::from_millis(millis);
+            sent.iter().filter(|at| **at < limit).count()
+        };
+        assert!((10..=13).contains(&within(400)), "{sent:?}");
+    }
+
+    #[test]
+    fn probes_become_rarer_the_longer_an_answer_is_overdue() {
+        let sent = packets_after_a_pause();
+        let probes: Vec<_> = sent.iter().filter(|at| at.as_millis() > 400).collect();
+        assert!((5..=25).contains(&probes.len()), "{sent:?}");
     }
 
     fn open(session: &mut Session, now: Instant, name: &str, delivery: Delivery) -> u32 {

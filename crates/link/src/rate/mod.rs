@@ -226,7 +226,9 @@ impl Rate {
         self.sent
             .push(packet_number, time, bytes, idle, lost.as_secs_f64());
         self.breaker.on_sent(now, in_flight == 0.0);
-        self.next_send = self.next_send.max(now.checked_sub(burst).unwrap_or(now)) + spacing;
+        let from = self.next_send.max(now.checked_sub(burst).unwrap_or(now));
+        // Probes go earlier than the rate allows. They are not to hold back what follows.
+        self.next_send = from.min(now) + spacing;
     }
 
     /// Packets travel on another path from now on, with about this round-trip time: what was seen before says nothing about

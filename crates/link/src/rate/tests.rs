@@ -83,6 +83,26 @@ fn a_silent_peer_is_probed_and_nothing_else() {
     assert!(!rate.status().silent);
 }
 
+/// A packet that goes although the rate holds it back, as a tail loss probe does, does not hold back what follows for longer
+/// than any other packet.
+#[test]
+fn probes_run_up_no_debt() {
+    let start = Instant::now();
+    let config = Config {
+        max_bytes_per_second: 12_000.0,
+        ..Config::default()
+    };
+    let mut rate = Rate::new(config, start);
+    (0..100).for_each(|number| rate.on_sent(start + MILLI * 5 * number, u64::from(number), 1200));
+    let now = start + MILLI * 500;
+    rate.on_feedback(now, &report(99, 100, 120_000)).unwrap();
+    match rate.permission(now) {
+        Permission::Send => {}
+        Permission::Wait(at) => assert!(at <= now + MILLI * 100, "{:?}", at - now),
+        Permission::Probe => panic!("all is reported"),
+    }
+}
+
 /// Thirty that never heard anything would fill an air with fifty probes a second each.
 #[test]
 fn a_peer_that_was_never_heard_is_probed_ever_more_rarely() {
