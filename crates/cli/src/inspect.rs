@@ -20,6 +20,7 @@ mod replace;
 pub mod state;
 pub mod status;
 pub mod stop;
+pub mod streams;
 mod tensor;
 pub mod top;
 pub mod topic;

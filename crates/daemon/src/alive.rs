@@ -19,7 +19,7 @@ use nervure_node::monotonic_nanos;
 use nervure_store::{Entry, Expected, LeaseId, Store, StoreError};
 
 use crate::bridge::{Bridge, Publishing};
-use crate::clock::{ClockFilter, ClockOffset, Exchange, day_ahead};
+use crate::clock::{ClockOffset, Exchange, day_ahead};
 use crate::lease::{Confirmation, Grants, Holder, LIFETIME, Renewal};
 use crate::state::Alive;
 
@@ -50,13 +50,13 @@ pub(crate) fn hold(
     // A peer that has restarted opens another stream.
     let _unparked = Publishing::begin(bridge);
     let mut holder = Holder::new(id);
-    let mut clock = Clock::default();
+    let mut day_ahead_there = 0;
     let (mut renewals, mut confirmations) = (None, None);
     let mut was_held = None;
     loop {
         let now = elapsed();
         if let Some(number) = holder.renewal(now) {
-            let clock = clock.ahead();
+            let clock = ahead(bridge, day_ahead_there);
             let renewal = Renewal { number, clock }.encode();
             send(bridge, coordinator, RENEWALS, &mut renewals, &renewal);
         }
@@ -82,7 +82,13 @@ pub(crate) fn hold(
                 let now = elapsed();
                 if let Some(sent) = holder.confirm(confirmation.number, now) {
                     let at = |time: Duration| begin + time.as_nanos() as u64;
-                    clock.confirmed(&confirmation, at(sent), at(now));
+                    day_ahead_there = confirmation.day_ahead;
+                    bridge.clock().add(Exchange {
+                        sent: at(sent),
+                        received: confirmation.received,
+                        answered: confirmation.answered,
+                        arrived: at(now),
+                    });
                 }
             }
             Some(None) => confirmations = None,
@@ -91,34 +97,15 @@ pub(crate) fn hold(
     }
 }
 
-/// The clock of the coordinator's machine, as its confirmations show it.
-#[derive(Default)]
-struct Clock {
-    filter: ClockFilter,
-    day_ahead: i64,
-}
-
-impl Clock {
-    fn confirmed(&mut self, confirmation: &Confirmation, sent: u64, arrived: u64) {
-        self.day_ahead = confirmation.day_ahead;
-        self.filter.add(Exchange {
-            sent,
-            received: confirmation.received,
-            answered: confirmation.answered,
-            arrived,
-        });
-    }
-
-    /// How far the clock of the day here is ahead of the one there.
-    fn ahead(&self) -> Option<ClockOffset> {
-        let there = self.filter.offset(monotonic_nanos())?;
-        let offset =
-            i128::from(day_ahead()) - i128::from(self.day_ahead) - i128::from(there.offset_nanos);
-        Some(ClockOffset {
-            offset_nanos: i64::try_from(offset).ok()?,
-            ..there
-        })
-    }
+/// How far this machine's clock of the day is ahead of the coordinator's.
+fn ahead(bridge: &Bridge, day_ahead_there: i64) -> Option<ClockOffset> {
+    let there = bridge.clock().offset(monotonic_nanos())?;
+    let offset =
+        i128::from(day_ahead()) - i128::from(day_ahead_there) - i128::from(there.offset_nanos);
+    Some(ClockOffset {
+        offset_nanos: i64::try_from(offset).ok()?,
+        ..there
+    })
 }
 
 /// Grants leases to all other machines, and notes which of them can be reached.

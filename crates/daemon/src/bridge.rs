@@ -14,6 +14,7 @@ use nervure_link::qos::{self, Qos};
 use nervure_link::shell::{IncomingStream, Link, LinkEvent, OutgoingStream};
 use nervure_protocol::daemon_to_cli::LinkFigures;
 
+use crate::clock::FleetClock;
 use crate::peers::Peer;
 
 /// The longest wait for an event of the link. Whatever happens ends it.
@@ -83,6 +84,7 @@ pub(crate) struct Bridge {
     /// and of nodes, runs that ended.
     changes: AtomicU64,
     requests: RequestSender<Request>,
+    clock: FleetClock,
 }
 
 #[derive(Debug, Default)]
@@ -117,12 +119,18 @@ impl Bridge {
             state: Mutex::default(),
             changed: Condvar::new(),
             changes: AtomicU64::new(0),
+            clock: FleetClock::default(),
         });
         let for_thread = Arc::clone(&bridge);
         std::thread::Builder::new()
             .name("nervure-arrive".into())
             .spawn(move || for_thread.take_events())?;
         Ok(bridge)
+    }
+
+    /// The clock that the machines share.
+    pub fn clock(&self) -> &FleetClock {
+        &self.clock
     }
 
     /// The state of the link's socket, if it has failed.

@@ -10,6 +10,7 @@
 //! by their distance from these, so that a step of one of them is seen with the next message.
 
 use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
@@ -33,7 +34,7 @@ pub struct Exchange {
 }
 
 /// How far a clock is ahead of another one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockOffset {
     /// Negative if it is behind.
     pub offset_nanos: i64,
@@ -74,6 +75,63 @@ impl ClockFilter {
         let offsets = self.exchanges.iter().map(aged);
         offsets.min_by_key(|offset| offset.error_nanos)
     }
+}
+
+/// The monotonic clock of the coordinator's machine, to which the other machines refer times.
+#[derive(Debug, Default)]
+pub struct FleetClock(Mutex<Reference>);
+
+#[derive(Debug)]
+enum Reference {
+    Own,
+    Other(ClockFilter),
+}
+
+impl Default for Reference {
+    fn default() -> Self {
+        Self::Other(ClockFilter::default())
+    }
+}
+
+impl FleetClock {
+    /// This machine is the coordinator's.
+    pub fn set_own(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Reference::Own;
+    }
+
+    /// The coordinator's machine has answered.
+    pub fn add(&self, exchange: Exchange) {
+        let mut reference = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Reference::Other(filter) = &mut *reference {
+            filter.add(exchange);
+        }
+    }
+
+    /// How far it is ahead of the clock here; `None` before the first answer.
+    pub fn offset(&self, now: u64) -> Option<ClockOffset> {
+        match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            Reference::Own => Some(ClockOffset::default()),
+            Reference::Other(filter) => filter.offset(now),
+        }
+    }
+
+    /// The fleet's time at a time of the clock here.
+    pub fn time(&self, here: u64) -> Option<FleetTime> {
+        let offset = self.offset(here)?;
+        Some(FleetTime {
+            nanos: here.checked_add_signed(offset.offset_nanos)?,
+            error_nanos: offset.error_nanos,
+        })
+    }
+}
+
+/// A time of the [`FleetClock`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FleetTime {
+    /// Nanoseconds.
+    pub nanos: u64,
+    /// How far it may be wrong.
+    pub error_nanos: u64,
 }
 
 /// The offset that an exchange shows. The times there are what the other machine says.

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nervure_link::sender::SendCounters;
-use nervure_node::binding::{self, Waiter};
+use nervure_node::binding::{self, Histogram, Waiter};
 use nervure_node::{Events, Next, Node, monotonic_nanos};
+use nervure_protocol::daemon_to_daemon::{StreamLatency, StreamReport};
 
+use crate::clock::FleetTime;
 use crate::service_calls::ServiceCalls;
-use crate::state::StreamReport;
 
 /// The pause before a stand-in joins again whose place is taken.
 const JOIN_PAUSE: Duration = Duration::from_millis(20);
@@ -28,6 +29,7 @@ pub(crate) struct Crossing {
     /// Threads that wait for events of their nodes.
     waiters: Mutex<Vec<Waiter>>,
     reports: Mutex<BTreeMap<(String, String), Counted>>,
+    latencies: Mutex<BTreeMap<(String, String), Arc<Latencies>>>,
     /// Requests to services on other machines.
     pub calls: ServiceCalls,
 }
@@ -42,6 +44,30 @@ pub(crate) struct Counted {
     pub unsent: u64,
     /// Could not be encoded, sent or published.
     pub failed: u64,
+}
+
+/// How long the samples of a topic took from their publication on the other machine.
+#[derive(Debug, Default)]
+pub(crate) struct Latencies(Mutex<(Histogram, u64)>);
+
+impl Latencies {
+    /// A sample has arrived.
+    pub fn add(&self, published: FleetTime, now: FleetTime) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.0.record(now.nanos.saturating_sub(published.nanos));
+        all.1 = published.error_nanos.saturating_add(now.error_nanos);
+    }
+
+    fn report(&self) -> Option<StreamLatency> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (histogram, error_nanos) = &*all;
+        Some(StreamLatency {
+            p50_nanos: histogram.quantile(0.5)?,
+            p99_nanos: histogram.quantile(0.99)?,
+            max_nanos: histogram.max_nanos(),
+            error_nanos: *error_nanos,
+        })
+    }
 }
 
 /// Counts samples that cannot be carried, and reports them once a second at most.
@@ -73,6 +99,7 @@ impl Crossing {
             over: AtomicBool::new(false),
             waiters: Mutex::default(),
             reports: Mutex::default(),
+            latencies: Mutex::default(),
             calls: ServiceCalls::default(),
         }
     }
@@ -123,6 +150,8 @@ impl Crossing {
         let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
         let report = |((topic, machine), counted): (&(String, String), &Counted)| {
             let counters = &counted.link;
+            // While the run goes on they may still arrive.
+            let in_flight = if self.is_over() { counters.held } else { 0 };
             let causes = [
                 ("queue", counted.queue),
                 ("overwritten", counters.overwritten),
@@ -130,7 +159,7 @@ impl Crossing {
                 ("superseded", counters.superseded),
                 ("not repaired", counters.incomplete),
                 ("refused", counters.refused),
-                ("unconfirmed", counters.unconfirmed + counters.held),
+                ("unconfirmed", counters.unconfirmed + in_flight),
                 ("not sent", counted.unsent),
                 ("failed", counted.failed),
             ];
@@ -144,9 +173,33 @@ impl Crossing {
                     .filter(|(_, count)| *count > 0)
                     .map(|(cause, count)| (cause.to_owned(), count))
                     .collect(),
+                latency: None,
             }
         };
-        reports.iter().map(report).collect()
+        let sent = reports.iter().map(report);
+        let latencies = self
+            .latencies
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let received = latencies
+            .iter()
+            .map(|((topic, machine), latencies)| StreamReport {
+                topic: topic.clone(),
+                machine: machine.clone(),
+                latency: latencies.report(),
+                ..StreamReport::default()
+            });
+        sent.chain(received).collect()
+    }
+
+    /// Where the latencies of a topic to a machine are counted.
+    pub fn latencies(&self, topic: &str, machine: &str) -> Arc<Latencies> {
+        let mut latencies = self
+            .latencies
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let place = (topic.to_owned(), machine.to_owned());
+        Arc::clone(latencies.entry(place).or_default())
     }
 
     pub fn count(&self, topic: &str, machine: &str, count: impl FnOnce(&mut Counted)) {

@@ -14,7 +14,7 @@ use nervure_node::{Event, Handle, Next, Publisher, Receipt, SendError, Wait, mon
 use nervure_protocol::wiring;
 
 use crate::bridge::{Bridge, Publishing};
-use crate::crossing::{Crossing, Failures, spawn};
+use crate::crossing::{Crossing, Failures, Latencies, spawn};
 use crate::node_changes::{ChangeSenders, NodeChange};
 use crate::service_calls::Failure;
 use crate::wire::{self, Arrival, RemoteSample};
@@ -49,6 +49,7 @@ struct Topic {
     /// If it carries requests to a local service, the topic of the answers.
     answers: Option<String>,
     failures: Failures,
+    latencies: Arc<Latencies>,
 }
 
 /// Publishes as a remote node what arrives from its machine.
@@ -63,7 +64,7 @@ pub(crate) fn publish_all(
     };
     let (handle, mut events) = node.split();
     send_in_pause(&handle);
-    let topics = topics(crossing, incoming, &handle);
+    let topics = topics(bridge, crossing, incoming, &handle);
     let stand_in = Arc::new(StandIn {
         bridge: Arc::clone(bridge),
         changes: Arc::clone(changes),
@@ -101,7 +102,12 @@ pub(crate) fn publish_all(
 }
 
 /// The topics that the node has here.
-fn topics(crossing: &Crossing, incoming: &Incoming, handle: &Handle) -> Vec<Topic> {
+fn topics(
+    bridge: &Bridge,
+    crossing: &Crossing,
+    incoming: &Incoming,
+    handle: &Handle,
+) -> Vec<Topic> {
     let topic = |output: &String| {
         let publisher = handle.output(output).ok()?;
         let topic = wiring::topic(&incoming.node, output);
@@ -112,6 +118,7 @@ fn topics(crossing: &Crossing, incoming: &Incoming, handle: &Handle) -> Vec<Topi
         Some(Topic {
             output: output.clone(),
             stream: crossing.stream_name(&topic),
+            latencies: crossing.latencies(&topic, bridge.own()),
             topic,
             publisher,
             has_answers,
@@ -234,6 +241,10 @@ impl StandIn {
         let request = value.correlation_id();
         if topic.has_answers {
             self.crossing.calls.answered(&topic.topic, request);
+        }
+        let clock = self.bridge.clock();
+        if let (Some(published), Some(now)) = (value.published(), clock.time(monotonic_nanos())) {
+            topic.latencies.add(published, now);
         }
         let envelope = value.envelope();
         while !self.is_over() {

@@ -186,7 +186,8 @@ impl<'b> Sender<'b> {
 impl Sender<'_> {
     /// Takes a sample of the stand-in's queue.
     fn take(&mut self, sample: &Sample, handle: &Handle) {
-        let bytes: Bytes = match wire::encode(sample) {
+        let published = self.bridge.clock().time(sample.header().publish_mono);
+        let bytes: Bytes = match wire::encode(sample, published) {
             Ok(bytes) => bytes.into(),
             Err(error) => return self.fail(&error),
         };

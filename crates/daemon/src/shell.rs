@@ -24,7 +24,7 @@ use crate::runs;
 use crate::stand_ins;
 use crate::state::{ActualRun, RunId, random_number};
 use crate::sync::{self, Live, PEERS, spawn};
-use crate::tools::{self, Host, Served};
+use crate::tools::{self, Dataflows, Host, Served};
 
 /// File of the last desired state.
 const DESIRED: &str = "desired.json";
@@ -182,9 +182,14 @@ pub fn serve(config: Config, on_ready: impl FnOnce()) -> Result<(), DaemonError>
     let (requests, arrived) = channel();
     let bridge = Bridge::start(pairing.name.clone(), link, requests)?;
     let reports = Arc::new(Reports::default());
+    let live = Arc::<Live>::default();
+    let dataflows = Dataflows {
+        folder: folder.clone(),
+        live: Arc::clone(&live),
+    };
     let served = Served {
         bridge: Arc::clone(&bridge),
-        folder: folder.clone(),
+        dataflows: dataflows.clone(),
         host,
     };
     served.serve_all(arrived)?;
@@ -193,7 +198,7 @@ pub fn serve(config: Config, on_ready: impl FnOnce()) -> Result<(), DaemonError>
         pairing.name.clone(),
         Arc::clone(&bridge),
         Arc::clone(&reports),
-        folder.clone(),
+        dataflows,
     )?;
     sync::follow_reports(&client, reports)?;
     let folder_for_peers = folder.clone();
@@ -205,14 +210,13 @@ pub fn serve(config: Config, on_ready: impl FnOnce()) -> Result<(), DaemonError>
         events: events.clone(),
         machine: Daemon::default(),
         begin: Instant::now(),
-        live: Arc::default(),
+        live: Arc::clone(&live),
         desired: BTreeMap::new(),
         keepers: BTreeMap::new(),
         lease: Arc::default(),
         pauses: Arc::default(),
         folder,
     };
-    let live = Arc::clone(&shell.live);
     let (for_watch, name) = (Arc::clone(&client), pairing.name.clone());
     let for_lease = events.clone();
     spawn("nervure-desired", move || {
@@ -255,6 +259,7 @@ fn hold_lease(
             });
         });
     }
+    bridge.clock().set_own();
     let _ = events.send(Event::Lease { is_held: true });
     let noted = Arc::new(alive::Noted::default());
     let (for_grants, client, name) = (Arc::clone(&noted), Arc::clone(client), name.to_owned());

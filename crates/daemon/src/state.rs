@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, Read};
 
 use nervure_coordinator::{ACTUAL, DESIRED, LINKS};
+use nervure_protocol::daemon_to_daemon::StreamReport;
 use nervure_store::{Expected, Revision, Store, StoreError};
 use serde::{Deserialize, Serialize};
 
@@ -130,33 +131,6 @@ pub enum RunState {
     },
 }
 
-/// What became of the samples of a topic on their way to a machine.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StreamReport {
-    /// `node/output`.
-    pub topic: String,
-    /// The machine of the consumers.
-    pub machine: String,
-    /// Samples that the link accepted.
-    pub accepted: u64,
-    /// Samples that were delivered to the machine; of them, those that failed there are lost.
-    pub delivered: u64,
-    /// Samples that were dropped, by cause.
-    pub lost: BTreeMap<String, u64>,
-}
-
-impl StreamReport {
-    /// Adds the report of another machine, or an empty one of the same topic.
-    pub fn add(&mut self, other: &Self) {
-        (self.topic, self.machine) = (other.topic.clone(), other.machine.clone());
-        self.accepted += other.accepted;
-        self.delivered += other.delivered;
-        for (cause, count) in &other.lost {
-            *self.lost.entry(cause.clone()).or_default() += count;
-        }
-    }
-}
-
 /// What the coordinator's machine notes of one that can be reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alive {
@@ -221,31 +195,4 @@ pub fn change_desired(
 pub fn parse<T: serde::de::DeserializeOwned>(key: &str, value: &[u8]) -> Result<T, StoreError> {
     serde_json::from_slice(value)
         .map_err(|error| StoreError::Unavailable(format!("`{key}` cannot be read: {error}")))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_reports_of_both_machines_of_a_topic_add_up() {
-        let sent = StreamReport {
-            topic: "camera/image".to_owned(),
-            machine: "edge".to_owned(),
-            accepted: 10,
-            delivered: 8,
-            lost: BTreeMap::from([("queue".to_owned(), 1), ("failed".to_owned(), 1)]),
-        };
-        let received = StreamReport {
-            accepted: 0,
-            delivered: 0,
-            lost: BTreeMap::from([("failed".to_owned(), 2)]),
-            ..sent.clone()
-        };
-        let mut sum = StreamReport::default();
-        sum.add(&sent);
-        sum.add(&received);
-        let lost = BTreeMap::from([("queue".to_owned(), 1), ("failed".to_owned(), 3)]);
-        assert_eq!(sum, StreamReport { lost, ..sent });
-    }
 }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use nervure_coordinator::{ACTUAL, Client, LINKS, MACHINES, Machine};
+use nervure_protocol::daemon_to_daemon::StreamReport;
 use nervure_store::{Entry, Expected, Revision, Store, StoreError};
 
 use crate::bridge::Bridge;
@@ -51,6 +52,13 @@ impl Live {
         change(&mut state);
         state.version += 1;
         self.changed.notify_all();
+    }
+
+    /// What became of the samples of a run on their way to other machines and from them.
+    pub fn streams(&self, run: &str) -> Vec<StreamReport> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let crossing = state.crossings.get(run);
+        crossing.map(|it| it.reports()).unwrap_or_default()
     }
 
     /// The runs, once they have changed since `version`, or after the timeout.

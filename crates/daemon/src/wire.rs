@@ -6,6 +6,8 @@
 //! | stamp | 8 |
 //! | correlation id | 8 |
 //! | trace id | 16 |
+//! | when it was published, in nanoseconds of the [fleet's clock](crate::clock::FleetClock) | 8 |
+//! | how far that may be wrong, in microseconds; 2^32 - 1 if it is not known | 4 |
 //! | lengths of frame, schema and head | 4, 4, 4 |
 //! | frame, schema, head, payload | |
 //!
@@ -18,9 +20,12 @@ use nervure_message::{
 };
 use nervure_node::{Envelope, Sample, SampleError};
 
+use crate::clock::FleetTime;
+
 const SAMPLE: u8 = 1;
 const END: u8 = 2;
-const FIXED_BYTES: usize = 1 + 8 + 8 + 16 + 3 * 4;
+const FIXED_BYTES: usize = 1 + 8 + 8 + 16 + 8 + 4 + 3 * 4;
+const UNKNOWN_TIME: u32 = u32::MAX;
 
 /// Behind the last sample of a process: it has ended, and another may follow. Only topics with answers
 /// of a service have it.
@@ -41,6 +46,7 @@ pub struct RemoteSample<'a> {
     stamp: i64,
     correlation_id: u64,
     trace_id: u128,
+    published: Option<FleetTime>,
     frame: &'a str,
     schema: Option<Schema>,
     layout: Layout,
@@ -68,11 +74,12 @@ pub enum ArrivalError {
     View(#[from] ViewError),
 }
 
-/// Encodes a sample for the link. Its payload is copied once.
+/// Encodes a sample for the link, with the time of its publication, if that is known. Its payload is
+/// copied once.
 ///
 /// # Errors
 /// If its producer announced a damaged schema.
-pub fn encode(sample: &Sample) -> Result<Vec<u8>, SampleError> {
+pub fn encode(sample: &Sample, published: Option<FleetTime>) -> Result<Vec<u8>, SampleError> {
     let header = sample.header();
     let frame = sample.frame().unwrap_or_default();
     let schema = sample.schema()?;
@@ -85,6 +92,10 @@ pub fn encode(sample: &Sample) -> Result<Vec<u8>, SampleError> {
     bytes.extend(header.stamp.to_le_bytes());
     bytes.extend(header.correlation_id.to_le_bytes());
     bytes.extend(header.trace_id.to_le_bytes());
+    let error_micros = |time: FleetTime| u32::try_from(time.error_nanos.div_ceil(1000)).ok();
+    bytes.extend(published.map_or(0, |time| time.nanos).to_le_bytes());
+    let error_micros = published.and_then(error_micros).unwrap_or(UNKNOWN_TIME);
+    bytes.extend(error_micros.to_le_bytes());
     for part in [frame.len(), schema.len(), head.len()] {
         let length = u32::try_from(part).expect("names, schemas and heads have limits far below");
         bytes.extend(length.to_le_bytes());
@@ -120,6 +131,12 @@ pub fn decode(bytes: &[u8]) -> Result<Arrival<'_>, ArrivalError> {
     let stamp = i64::from_le_bytes(array(take(8)?));
     let correlation_id = u64::from_le_bytes(array(take(8)?));
     let trace_id = u128::from_le_bytes(array(take(16)?));
+    let nanos = u64::from_le_bytes(array(take(8)?));
+    let error_micros = u32::from_le_bytes(array(take(4)?));
+    let published = (error_micros != UNKNOWN_TIME).then_some(FleetTime {
+        nanos,
+        error_nanos: u64::from(error_micros) * 1000,
+    });
     let mut lengths = [0; 3];
     for length in &mut lengths {
         *length = u32::from_le_bytes(array(take(4)?)) as usize;
@@ -138,6 +155,7 @@ pub fn decode(bytes: &[u8]) -> Result<Arrival<'_>, ArrivalError> {
         stamp,
         correlation_id,
         trace_id,
+        published,
         frame,
         schema,
         layout,
@@ -150,6 +168,11 @@ impl RemoteSample<'_> {
     /// The id of a request, or of the one that this answers.
     pub fn correlation_id(&self) -> u64 {
         self.correlation_id
+    }
+
+    /// When it was published on its machine.
+    pub fn published(&self) -> Option<FleetTime> {
+        self.published
     }
 
     /// The sample for a command on this machine, as it was when it was taken from its queue.

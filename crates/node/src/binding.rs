@@ -12,7 +12,7 @@ pub use crate::sending::{Unsent, Written};
 pub use crate::silence::{Heard, SilentInputs};
 pub use nervure_protocol::HOST_FD_VARIABLE;
 pub use nervure_protocol::node_to_keeper::RemoteProcess;
-pub use nervure_shm::Mapped;
+pub use nervure_shm::{Histogram, Mapped};
 
 use std::os::fd::OwnedFd;
 

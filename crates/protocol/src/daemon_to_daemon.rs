@@ -13,6 +13,8 @@
 //! Numbers are little-endian. There is no second protocol for what a keeper can do: its own messages
 //! are passed on.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -169,6 +171,12 @@ pub struct Listed {
     pub keeper: u32,
     /// Its state, or why the keeper does not answer.
     pub welcome: Result<Welcome, String>,
+    /// What became of the samples on their way to and from other machines, as this machine knows it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub streams: Vec<StreamReport>,
+    /// Further ones that are left out of `streams`, because they are too many.
+    #[serde(default)]
+    pub streams_omitted: usize,
 }
 
 /// The CPU time and memory of a process.
@@ -199,6 +207,50 @@ pub struct SampleInfo {
     pub latency_nanos: u64,
     /// The machine's clock then, in nanoseconds since the Unix epoch.
     pub now_utc_nanos: i64,
+}
+
+/// What became of the samples of a topic on their way to a machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamReport {
+    /// `node/output`.
+    pub topic: String,
+    /// The machine of the consumers.
+    pub machine: String,
+    /// Samples that the link accepted.
+    pub accepted: u64,
+    /// Samples that were delivered to the machine; of them, those that failed there are lost.
+    pub delivered: u64,
+    /// Samples that were dropped, by cause.
+    pub lost: BTreeMap<String, u64>,
+    /// How long they took; from the machine of the consumers, if it knows the clock of the other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency: Option<StreamLatency>,
+}
+
+/// Times from the publication of samples on one machine to that on the other, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamLatency {
+    /// The median.
+    pub p50_nanos: u64,
+    /// That of one in a hundred is longer.
+    pub p99_nanos: u64,
+    /// The longest.
+    pub max_nanos: u64,
+    /// How far they may be wrong, since the clocks of the machines are compared over the link.
+    pub error_nanos: u64,
+}
+
+impl StreamReport {
+    /// Adds the report of another machine, or an empty one of the same topic.
+    pub fn add(&mut self, other: &Self) {
+        (self.topic, self.machine) = (other.topic.clone(), other.machine.clone());
+        self.accepted += other.accepted;
+        self.delivered += other.delivered;
+        self.latency = self.latency.or(other.latency);
+        for (cause, count) in &other.lost {
+            *self.lost.entry(cause.clone()).or_default() += count;
+        }
+    }
 }
 
 /// Figures of a topic.
@@ -427,6 +479,42 @@ pub fn decode_frame(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_reports_of_both_machines_of_a_topic_add_up() {
+        let latency = StreamLatency {
+            p50_nanos: 1,
+            ..StreamLatency::default()
+        };
+        let sent = StreamReport {
+            topic: "camera/image".to_owned(),
+            machine: "edge".to_owned(),
+            accepted: 10,
+            delivered: 8,
+            lost: BTreeMap::from([("queue".to_owned(), 1), ("failed".to_owned(), 1)]),
+            latency: None,
+        };
+        let received = StreamReport {
+            accepted: 0,
+            delivered: 0,
+            lost: BTreeMap::from([("failed".to_owned(), 2)]),
+            latency: Some(latency),
+            ..sent.clone()
+        };
+        let mut sum = StreamReport::default();
+        sum.add(&sent);
+        sum.add(&received);
+        let lost = BTreeMap::from([("queue".to_owned(), 1), ("failed".to_owned(), 3)]);
+        let latency = Some(latency);
+        assert_eq!(
+            sum,
+            StreamReport {
+                lost,
+                latency,
+                ..sent
+            }
+        );
+    }
 
     #[test]
     fn changed_lines_make_one_page_of_the_other() {

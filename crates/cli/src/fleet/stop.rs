@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, process::ExitCode};
 
 use nervure_coordinator::DESIRED;
-use nervure_daemon::state::{Desired, Phase, RunState, StreamReport, change_desired, parse};
+use nervure_daemon::state::{Desired, Phase, RunState, change_desired, parse};
 use nervure_node::running;
 use nervure_store::Store;
 use serde_json::json;
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     failure::{Failure, IMPERFECT},
-    inspect::arguments::StopArguments,
+    inspect::{arguments::StopArguments, streams},
     output,
 };
 
@@ -110,19 +110,8 @@ fn stop(fleet: &Fleet, run: &KnownRun, arguments: &StopArguments) -> Result<Exit
     progress.wait("stop", |_, run| {
         matches!(run.state, RunState::Ended | RunState::Failed { .. })
     })?;
-    // Both machines of a topic report its losses: the one what it did not send, the other what it
-    // could not publish.
-    let mut reports: BTreeMap<(String, String), StreamReport> = BTreeMap::new();
-    for report in progress
-        .machines
-        .values()
-        .flatten()
-        .flat_map(|run| &run.streams)
-    {
-        let place = (report.topic.clone(), report.machine.clone());
-        reports.entry(place).or_default().add(report);
-    }
-    let reports: Vec<_> = reports.into_values().collect();
+    let reports = progress.machines.values().flatten();
+    let reports = streams::merged(reports.flat_map(|run| &run.streams));
     for machine in &run.machines {
         change_desired(&fleet.client, machine, |state| {
             drop(state.runs.remove(&run.id))
@@ -147,15 +136,9 @@ fn stop(fleet: &Fleet, run: &KnownRun, arguments: &StopArguments) -> Result<Exit
     } else {
         let mut text = String::new();
         for report in &reports {
-            let lost: Vec<_> = report
-                .lost
-                .iter()
-                .map(|(cause, count)| format!("{count} {cause}"))
-                .collect();
-            let lost = if lost.is_empty() {
-                "none lost".to_owned()
-            } else {
-                format!("lost: {}", lost.join(", "))
+            let lost = match report.lost.is_empty() {
+                true => "none lost".to_owned(),
+                false => format!("lost: {}", streams::causes(report)),
             };
             text += &format!(
                 "{} -> {}: {} sent, {} delivered, {lost}\n",

@@ -2,10 +2,12 @@
 
 use std::{process::ExitCode, time::Instant};
 
+use nervure_protocol::daemon_to_daemon::StreamReport;
 use serde_json::{Value, json};
 
 use super::{
     arguments::TopicsArguments,
+    streams,
     topic::edges_of,
     topics::{SelectedTopics, select_topics},
 };
@@ -36,11 +38,20 @@ pub fn explain(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
         .iter()
         .flat_map(|topic| edges_of(&state, topic))
         .collect();
+    let streams: Vec<_> = state
+        .streams
+        .iter()
+        .filter(|stream| topics.iter().any(|topic| topic.name == stream.topic))
+        .collect();
     if arguments.target.json {
+        let streams: Vec<_> = streams
+            .iter()
+            .map(|stream| stream_as_json(stream))
+            .collect();
         let edges: Vec<_> = edges.iter().map(|edge| as_json(edge)).collect();
         output::write(&format!(
             "{}\n",
-            json!({"dataflow": state.welcome().dataflow, "edges": edges})
+            json!({"dataflow": state.welcome().dataflow, "edges": edges, "streams": streams})
         ))?;
         return Ok(state.exit_code());
     }
@@ -66,6 +77,8 @@ pub fn explain(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
             edge.consumer_name()
         ));
     }
+    let lossy_streams = streams.iter().filter(|stream| !stream.lost.is_empty());
+    paragraphs.extend(lossy_streams.map(|stream| streams::explanation(stream)));
     let unknown: Vec<_> = edges.iter().filter(|edge| !edge.has_output()).collect();
     paragraphs.extend(unknown.iter().filter_map(|edge| {
         let why = edge.unreadable()?;
@@ -125,5 +138,19 @@ fn as_json(edge: &Edge) -> Value {
         "causes": causes
             .map(|loss| json!({"count": loss.count, "what": loss.what, "remedy": loss.remedy}))
             .collect::<Vec<_>>(),
+    })
+}
+
+fn stream_as_json(stream: &StreamReport) -> Value {
+    let causes = stream.lost.iter().map(|(cause, count)| {
+        let (what, remedy) = streams::explain(cause);
+        json!({"cause": cause, "count": count, "what": what, "remedy": remedy})
+    });
+    json!({
+        "topic": stream.topic,
+        "machine": stream.machine,
+        "sent": stream.accepted,
+        "delivered": stream.delivered,
+        "causes": causes.collect::<Vec<_>>(),
     })
 }

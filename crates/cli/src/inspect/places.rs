@@ -10,7 +10,7 @@ use nervure_protocol::{
     address::KeeperAddress,
     cli_to_daemon,
     daemon_to_cli::{LinkFigures, Machine, Message},
-    daemon_to_daemon::{Answer, Listed},
+    daemon_to_daemon::{Answer, Listed, StreamReport},
     domain::Domain,
     keeper_to_cli::Welcome,
     nearest,
@@ -34,6 +34,10 @@ pub struct Part {
     /// `None` on a host that belongs to no fleet.
     pub machine: Option<String>,
     pub keeper: PartKeeper,
+    /// What its machine knows of the samples that cross machines.
+    pub streams: Vec<StreamReport>,
+    /// Those that its list has left out.
+    pub streams_omitted: usize,
 }
 
 /// The keeper of a part.
@@ -183,6 +187,8 @@ fn alone(address: KeeperAddress) -> Found {
         parts: vec![Part {
             machine: None,
             keeper: PartKeeper::At(Place::Here(address), Err(String::new())),
+            streams: Vec::new(),
+            streams_omitted: 0,
         }],
     }
 }
@@ -314,6 +320,8 @@ fn merged(machines: Vec<Machine>) -> Everything {
         let part = Part {
             machine: Some(machine.name.clone()),
             keeper: PartKeeper::At(place, one.welcome.clone()),
+            streams: one.streams.clone(),
+            streams_omitted: one.streams_omitted,
         };
         match &one.run {
             Some(run) => found_of(&mut runs, run, &one.dataflow).parts.push(part),
@@ -339,6 +347,8 @@ fn merged(machines: Vec<Machine>) -> Everything {
                 .push(Part {
                     machine: Some(machine.name.clone()),
                     keeper: PartKeeper::Unreachable(unreachable(part.nodes.clone())),
+                    streams: Vec::new(),
+                    streams_omitted: 0,
                 });
         }
         everything.unreachable.push(unreachable(BTreeMap::new()));

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, process::ExitCode, time::Instant};
 use nervure_node::running::{Connection, ConnectionError, PATIENCE, Remote};
 use nervure_protocol::{
     cli_to_keeper::{self, Watch},
+    daemon_to_daemon::StreamReport,
     keeper_to_cli::{DataflowState, Message, NodeDeclared, Welcome},
     report::{NodeEnded, NodeStarted, Report},
 };
@@ -13,7 +14,10 @@ use rustix::{
     fd::{BorrowedFd, OwnedFd},
 };
 
-use super::places::{self, Found, PartKeeper, Place, Unreachable};
+use super::{
+    places::{self, Found, PartKeeper, Place, Unreachable},
+    streams,
+};
 use crate::{
     failure::{Failure, INTERNAL},
     run::edges::Edges,
@@ -25,6 +29,10 @@ pub struct State {
     parts: Vec<OpenPart>,
     /// Parts whose machines cannot be reached.
     pub unreachable: Vec<Unreachable>,
+    /// What became of the samples that cross machines, when the dataflow was found.
+    pub streams: Vec<StreamReport>,
+    /// Those that the lists of the machines have left out.
+    pub streams_omitted: usize,
     begin: Instant,
     /// Nodes by index, part after part: those of the dataflow in the order of its file, then observers.
     pub nodes: BTreeMap<u32, NodeState>,
@@ -117,6 +125,8 @@ impl State {
     /// Requests the state of a dataflow, and with `follow` also later reports.
     pub fn open(found: &Found, program: &str, follow: bool) -> Result<Self, Failure> {
         let mut state = Self::empty();
+        state.streams_omitted = found.parts.iter().map(|part| part.streams_omitted).sum();
+        state.streams = streams::merged(found.parts.iter().flat_map(|part| &part.streams));
         for part in &found.parts {
             match &part.keeper {
                 PartKeeper::At(place, _) => {
@@ -144,6 +154,8 @@ impl State {
         Self {
             parts: Vec::new(),
             unreachable: Vec::new(),
+            streams: Vec::new(),
+            streams_omitted: 0,
             begin: Instant::now(),
             nodes: BTreeMap::new(),
             edges: Edges::default(),

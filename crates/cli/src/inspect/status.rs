@@ -10,6 +10,7 @@ use super::{
     list::state_and_age,
     places::{Place, Unreachable},
     state::{NodeState, State},
+    streams,
 };
 use crate::{
     failure::Failure,
@@ -64,6 +65,12 @@ fn text(state: &State) -> String {
     }
     text.push('\n');
     text.push_str(&nodes_table(state).render(None));
+    if !state.streams.is_empty() {
+        text.push_str(&format!(
+            "\n{}",
+            streams::table(&state.streams).render(None)
+        ));
+    }
     for node in own_nodes(state) {
         if let Some(not_done) = node.awaited() {
             text.push_str(&format!(
@@ -248,6 +255,8 @@ fn as_json(state: &State) -> serde_json::Value {
         "folder": welcome.folder,
         "log_folder": welcome.log_folder,
         "nodes": own_nodes(state).map(node).collect::<Vec<_>>(),
+        "streams": state.streams,
+        "streams_omitted": state.streams_omitted,
         "lossy_edges": state.edges.iter().filter(is_lossy).map(edge).collect::<Vec<_>>(),
         "observers": observers(state).collect::<Vec<_>>(),
     })

@@ -17,10 +17,9 @@ use nervure_protocol::{VERSIONS, cli_to_keeper};
 use rustix::fd::{AsFd, OwnedFd};
 
 use super::calls::{self, Call, damaged};
+use super::dataflows::Dataflows;
 use super::pages::{self, Copies};
-use super::serve::list_dataflows;
 use crate::bridge::Bridge;
-use crate::folder::Folder;
 use crate::reports::Reports;
 
 /// The most commands at a time.
@@ -41,7 +40,7 @@ struct Local {
     machine: String,
     bridge: Arc<Bridge>,
     reports: Arc<Reports>,
-    folder: Folder,
+    dataflows: Dataflows,
 }
 
 /// Serves the commands of this machine, in threads of its own.
@@ -50,14 +49,14 @@ pub(crate) fn listen(
     machine: String,
     bridge: Arc<Bridge>,
     reports: Arc<Reports>,
-    folder: Folder,
+    dataflows: Dataflows,
 ) -> io::Result<()> {
     let server = Server::bind(name)?;
     let local = Arc::new(Local {
         machine,
         bridge,
         reports,
-        folder,
+        dataflows,
     });
     let accept = move || loop {
         match server.accept() {
@@ -121,7 +120,7 @@ impl Local {
             name: self.machine.clone(),
             is_own: true,
             unreachable: None,
-            dataflows: list_dataflows(&self.folder),
+            dataflows: self.dataflows.list(),
             link: None,
         };
         send(packets, &daemon_to_cli::Message::Machine(own))?;

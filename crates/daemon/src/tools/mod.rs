@@ -6,11 +6,13 @@
 //! refused.
 
 mod calls;
+mod dataflows;
 mod local;
 mod pages;
 mod permission;
 mod serve;
 
+pub(crate) use dataflows::Dataflows;
 pub(crate) use local::listen;
 pub(crate) use serve::Served;
 

@@ -13,20 +13,17 @@ use nervure_link::shell::{IncomingStream, OutgoingStream, StreamError};
 use nervure_node::binding::SequenceGaps;
 use nervure_node::running::{self, Connection, ConnectionError};
 use nervure_node::{Event, Observer, monotonic_nanos};
-use nervure_protocol::address::KeeperAddress;
-use nervure_protocol::daemon_to_daemon::{
-    Answer, Ask, Frame, Listed, LogFilter, Request, SampleInfo,
-};
+use nervure_protocol::daemon_to_daemon::{Answer, Ask, Frame, LogFilter, Request, SampleInfo};
 use nervure_protocol::keeper_to_cli::{Message, Refused};
 use nervure_protocol::report::{LogRecord, Report};
 
 use super::Host;
+use super::dataflows::Dataflows;
 use super::pages::Originals;
 use super::permission::{self, Asked, Asker};
 use crate::bridge::{Bridge, Request as Arrived};
-use crate::folder::Folder;
 use crate::meter::Meter;
-use crate::{runs, wire};
+use crate::wire;
 
 /// The most requests of other machines at a time.
 const MAX_SERVED: usize = 64;
@@ -48,8 +45,8 @@ const MAX_LOG_BYTES: usize = 16 << 20;
 pub(crate) struct Served {
     /// The bridge.
     pub bridge: Arc<Bridge>,
-    /// The state of this machine on disk.
-    pub folder: Folder,
+    /// The dataflows of this machine.
+    pub dataflows: Dataflows,
     /// The command that the daemon is part of.
     pub host: Arc<dyn Host>,
 }
@@ -117,7 +114,7 @@ impl Served {
     ) -> Result<(), Refused> {
         match request {
             Request::List => {
-                for one in list_dataflows(&self.folder) {
+                for one in self.dataflows.list() {
                     let _ = answers.send(&Frame::Answer(Answer::Dataflow(one)));
                 }
                 let _ = answers.send(&Frame::Answer(Answer::Done));
@@ -330,35 +327,6 @@ fn note_process(message: &Message, processes: &mut BTreeMap<u32, u32>) {
     }
 }
 
-/// The dataflows of this machine. Their keepers are asked at the same time.
-pub(super) fn list_dataflows(folder: &Folder) -> Vec<Listed> {
-    let addresses = running::dataflows().unwrap_or_default();
-    std::thread::scope(|scope| {
-        let asked: Vec<_> = addresses
-            .into_iter()
-            .map(|address| scope.spawn(move || list_one(folder, &address)))
-            .collect();
-        // The panic hook has reported a panic.
-        let listed = asked.into_iter().filter_map(|one| one.join().ok());
-        listed.flatten().collect()
-    })
-}
-
-fn list_one(folder: &Folder, address: &KeeperAddress) -> Option<Listed> {
-    let welcome = match Connection::open(address, "list") {
-        Ok(connection) => Ok(connection.welcome().clone()),
-        Err(ConnectionError::Gone(_)) => return None,
-        Err(error) => Err(error.to_string()),
-    };
-    let file = welcome.as_ref().ok().and_then(|it| it.file.as_deref());
-    Some(Listed {
-        run: file.and_then(|file| runs::run_of(folder, file)),
-        dataflow: address.dataflow.clone(),
-        keeper: address.keeper,
-        welcome,
-    })
-}
-
 fn open(keeper: u32, program: &str) -> Result<Connection, Refused> {
     let address = running::find(Some(&keeper.to_string())).map_err(|error| refusal(&error))?;
     Connection::open(&address, &harmless(program)).map_err(|error| refusal(&error))
@@ -532,7 +500,7 @@ fn send_samples(mut observer: Observer, topics: &[String], answers: &Answers, cr
                         latency_nanos: sample.latency().as_nanos() as u64,
                         now_utc_nanos: observer.now(),
                     };
-                    let Ok(bytes) = wire::encode(&sample) else {
+                    let Ok(bytes) = wire::encode(&sample, None) else {
                         continue;
                     };
                     break answers.send(&Frame::Sample(info, &bytes));

@@ -27,6 +27,25 @@ fn every_command_works(fleet: &Fleet) {
             "{status:#}"
         );
 
+        // What crosses the link, as both machines know it, and how long it takes.
+        let [stream] = status["streams"].as_array().unwrap().as_slice() else {
+            panic!("{status:#}")
+        };
+        assert_eq!(
+            (&stream["topic"], &stream["machine"]),
+            (&json!("source/out"), &json!("laptop")),
+            "{stream:#}"
+        );
+        let (sent, delivered) = (stream["accepted"].as_u64(), stream["delivered"].as_u64());
+        assert!(delivered > Some(0) && delivered <= sent, "{stream:#}");
+        assert_eq!(stream["lost"], json!({}), "{stream:#}");
+        let latency = |field: &str| stream["latency"][field].as_u64();
+        assert!(
+            latency("p50_nanos") > Some(0) && latency("p50_nanos") <= latency("max_nanos"),
+            "{stream:#}"
+        );
+        assert!(latency("error_nanos") > Some(0), "{stream:#}");
+
         let topics = fleet.json(at, &["topic", "list", "-d", &fleet.dataflow, "--json"]);
         let topics = topics["topics"].as_array().unwrap();
         assert_eq!(topics.len(), 1, "{topics:#?}");

@@ -1,0 +1,168 @@
+//! What became of the samples that cross machines.
+
+use std::collections::BTreeMap;
+
+use nervure_protocol::daemon_to_daemon::StreamReport;
+
+use crate::{
+    format,
+    table::{Align, Table},
+};
+
+/// One report for each topic and machine. Both machines report: the one what it did not send, the
+/// other what it could not publish, and how long the samples took.
+pub fn merged<'r>(reports: impl IntoIterator<Item = &'r StreamReport>) -> Vec<StreamReport> {
+    let mut merged: BTreeMap<(&str, &str), StreamReport> = BTreeMap::new();
+    for report in reports {
+        let place = (report.topic.as_str(), report.machine.as_str());
+        merged.entry(place).or_default().add(report);
+    }
+    merged.into_values().collect()
+}
+
+/// A row for each.
+pub fn table(reports: &[StreamReport]) -> Table {
+    let mut table = Table::new(&[
+        ("over the link", Align::Left),
+        ("sent", Align::Right),
+        ("delivered", Align::Right),
+        ("p50", Align::Right),
+        ("p99", Align::Right),
+        ("max", Align::Right),
+        ("+-", Align::Right),
+        ("lost", Align::Left),
+    ]);
+    for report in reports {
+        let latency = |of: fn(&_) -> u64| format::latency(report.latency.as_ref().map(of));
+        table.row(vec![
+            format!("{} -> {}", report.topic, report.machine),
+            report.accepted.to_string(),
+            report.delivered.to_string(),
+            latency(|it| it.p50_nanos),
+            latency(|it| it.p99_nanos),
+            latency(|it| it.max_nanos),
+            latency(|it| it.error_nanos),
+            match report.lost.is_empty() {
+                true => "0".to_owned(),
+                false => causes(report),
+            },
+        ]);
+    }
+    table
+}
+
+/// `3 queue, 1 lifespan`
+pub fn causes(report: &StreamReport) -> String {
+    let lost = report.lost.iter();
+    let lost: Vec<_> = lost
+        .map(|(cause, count)| format!("{count} {cause}"))
+        .collect();
+    lost.join(", ")
+}
+
+/// The causes of the losses, each with its remedy.
+pub fn explanation(report: &StreamReport) -> String {
+    let lost: u64 = report.lost.values().sum();
+    let mut text = format!(
+        "{} -> {}: {lost} lost on the way\n",
+        report.topic, report.machine
+    );
+    for (cause, count) in &report.lost {
+        let (what, remedy) = explain(cause);
+        text += &format!("  {count}: {what}\n      {remedy}\n");
+    }
+    text
+}
+
+/// What a cause means, and what helps.
+pub fn explain(cause: &str) -> (&str, &'static str) {
+    const SEND_LESS: &str =
+        "send less: smaller or fewer samples; `queue_policy: block` makes the producer wait";
+    match cause {
+        "queue" => (
+            "the queue before the link was full, because the link is slower than the producer",
+            SEND_LESS,
+        ),
+        "overwritten" => (
+            "newer samples came before the link had room",
+            "send less, or use a larger `queue_size` on that input, if old samples still count",
+        ),
+        "lifespan" => (
+            "older than the `lifespan` before they had arrived",
+            "send less, or use a longer `qos.lifespan` on that input",
+        ),
+        "superseded" => (
+            "a newer sample could be delivered first",
+            "use a larger `queue_size` on that input, if old samples still count",
+        ),
+        "not repaired" => (
+            "packets were lost, and the input is best effort",
+            "use `qos: {reliability: reliable}` on that input",
+        ),
+        "refused" => (
+            "the other machine had no memory for them",
+            "its consumers are too slow for so many bytes: use a smaller `queue_size`",
+        ),
+        "unconfirmed" => (
+            "in flight when the connection ended: whether they arrived is not known",
+            "a daemon or machine was restarted, or a connection was given up",
+        ),
+        "not sent" => ("waited for the link when the dataflow ended", SEND_LESS),
+        "failed" => (
+            "could not be encoded, sent or published",
+            "the daemon's messages on that machine have the reason",
+        ),
+        other => (other, "this command is older than the daemon"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(machine: &str, lost: &[(&str, u64)]) -> StreamReport {
+        StreamReport {
+            topic: "camera/image".to_owned(),
+            machine: machine.to_owned(),
+            accepted: 9,
+            delivered: 6,
+            lost: lost
+                .iter()
+                .map(|(cause, count)| ((*cause).to_owned(), *count))
+                .collect(),
+            latency: None,
+        }
+    }
+
+    #[test]
+    fn the_reports_of_both_machines_are_one_row() {
+        let reports = [
+            report("edge", &[("lifespan", 2)]),
+            report("base", &[]),
+            StreamReport {
+                accepted: 0,
+                delivered: 0,
+                ..report("edge", &[("failed", 1)])
+            },
+        ];
+        let merged = merged(&reports);
+        assert_eq!(
+            table(&merged).render(None),
+            "\
+OVER THE LINK         SENT  DELIVERED  P50  P99  MAX  +-  LOST
+camera/image -> base     9          6    -    -    -   -  0
+camera/image -> edge     9          6    -    -    -   -  1 failed, 2 lifespan
+"
+        );
+        assert_eq!(
+            explanation(&merged[1]),
+            "\
+camera/image -> edge: 3 lost on the way
+  1: could not be encoded, sent or published
+      the daemon's messages on that machine have the reason
+  2: older than the `lifespan` before they had arrived
+      send less, or use a longer `qos.lifespan` on that input
+"
+        );
+    }
+}

@@ -1,0 +1,62 @@
+//! Lists the dataflows of this machine.
+
+use std::sync::Arc;
+
+use nervure_node::running::{self, Connection, ConnectionError};
+use nervure_protocol::address::KeeperAddress;
+use nervure_protocol::daemon_to_daemon::Listed;
+
+use crate::folder::Folder;
+use crate::runs;
+use crate::sync::Live;
+
+/// The most topics of a run that are listed with what became of their samples, so that a list fits
+/// into a message.
+const MAX_STREAMS: usize = 256;
+
+/// The dataflows of this machine, also those that the daemon has not started.
+#[derive(Clone, Debug)]
+pub(crate) struct Dataflows {
+    /// The state of this machine on disk.
+    pub folder: Folder,
+    /// What its runs send to other machines, and receive.
+    pub live: Arc<Live>,
+}
+
+impl Dataflows {
+    /// Lists them. Their keepers are asked at the same time.
+    pub fn list(&self) -> Vec<Listed> {
+        let addresses = running::dataflows().unwrap_or_default();
+        std::thread::scope(|scope| {
+            let asked: Vec<_> = addresses
+                .into_iter()
+                .map(|address| scope.spawn(move || self.list_one(&address)))
+                .collect();
+            // The panic hook has reported a panic.
+            let listed = asked.into_iter().filter_map(|one| one.join().ok());
+            listed.flatten().collect()
+        })
+    }
+
+    fn list_one(&self, address: &KeeperAddress) -> Option<Listed> {
+        let welcome = match Connection::open(address, "list") {
+            Ok(connection) => Ok(connection.welcome().clone()),
+            Err(ConnectionError::Gone(_)) => return None,
+            Err(error) => Err(error.to_string()),
+        };
+        let file = welcome.as_ref().ok().and_then(|it| it.file.as_deref());
+        let run = file.and_then(|file| runs::run_of(&self.folder, file));
+        let streams = run.as_deref().map(|run| self.live.streams(run));
+        let mut streams = streams.unwrap_or_default();
+        let streams_omitted = streams.len().saturating_sub(MAX_STREAMS);
+        streams.truncate(MAX_STREAMS);
+        Some(Listed {
+            run,
+            dataflow: address.dataflow.clone(),
+            keeper: address.keeper,
+            welcome,
+            streams,
+            streams_omitted,
+        })
+    }
+}
