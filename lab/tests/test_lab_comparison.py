@@ -308,7 +308,7 @@ def test_runs_are_exported_as_logs_of_performance_test(stored: Path, tmp_path: P
     found = run.measured[0]["figures"]
     assert sent.total("sent") == found["sent"] and sent.preamble["Publishing rate"] == "50"
     assert received.total("received") == found["received"]
-    # The tool counts the gaps between receptions: not head and tail, but also what arrives behind a later one.
+    # The tool counts gaps between receptions: not head and tail, but also what arrives behind a later sample.
     assert received.total("lost") == found["lost_between"] + found["reordered"]
     assert received.total("data_received") == 64 * found["received"]
     assert min(received.latencies()) >= 1000 * DELAY_SECONDS * 0.99

@@ -358,7 +358,8 @@ class Event:
     @property
     def type(self) -> _EventType:
         """``INPUT``, ``INPUT_CLOSED``, ``STALE``, ``DEADLINE_MISSED``, ``REQUEST``, ``PARAM``,
-        ``NODE_FAILED``, ``NODE_RESTARTED``, ``PAUSE``, ``RESUME`` or ``STOP``. Ignore types that you do not know.
+        ``NODE_FAILED``, ``NODE_RESTARTED``, ``PAUSE``, ``RESUME`` or ``STOP``. Ignore types that you do
+        not know.
         """
     @property
     def id(self) -> str | None:
