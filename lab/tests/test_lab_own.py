@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 from nervure_lab.experiments import all_experiments
+from nervure_lab.experiments.sobel.experiment import dataflow
 
-SMALL = ("calls", "cold", "cyclic", "fleet", "observers", "recording")
+SMALL = ("calls", "cold", "cyclic", "fleet", "observers", "recording", "sobel")
 
 
 def run(
@@ -82,6 +83,32 @@ def test_recording_shows_the_recorder_and_the_latency_meanwhile() -> None:
         "100x10 RGB at 999 Hz (3 MB/s) and an IMU at 99 Hz: 5.0% of a core, 9 samples; plain writes 300 MB/s",
         "  latency of sink/image: p50 40 us, while recording 50 us",
     ]
+
+
+def test_the_robot_of_the_sobel_experiment_has_seven_nodes_and_topics() -> None:
+    nodes = dataflow(10, in_graph=True, composed=False)
+    topics = [f"{node['id']}/{output}" for node in nodes for output in node.get("outputs", [])]
+    used = {source for node in nodes for source in node["inputs"].values() if "timer" not in source}
+    assert (len(nodes), len(topics)) == (7, 7) and used == set(topics)
+    assert len(dataflow(10, in_graph=False, composed=False)) == 2
+    composed = dataflow(10, in_graph=True, composed=True)
+    assert {node["process"] for node in composed} == {"robot"}
+
+
+def test_sobel_states_milliseconds_beside_the_library_call() -> None:
+    def figures(milliseconds: float) -> dict[str, Any]:
+        nanos = round(milliseconds * 1e6)
+        return {"taken_nanos": [nanos] * 9 + [2 * nanos], "begun_nanos": [nanos // 10] * 10, "lost": 1}
+
+    lines = all_experiments()["sobel"].lines(
+        [
+            run("library", figures(2.0)),
+            run("composed-alone", figures(3.0)),
+            run("composed-alone", figures(3.0)),
+        ]
+    )
+    assert lines[2] == "| library | 10 | 1 | 2.00 (2.00 to 2.00) | 3.82 | 4.00 | 0.20 |  |"
+    assert lines[3] == "| composed-alone | 20 | 2 | 3.00 (3.00 to 3.00) | 6.00 | 6.00 | 0.30 | 1.00 |"
 
 
 def test_fleet_judges_the_worst_start_and_the_median_of_pairs() -> None:

@@ -18,6 +18,7 @@ MODULES = (
     "cyclic",
     "observers",
     "recording",
+    "sobel.experiment",
 )
 
 
