@@ -13,6 +13,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter, NullFormatter
+from numpy.typing import NDArray
 
 from nervure_lab.comparison.accounting import Floats, interval, rate_over_time, spread
 from nervure_lab.comparison.results import Cell, ResultSet
@@ -245,8 +246,7 @@ def _panels(
         for panel, cell in zip(panels, cells, strict=False):
             rows += draw_one(panel, cell, (max(low / 1.3, 1.0), high * 1.5))
             panel.set_title(cell.adapter, fontsize=9)
-        for panel in panels[len(cells) :]:
-            panel.set_axis_off()
+        _finish_panels(panels, len(cells), columns)
         if kind == "histogram":
             canvas.supylabel("% of messages (dotted: p99)", fontsize=9)
         else:
@@ -254,6 +254,14 @@ def _panels(
         return canvas, rows
 
     return draw
+
+
+def _finish_panels(panels: NDArray[Any], used: int, columns: int) -> None:
+    """Hides the panels without a cell; the lowest visible one of each column has the labels of the axis."""
+    for panel in panels[used:]:
+        panel.set_axis_off()
+    for panel in panels[max(used - columns, 0) : used]:
+        panel.tick_params(labelbottom=True)
 
 
 def _places(cells: list[Cell]) -> list[str]:
@@ -474,8 +482,7 @@ def _draw_rate(cells: list[Cell]) -> tuple[Canvas, Rows]:
         highest = max(highest, min(peak, _MOST_OF_RATE * case.rate_hz))
         rows += [{"adapter": cell.adapter, "seconds": at, "received_hz": rate} for at, rate in series]
     panels[0].set_ylim(0, 1.08 * highest)
-    for panel in panels[len(cells) :]:
-        panel.set_axis_off()
+    _finish_panels(panels, len(cells), columns)
     canvas.supylabel("received, Hz (dotted: sent)", fontsize=9)
     canvas.supxlabel("s from the first message", fontsize=9)
     return canvas, rows
