@@ -22,7 +22,7 @@ FRAMEWORK = {
     "rendezvous",
     "statistics",
 }
-EXPERIMENTS = {"local", "link", "fleet", "calls", "cold", "observers", "own", "recording"}
+EXPERIMENTS = {"local", "link", "fleet", "calls", "cold", "observers", "own", "recording", "sobel", "cyclic"}
 MAY_NOT_IMPORT_EXPERIMENTS = sorted(FRAMEWORK)
 READS_RESULTS_ONLY = {
     "local/results": {"statistics"},
