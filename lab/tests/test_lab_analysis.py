@@ -86,7 +86,7 @@ def test_targets_are_met_missed_or_not_measured(document: Document) -> None:
     futex = verdicts["Rust, 64 B: latency at most 1.4x the bare futex wake-up"]
     assert (futex.verdict, futex.measured) == ("met", "1.25x [1.25, 1.25]")
     assert verdicts["Rust, 64 B: latency at most 0.6x iceoryx2's"].verdict == "missed"
-    assert verdicts["Python, 32 MB at 50 Hz: nothing lost"].verdict == "not measured"
+    assert verdicts["Python, 32 MiB at 50 Hz: nothing lost"].verdict == "not measured"
 
 
 def test_a_target_within_nervure_shows_what_floor_and_peer_reach(document: Document) -> None:
@@ -96,7 +96,7 @@ def test_a_target_within_nervure_shows_what_floor_and_peer_reach(document: Docum
         document.add_run(name, SMALL, [[micros] * 20])
         document.add_run(name, large, [[3 * micros] * 20])
     found = {finding.target: finding for finding in findings(Results(document.content))}
-    growth = found["Rust, 4 MB: latency at most 1.5x that of 64 B"]
+    growth = found["Rust, 4 MiB: latency at most 1.5x that of 64 B"]
     assert (growth.measured, growth.beside) == ("3.00x [3.00, 3.00]", "floor 3.00x, iceoryx2 3.00x")
     assert growth.verdict == "missed"
 

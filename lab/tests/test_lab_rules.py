@@ -26,8 +26,8 @@ EXPERIMENTS = {"local", "link", "fleet", "calls", "cold", "observers", "own", "r
 MAY_NOT_IMPORT_EXPERIMENTS = sorted(FRAMEWORK)
 READS_RESULTS_ONLY = {
     "local/results": {"statistics"},
-    "local/targets": {"statistics", "local.results"},
-    "local/report": {"statistics", "local.results", "local.targets"},
+    "local/targets": {"quantities", "statistics", "local.results"},
+    "local/report": {"quantities", "statistics", "local.results", "local.targets"},
     "link/measures": {"statistics"},
     "link/figures": {"contract", "statistics", "link.measures"},
     "link/targets": {"link.figures"},

@@ -12,10 +12,10 @@ from nervure_lab.experiments.local.targets import (
     LATENCY,
     MIB,
     findings,
-    format_bytes,
     format_ratio,
     spread,
 )
+from nervure_lab.quantities import format_size
 from nervure_lab.statistics import median
 
 _LANGUAGES = {"rust": "Rust", "python": "Python"}
@@ -119,13 +119,13 @@ def _sizes(results: Results, language: str, title: str) -> str:
     for column, heading in ((LATENCY, "Latency"), (END_TO_END, "End to end")):
         rows = _timing_rows(results, names, sizes, 1, column)
         parts.append(
-            f"### {heading}, {title}\n\n" + _table(["µs, median · p99", *map(format_bytes, sizes)], rows)
+            f"### {heading}, {title}\n\n" + _table(["µs, median · p99", *map(format_size, sizes)], rows)
         )
     ratios = _ratio_rows(results, ours, names, sizes, 1)
     if ratios:
         parts.append(
             f"### Nervure over each, {title}, end to end\n\n"
-            + _table(["ratio", *map(format_bytes, sizes)], ratios)
+            + _table(["ratio", *map(format_size, sizes)], ratios)
         )
     return "\n\n".join(parts)
 
@@ -140,7 +140,7 @@ def _fan_out(results: Results, language: str, title: str) -> str:
         if rows:
             parts.append(
                 f"### {title}, 1 to {consumers}\n\n"
-                + _table(["µs, median · p99 (slowest/fastest)", *map(format_bytes, sizes)], rows)
+                + _table(["µs, median · p99 (slowest/fastest)", *map(format_size, sizes)], rows)
             )
     if not parts:
         return ""
@@ -224,10 +224,10 @@ def _flood(results: Results) -> str:
             )
     if not rows:
         return ""
-    header = ["", "64 B, messages/s", "lost", "4 MB read, GB/s", "lost", "4 MB not read, GB/s", "lost"]
+    header = ["", "64 B, messages/s", "lost", "4 MiB read, GB/s", "lost", "4 MiB not read, GB/s", "lost"]
     return (
         "## Flood\n\nThe producer sends at full speed, with `block` or the peer's kind of backpressure; "
-        "queues of 256 (64 B) and 10 (4 MB). Rates are medians over repeats, at the consumer, after a "
+        "queues of 256 (64 B) and 10 (4 MiB). Rates are medians over repeats, at the consumer, after a "
         "warm-up.\n\n" + _table(header, rows)
     )
 
@@ -253,7 +253,7 @@ def _cost(results: Results) -> str:
     if not rows:
         return ""
     header = [
-        "4 MB at 50 Hz, one consumer",
+        "4 MiB at 50 Hz, one consumer",
         "producer CPU",
         "consumer CPU",
         "consumer CPU, payload not read",
@@ -311,7 +311,7 @@ def _first_message(results: Results) -> str:
 def _losses(results: Results) -> str:
     rows = []
     for name, key, cell in results.all_cells():
-        where = f"{key.mode}, {format_bytes(key.payload_bytes)}, 1 to {key.consumers}"
+        where = f"{key.mode}, {format_size(key.payload_bytes)}, 1 to {key.consumers}"
         if cell.measured and not cell.is_lossless:
             rows.append([results.adapters[name]["title"], where, _loss_text(cell)])
         rows += [
@@ -341,7 +341,7 @@ def _all_cells(results: Results) -> str:
         rows.append(
             [
                 results.adapters[name]["title"],
-                f"{format_bytes(key.payload_bytes)}{'' if key.touch else ', not read'}",
+                f"{format_size(key.payload_bytes)}{'' if key.touch else ', not read'}",
                 f"1 to {key.consumers}",
                 str(found.samples if found else 0),
                 _medians_text(cell.medians_of_repeats(LATENCY)) if cell.has_producer else "-",

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Literal, TypeGuard
 
 from nervure_lab.experiments.local.results import Cell, Results, compare
+from nervure_lab.quantities import format_size
 from nervure_lab.statistics import Ratio, Statistic, median, p99, ratio
 
 KIB, MIB = 1024, 1024 * 1024
@@ -43,7 +44,7 @@ def _rust_latency(results: Results) -> Iterator[Finding]:
     for size in results.sizes(mode="paced", consumers=1):
         if size > 64:
             larger = results.cell("nervure-rust", "paced", size)
-            target = f"Rust, {format_bytes(size)}: latency at most 1.5x that of 64 B"
+            target = f"Rust, {format_size(size)}: latency at most 1.5x that of 64 B"
             beside = _beside("rust", partial(_growth, results, size))
             yield replace(_ratio(target, larger, ours, LATENCY, 1.5), beside=beside)
 
@@ -52,7 +53,7 @@ def _python_end_to_end(results: Results) -> Iterator[Finding]:
     for size, limit in ((64, 0.65), (512 * KIB, 0.8), (4 * MIB, 0.65)):
         ours = results.cell("nervure-python", "paced", size)
         peer = results.cell("iceoryx2-python", "paced", size)
-        target = f"Python, {format_bytes(size)}: end to end at most {limit}x iceoryx2's"
+        target = f"Python, {format_size(size)}: end to end at most {limit}x iceoryx2's"
         floor = compare(results.cell("floor-futex", "paced", size), peer, END_TO_END)
         beside = f"futex wake-up {floor.value:.2f}x" if floor else ""
         yield replace(_ratio(target, ours, peer, END_TO_END, limit), beside=beside)
@@ -61,7 +62,7 @@ def _python_end_to_end(results: Results) -> Iterator[Finding]:
             continue
         ours = results.cell("nervure-python", "paced", size)
         peer = results.cell("dora-python", "paced", size)
-        target = f"Python, {format_bytes(size)}: end to end at most 0.25x dora's"
+        target = f"Python, {format_size(size)}: end to end at most 0.25x dora's"
         floor = compare(results.cell("floor-socket", "paced", size), peer, END_TO_END)
         beside = f"bare unix socket {floor.value:.2f}x" if floor else ""
         yield replace(_ratio(target, ours, peer, END_TO_END, 0.25), beside=beside)
@@ -71,13 +72,13 @@ def _programs_of_dora(results: Results) -> Iterator[Finding]:
     for size, limit in ((64, 0.6), (IMAGE_BYTES, 0.75)):
         ours = results.cell("nervure-dora-python", "paced", size)
         peer = results.cell("dora-python", "paced", size)
-        target = f"dora's Python programs, {format_bytes(size)}: end to end at most {limit}x that under dora"
+        target = f"dora's Python programs, {format_size(size)}: end to end at most {limit}x that under dora"
         yield _ratio(target, ours, peer, END_TO_END, limit)
 
 
 def _sustained(results: Results) -> Iterator[Finding]:
     cell = results.cell("nervure-python", "paced", 32 * MIB)
-    yield _finding("Python, 32 MB at 50 Hz: nothing lost", cell, _losses, lambda cell: cell.is_lossless)
+    yield _finding("Python, 32 MiB at 50 Hz: nothing lost", cell, _losses, lambda cell: cell.is_lossless)
 
 
 def _floods(results: Results) -> Iterator[Finding]:
@@ -85,7 +86,7 @@ def _floods(results: Results) -> Iterator[Finding]:
     yield _small_flood(results.cell("nervure-python", "flood", 64), "Python", 150e3)
     ours = results.cell("nervure-rust", "flood", 4 * MIB, touch=False)
     copy = results.cell("floor-memcpy", "flood", 4 * MIB, touch=False)
-    target = "Rust, 4 MB flood: memcpy's bandwidth at most 1.1x ours"
+    target = "Rust, 4 MiB flood: memcpy's bandwidth at most 1.1x ours"
     if not _has_data(ours) or not _has_data(copy):
         yield Finding(target, "", "not measured")
         return
@@ -112,7 +113,7 @@ def _fan_out(results: Results) -> Iterator[Finding]:
 
     for adapter, language in (("nervure-rust", "Rust"), ("nervure-python", "Python")):
         found = _finding(
-            f"{language}, 4 MB to 8 consumers, end to end: the slowest at most 1.5x the fastest",
+            f"{language}, 4 MiB to 8 consumers, end to end: the slowest at most 1.5x the fastest",
             results.cell(adapter, "paced", 4 * MIB, consumers=8),
             lambda cell: f"{spread(cell):.2f}x",
             lambda cell: spread(cell) <= 1.5,
@@ -123,7 +124,7 @@ def _fan_out(results: Results) -> Iterator[Finding]:
 def _idle_cost(results: Results) -> Iterator[Finding]:
     for adapter, language in (("nervure-rust", "Rust"), ("nervure-python", "Python")):
         yield _finding(
-            f"{language}, 4 MB at 50 Hz, payload not read: consumer below 1 % of a core",
+            f"{language}, 4 MiB at 50 Hz, payload not read: consumer below 1 % of a core",
             results.cell(adapter, "paced", 4 * MIB, touch=False),
             lambda cell: f"{100 * median(cell.cpu_shares('consumer')):.2f} %",
             lambda cell: median(cell.cpu_shares("consumer")) < 0.01,
@@ -245,10 +246,3 @@ def _verdict(is_met: bool) -> Verdict:
 
 def format_ratio(found: Ratio) -> str:
     return f"{found.value:.2f}x [{found.low:.2f}, {found.high:.2f}]"
-
-
-def format_bytes(count: int) -> str:
-    for unit, size in (("MB", MIB), ("KB", KIB)):
-        if count >= size:
-            return f"{count // size} {unit}"
-    return f"{count} B"
