@@ -1,10 +1,12 @@
 //! The thread of a node: loads its component, and calls the entry.
 #![expect(unsafe_code, reason = "components are loaded, and their entry is C")]
 
+use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char};
 use std::os::fd::{IntoRawFd, OwnedFd};
-use std::path::Path;
-use std::sync::Arc;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
@@ -67,11 +69,13 @@ fn prepare(start: &Start) -> Result<Entry, String> {
     }
 }
 
-/// Loads a component. It stays loaded until the process ends: a node may have left threads.
+/// Loads a component, as its file is now. It stays loaded until the process ends: a node may have left
+/// threads.
 fn load(path: &Path) -> Result<Entry, String> {
+    let name = loaded_name(path);
     // SAFETY: the user names the library in the dataflow file, to have its code run. All symbols are
     // bound now, so that a missing one is an error here.
-    let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
+    let library = unsafe { Library::open(Some(&name), RTLD_NOW | RTLD_LOCAL) };
     let library =
         library.map_err(|error| format!("{} cannot be loaded: {error}", path.display()))?;
     // SAFETY: a function of this name has the type of the interface's version.
@@ -85,6 +89,29 @@ fn load(path: &Path) -> Result<Entry, String> {
     })?;
     std::mem::forget(library);
     Ok(entry)
+}
+
+/// The name by which the file at `path` is loaded. The dynamic linker takes a name that it knows for the
+/// library that it has loaded by that name, also when there is another file now; then the file gets
+/// another spelling of its path.
+fn loaded_name(path: &Path) -> PathBuf {
+    /// The files, as device and inode, that were loaded from each path, in their order.
+    static LOADED: Mutex<BTreeMap<PathBuf, Vec<(u64, u64)>>> = Mutex::new(BTreeMap::new());
+    // A file that does not exist is an error of the linker.
+    let file = std::fs::metadata(path).map_or((0, 0), |found| (found.dev(), found.ino()));
+    let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+    let files = loaded.entry(path.to_owned()).or_default();
+    let at = files.iter().position(|known| *known == file);
+    let at = at.unwrap_or_else(|| {
+        files.push(file);
+        files.len() - 1
+    });
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        return path.to_owned();
+    };
+    let mut spelt = folder.as_os_str().to_owned();
+    spelt.push("/.".repeat(at));
+    Path::new(&spelt).join(name)
 }
 
 fn enter(entry: Entry, control: OwnedFd) -> (i32, String) {

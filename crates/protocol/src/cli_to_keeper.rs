@@ -150,4 +150,8 @@ pub enum NodeOrder {
     Start,
     /// Stop it in order, if it runs, and start it again.
     Restart,
+    /// End it in its process, which goes on. Its edges close as after an end by itself.
+    Unload,
+    /// Start it in its process, after `Unload` or an end by itself, with its edges open again.
+    Load,
 }

@@ -65,6 +65,13 @@ pub enum NodeOrder {
     Start(OneNode),
     /// Restart a node, with the program file as it is now.
     Restart(OneNode),
+    /// Unload a component from its process, which goes on.
+    ///
+    /// The node ends in order, and its edges close as if it had ended by itself: its consumers go on
+    /// without it, and no producer waits for it. Nodes of other kinds are stopped by `stop`.
+    Unload(OneNode),
+    /// Load a component into its process, with its library as it is now, and open its edges.
+    Load(OneNode),
     /// Replace the program of a node, and keep its edges.
     ///
     /// The old program comes back if the new one is not ready within the node's `startup_timeout`

@@ -1,4 +1,4 @@
-//! `nervure node`: stops, starts and restarts one node.
+//! `nervure node`: stops, starts, restarts, unloads and loads one node.
 
 use std::{
     process::ExitCode,
@@ -24,6 +24,8 @@ pub fn node(arguments: &NodeArguments) -> Result<ExitCode, Failure> {
         arguments::NodeOrder::Stop(one) => (one, NodeOrder::Stop, "has stopped"),
         arguments::NodeOrder::Start(one) => (one, NodeOrder::Start, "runs"),
         arguments::NodeOrder::Restart(one) => (one, NodeOrder::Restart, "runs again"),
+        arguments::NodeOrder::Unload(one) => (one, NodeOrder::Unload, "is unloaded"),
+        arguments::NodeOrder::Load(one) => (one, NodeOrder::Load, "is loaded"),
         arguments::NodeOrder::Replace {
             node,
             program,
@@ -51,8 +53,8 @@ pub fn node(arguments: &NodeArguments) -> Result<ExitCode, Failure> {
             break;
         };
         let is_done = match what {
-            NodeOrder::Stop => node.pid().is_none(),
-            NodeOrder::Start | NodeOrder::Restart => incarnation(node) != before,
+            NodeOrder::Stop | NodeOrder::Unload => node.pid().is_none(),
+            NodeOrder::Start | NodeOrder::Restart | NodeOrder::Load => incarnation(node) != before,
         };
         match is_alive {
             _ if is_done => break,

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
@@ -220,6 +221,79 @@ fn one_composed_node_is_stopped_and_started_by_hand() {
     }
     let ended = stop(run);
     assert_eq!(ended.code, Some(0));
+}
+
+#[test]
+fn a_component_is_unloaded_and_loaded_while_the_others_go_on() {
+    let mut run = with("sink", json!({}));
+    assert_flows(&mut run);
+    let process = run.started("source").pid;
+    let order = |run: &Run, command: &str, node: &str| {
+        let (code, stdout, stderr) =
+            output(run.command(&["node", command, node, "-d", run.name()]));
+        assert_eq!(code, Some(0), "{stderr}");
+        assert_eq!(stdout, format!("node `{node}` is {command}ed\n"));
+    };
+    order(&run, "unload", "other");
+    let ended = run.ended("other");
+    let reason = ended["reason"].as_str().unwrap();
+    assert!(reason.contains("unloaded by hand"), "{ended}");
+    // The lossless sink fails at a gap.
+    assert_flows(&mut run);
+    order(&run, "load", "other");
+    assert_eq!(restarted(&mut run, "other"), process);
+    run.line("robot", "other has");
+    assert_flows(&mut run);
+    // Without its lossless consumer the source does not wait.
+    order(&run, "unload", "sink");
+    run.ended("sink");
+    run.line("robot", "other has");
+    run.line("robot", "other has");
+    let ended = stop(run);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert_eq!(
+        (ended.ends("source").len(), ended.ends("sink").len()),
+        (1, 1)
+    );
+}
+
+/// Builds a component that prints a word, and ends without having connected.
+fn build_probe(folder: &Path, word: &str) {
+    let code = format!(
+        "#include <stdio.h>\n\
+         int nervure_component_v1(int control, char *reason, unsigned long size) {{\n\
+             puts(\"probe {word}\"); fflush(stdout); return 0;\n\
+         }}\n"
+    );
+    std::fs::write(folder.join("probe.c"), code).unwrap();
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-fPIC", "probe.c", "-o", "new.so"]);
+    assert!(cc.current_dir(folder).status().unwrap().success());
+    // As linkers do: another file takes the name.
+    std::fs::rename(folder.join("new.so"), folder.join("libprobe.so")).unwrap();
+}
+
+#[test]
+fn a_component_is_loaded_as_its_file_is_now() {
+    let dataflow = Dataflow::named()
+        .raw(composed("source", "source", json!({}), json!({})))
+        .raw(json!({"id": "probe", "path": "libprobe.so", "process": "robot"}));
+    build_probe(dataflow.folder(), "one");
+    let mut run = dataflow.run(&[]);
+    run.line("robot", "probe one");
+    run.ended("probe");
+    let mut before = "one";
+    for word in ["one", "two", "two", "three"] {
+        if word != before {
+            build_probe(run.folder(), word);
+        }
+        before = word;
+        let (code, _, stderr) = output(run.command(&["node", "load", "probe", "-d", run.name()]));
+        assert_eq!(code, Some(0), "{stderr}");
+        run.line("robot", &format!("probe {word}"));
+        run.ended("probe");
+    }
+    assert_eq!(stop(run).code, Some(0));
 }
 
 #[test]

@@ -57,6 +57,7 @@ pub(super) enum State {
 pub(super) enum AfterStop {
     Hold,
     Start,
+    End,
 }
 
 impl Node {

@@ -31,6 +31,7 @@ use super::{
     supervisor::Supervisor,
     turn::Turn,
 };
+use crate::plan::NodePlan;
 
 const OTHER_VERSION: &str =
     "the dataflow was started by another version of Nervure: use that version";
@@ -240,10 +241,25 @@ impl Requests {
             let hint = format!("a program joins as it: `Node(\"{id}\")` in Python");
             return Err(Refused::new(reason, Some(&hint)));
         }
+        if matches!(order, NodeOrder::Load | NodeOrder::Unload) {
+            check_composed(supervisor.network().graph().node(node))?;
+        }
         let client = self.clients.name(client);
         let state = supervisor.network().node(node);
         let is_alive = state.is_alive();
         match order {
+            NodeOrder::Unload if !is_alive => {
+                return Err(Refused::new(format!("node `{id}` does not run"), None));
+            }
+            NodeOrder::Unload => {
+                let reason = format!("unloaded by `{client}`");
+                supervisor.stop_node(node, AfterStop::End, &reason, turn);
+            }
+            NodeOrder::Load if is_alive => {
+                let hint = "`nervure node unload` ends it first";
+                let reason = format!("node `{id}` runs already");
+                return Err(Refused::new(reason, Some(hint)));
+            }
             NodeOrder::Stop if state.has_ended() || state.is_held() => {
                 return Err(Refused::new(format!("node `{id}` does not run"), None));
             }
@@ -261,7 +277,7 @@ impl Requests {
                 let reason = format!("restarted by `{client}`");
                 supervisor.stop_node(node, AfterStop::Start, &reason, turn);
             }
-            NodeOrder::Start | NodeOrder::Restart => {
+            NodeOrder::Start | NodeOrder::Restart | NodeOrder::Load => {
                 supervisor.network_mut().start_again(node, turn)
             }
         }
@@ -340,6 +356,18 @@ impl Requests {
             turn.send(node, keeper_to_node::Message::Param(param));
         }
         Ok(())
+    }
+}
+
+/// Refuses to load or unload what has a process of its own.
+fn check_composed(node: &NodePlan) -> Result<(), Refused> {
+    match node.host() {
+        Some(_) => Ok(()),
+        None => {
+            let reason = format!("node `{}` is a program of its own", node.id);
+            let hint = "`nervure node stop` and `start` are for programs";
+            Err(Refused::new(reason, Some(hint)))
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use nervure_protocol::{
 use super::{
     action::{Action, Signal},
     network::Network,
-    node::{Node, State},
+    node::{AfterStop, Node, State},
     phase::Phase,
     turn::Turn,
     wiring::EdgeFault,
@@ -164,10 +164,12 @@ impl Supervisor {
             return self.disconnect(node, turn);
         }
         let policy = self.network.graph().node(node).settings.restart.policy;
-        // Also when it was stopped by hand: it is held, or starts again.
-        let was_stopped =
-            self.network.node(node).after_stop().is_some() && !self.phase.is_stopping();
-        let may_restart = policy != RestartPolicy::Never || was_stopped;
+        let after_stop = self.network.node(node).after_stop();
+        let may_restart = match after_stop.filter(|_| !self.phase.is_stopping()) {
+            Some(AfterStop::Hold | AfterStop::Start) => true,
+            Some(AfterStop::End) => false,
+            None => policy != RestartPolicy::Never,
+        };
         self.network.rewiring(turn).goodbye(node, may_restart);
     }
 

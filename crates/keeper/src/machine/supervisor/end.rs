@@ -87,6 +87,9 @@ impl Supervisor {
                 None => "; stopped by hand, `nervure node start` starts it again".to_owned(),
             });
         }
+        if exit.after_stop == Some(AfterStop::End) {
+            reason.push_str("; unloaded by hand, `nervure node load` loads it again");
+        }
         let next = match (verdict, exit.after_stop) {
             (Verdict::Restart { after, .. }, _) => State::Waiting {
                 until: turn.now + after,

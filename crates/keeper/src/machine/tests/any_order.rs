@@ -55,7 +55,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let order = prop_oneof![
         Just(NodeOrder::Stop),
         Just(NodeOrder::Start),
-        Just(NodeOrder::Restart)
+        Just(NodeOrder::Restart),
+        Just(NodeOrder::Unload),
+        Just(NodeOrder::Load)
     ];
     let states = [
         EdgeState::Waiting,

@@ -12,7 +12,10 @@ use nervure_protocol::{
 use super::{World, block, drop_oldest, node};
 use crate::{
     machine::{End, Event, STARTER, Signal},
-    plan::RestartPolicy::{Never, OnFailure},
+    plan::{
+        NodePlan, Program,
+        RestartPolicy::{Always, Never, OnFailure},
+    },
 };
 
 fn order(world: &mut World, node: &str, order: NodeOrder) -> Result<(), String> {
@@ -33,6 +36,62 @@ fn order(world: &mut World, node: &str, order: NodeOrder) -> Result<(), String> 
         Answer::Done => Ok(()),
         Answer::Refused(refused) => Err(refused.reason),
         other => panic!("{other:?}"),
+    }
+}
+
+/// A node of a test in the process `robot`.
+fn component(id: &str) -> NodePlan {
+    let mut plan = node(id, Always);
+    plan.program = Program::Component("libnode.so".into());
+    plan.settings.process = Some("robot".to_owned());
+    plan
+}
+
+#[test]
+fn a_component_that_is_unloaded_ends_as_by_itself_and_its_edges_open_with_the_next_load() {
+    let mut world = World::running(
+        vec![component("camera"), component("filter"), component("sink")],
+        &[block(0, 1), block(1, 2)],
+    );
+    order(&mut world, "filter", NodeOrder::Unload).unwrap();
+    assert_eq!(
+        world.processes[1].stop.as_deref(),
+        Some("unloaded by `node@1001`")
+    );
+    world.exit(1, End::Code(0));
+    let ended = world.ended.last().unwrap();
+    assert!(
+        !ended.failed && !ended.restarts && ended.reason.contains("unloaded by hand"),
+        "{ended:?}"
+    );
+    assert!(
+        !world.processes[2].over.is_empty(),
+        "the sink's input closes"
+    );
+    world.advance(Duration::from_secs(1000));
+    assert!(world.processes[0].runs && world.processes[2].runs && !world.processes[1].runs);
+    assert_eq!(
+        order(&mut world, "filter", NodeOrder::Unload),
+        Err("node `filter` does not run".to_owned())
+    );
+    world.processes[2].may_reopen = true;
+    order(&mut world, "filter", NodeOrder::Load).unwrap();
+    world.hello(1);
+    assert_eq!(world.output(0).map(|(edge, _)| edge), world.input(1));
+    assert_eq!(
+        order(&mut world, "filter", NodeOrder::Load),
+        Err("node `filter` runs already".to_owned())
+    );
+}
+
+#[test]
+fn a_program_is_neither_loaded_nor_unloaded() {
+    let mut world = two();
+    for load in [NodeOrder::Load, NodeOrder::Unload] {
+        assert_eq!(
+            order(&mut world, "camera", load),
+            Err("node `camera` is a program of its own".to_owned())
+        );
     }
 }
 
