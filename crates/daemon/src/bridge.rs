@@ -1,6 +1,6 @@
 //! All links of a machine: its peers, the streams that arrive, and those of commands.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender as RequestSender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -19,6 +19,9 @@ use crate::peers::Peer;
 
 /// The longest wait for an event of the link. Whatever happens ends it.
 const REST: Duration = Duration::from_secs(3600);
+
+/// Number of removed runs whose streams are refused. A machine that is stopped later opens them again.
+const REMEMBERED: usize = 64;
 
 /// Prefixes of the streams for commands, before the id of the request. Those of topics begin with
 /// the id of a run, which has hexadecimal digits only.
@@ -99,10 +102,28 @@ struct State {
     /// Topics of other machines without further samples, by the peer's key and the name of their
     /// streams.
     closed: HashSet<(PublicKey, String)>,
+    /// The runs that were removed last.
+    removed: VecDeque<String>,
     /// How often each peer has lost its state, and with it what was sent to it before.
     losses: HashMap<PublicKey, u64>,
     /// Threads that publish, which are unparked at each change.
     publishing: HashMap<ThreadId, Thread>,
+}
+
+impl State {
+    /// Whether a stream is of a run that was removed.
+    fn is_removed(&self, stream: &str) -> bool {
+        run_of(stream).is_some_and(|run| self.removed.iter().any(|removed| removed == run))
+    }
+}
+
+/// The run of a stream.
+fn run_of(stream: &str) -> Option<&str> {
+    stream.split_once('/').map(|(run, _)| run)
+}
+
+fn removed() -> Refusal {
+    Refusal::because("the dataflow was removed")
 }
 
 impl Bridge {
@@ -198,12 +219,23 @@ impl Bridge {
         arrived.map(|((peer, _), stream)| (peer, stream)).collect()
     }
 
-    /// Refuses what a run that is removed has left: streams that no stand-in has taken.
+    /// Refuses the streams of a run that is removed, those that arrive later too.
     pub fn forget(&self, run: &str) {
-        let of_run = |name: &str| name.split_once('/').is_some_and(|(of, _)| of == run);
+        let of_run = |name: &str| run_of(name) == Some(run);
         let mut state = self.lock();
-        state.arrived.retain(|(_, name), _| !of_run(name));
         state.closed.retain(|(_, name)| !of_run(name));
+        if state.removed.len() == REMEMBERED {
+            state.removed.pop_front();
+        }
+        state.removed.push_back(run.to_owned());
+        let left: Vec<_> = state
+            .arrived
+            .extract_if(|(_, name), _| of_run(name))
+            .collect();
+        drop(state);
+        for (_, stream) in left {
+            stream.close(removed());
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -226,6 +258,11 @@ impl Bridge {
                 Some(LinkEvent::Opened { peer, name, stream }) => {
                     let place = (peer, name);
                     let mut state = self.lock();
+                    if state.is_removed(&place.1) {
+                        drop(state);
+                        stream.close(removed());
+                        continue;
+                    }
                     // A peer that has restarted opens its streams again.
                     state.closed.remove(&place);
                     state.arrived.insert(place, stream);
@@ -346,13 +383,18 @@ impl Bridge {
 
     /// Gives back a stream that the next keeper of the run goes on with, unless there is a newer one.
     pub fn put_back(&self, machine: &str, name: &str, stream: IncomingStream) {
-        if let Some(key) = self.key_of(machine) {
-            let mut state = self.lock();
-            state
-                .arrived
-                .entry((key, name.to_owned()))
-                .or_insert(stream);
+        let Some(key) = self.key_of(machine) else {
+            return;
+        };
+        let mut state = self.lock();
+        if state.is_removed(name) {
+            drop(state);
+            return stream.close(removed());
         }
+        state
+            .arrived
+            .entry((key, name.to_owned()))
+            .or_insert(stream);
     }
 
     /// Notes that no sample follows on a topic of a machine.
@@ -398,5 +440,75 @@ impl Drop for Publishing<'_> {
     fn drop(&mut self) {
         let thread = std::thread::current().id();
         self.0.lock().publishing.remove(&thread);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use nervure_identity::KeyPair;
+    use nervure_link::shell::LinkConfig;
+
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn streams_of_a_removed_run_are_closed_and_later_ones_refused() {
+        let keys = [1, 2].map(|number| KeyPair::from_seed([number; 32]));
+        let ids = keys.each_ref().map(KeyPair::public);
+        let [receiving, sending] = keys.map(|key| {
+            let address = "127.0.0.1:0".parse().expect("an address");
+            let allow = vec![ids[1]];
+            let config = LinkConfig::new(address, key);
+            Link::bind(LinkConfig { allow, ..config }).expect("a socket")
+        });
+        let peer = sending
+            .connect(receiving.local_address(), ids[0])
+            .expect("the address is good");
+        let (requests, _received) = channel();
+        let bridge = Bridge::start("edge".to_owned(), receiving, requests).expect("a thread");
+        let open = |name: &str| {
+            let qos = Qos::new(qos::Delivery::keep_all(4));
+            peer.open(name, qos).expect("the name is short")
+        };
+        let (removed, other) = (open("1f/camera/image"), open("2e/camera/image"));
+        for stream in [&removed, &other] {
+            assert!(stream.wait_opened(TIMEOUT).expect("it is accepted"));
+            stream.send(vec![0; 1000]).expect("there is room");
+        }
+        let arrived = || bridge.lock().arrived.len();
+        loop {
+            let seen = bridge.changes();
+            if arrived() == 2 {
+                break;
+            }
+            bridge.wait_for_change(seen, Some(TIMEOUT));
+        }
+        bridge.forget("1f");
+        assert_eq!(arrived(), 1);
+        let left = || {
+            bridge
+                .link
+                .peers()
+                .iter()
+                .map(|peer| peer.incoming.len())
+                .sum::<usize>()
+        };
+        assert_eq!(left(), 1, "its samples are dropped");
+        let again = open("1f/camera/image");
+        let refused = loop {
+            match again.wait_opened(TIMEOUT) {
+                // It was opened before it was closed.
+                Ok(_) => match again.send(vec![0; 1000]) {
+                    Ok(()) => {}
+                    Err(error) => break error.to_string(),
+                },
+                Err(error) => break error.to_string(),
+            }
+        };
+        assert!(refused.contains("the dataflow was removed"), "{refused}");
+        assert_eq!(arrived(), 1);
     }
 }
