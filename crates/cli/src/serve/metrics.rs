@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use nervure_protocol::daemon_to_daemon::StreamReport;
 use nervure_shm::Histogram;
 use prometheus_client::{
     collector::Collector,
@@ -47,7 +48,8 @@ impl Collector for Snapshot {
         self.encode_machines(&mut families)?;
         self.encode_dataflows(&mut families)?;
         self.encode_nodes(&mut families)?;
-        self.encode_edges(&mut families)
+        self.encode_edges(&mut families)?;
+        self.encode_streams(&mut families)
     }
 }
 
@@ -290,10 +292,74 @@ impl Snapshot {
         )
     }
 
+    fn encode_streams(&self, families: &mut Families<'_, '_>) -> fmt::Result {
+        let streams = || {
+            let all = self.running();
+            all.flat_map(|(name, running)| {
+                let streams = running.streams.iter();
+                streams.map(move |stream| (stream_labels(name, stream), stream))
+            })
+        };
+        families.counter(
+            "nervure_stream_sent_samples",
+            "Samples of a topic that the link to the machine of its consumers has accepted",
+            streams().map(|(labels, stream)| (labels, stream.accepted)),
+        )?;
+        families.counter(
+            "nervure_stream_delivered_samples",
+            "Samples of a topic that were delivered to the machine of its consumers",
+            streams().map(|(labels, stream)| (labels, stream.delivered)),
+        )?;
+        families.counter(
+            "nervure_stream_lost_samples",
+            "Samples of a topic that were lost on the way to another machine, by cause",
+            streams().flat_map(|(labels, stream)| {
+                stream.lost.iter().map(move |(cause, count)| {
+                    let mut labels = labels.clone();
+                    labels.push(("cause", cause));
+                    (labels, *count)
+                })
+            }),
+        )?;
+        families.gauge(
+            "nervure_stream_latency_seconds",
+            "Quantiles of the time from publication on one machine to that on the other",
+            streams().flat_map(|(labels, stream)| {
+                let quantiles = stream.latency.iter().flat_map(|latency| {
+                    [
+                        ("0.5", latency.p50_nanos),
+                        ("0.99", latency.p99_nanos),
+                        ("1", latency.max_nanos),
+                    ]
+                });
+                quantiles.map(move |(quantile, nanos)| {
+                    let mut labels = labels.clone();
+                    labels.push(("quantile", quantile));
+                    (labels, seconds(nanos))
+                })
+            }),
+        )?;
+        families.gauge(
+            "nervure_stream_latency_error_seconds",
+            "How far the latency may be wrong, since the clocks of the machines are compared over the link",
+            streams().filter_map(|(labels, stream)| {
+                Some((labels, seconds(stream.latency?.error_nanos)))
+            }),
+        )
+    }
+
     fn running(&self) -> impl Iterator<Item = (&str, &RunningFigures)> {
         let all = self.dataflows.iter();
         all.filter_map(|dataflow| Some((dataflow.name.as_str(), dataflow.running.as_ref()?)))
     }
+}
+
+fn stream_labels<'a>(dataflow: &'a str, stream: &'a StreamReport) -> Labels<'a> {
+    vec![
+        ("dataflow", dataflow),
+        ("machine", stream.machine.as_str()),
+        ("topic", stream.topic.as_str()),
+    ]
 }
 
 impl NodeFigures {

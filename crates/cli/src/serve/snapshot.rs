@@ -7,7 +7,9 @@ use std::{
 
 use nervure_node::running::{self, Remote};
 use nervure_protocol::{
-    daemon_to_cli::LinkFigures, daemon_to_daemon::Usage, keeper_to_cli::DataflowState,
+    daemon_to_cli::LinkFigures,
+    daemon_to_daemon::{StreamReport, Usage},
+    keeper_to_cli::DataflowState,
 };
 
 use crate::{
@@ -60,6 +62,8 @@ pub struct RunningFigures {
     pub observers: u64,
     pub nodes: Vec<NodeFigures>,
     pub edges: Vec<EdgeFigures>,
+    /// What crosses machines.
+    pub streams: Vec<StreamReport>,
 }
 
 #[derive(Debug)]
@@ -193,6 +197,7 @@ impl RunningFigures {
                 .filter(|edge| !edge.observer)
                 .map(edge)
                 .collect(),
+            streams: std::mem::take(&mut state.streams),
         })
     }
 }

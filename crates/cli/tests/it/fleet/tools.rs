@@ -217,6 +217,23 @@ fn metrics_of_all_machines_are_served_on_each() {
             ],
         );
         assert!(received.is_some_and(|count| count > 0.0), "{metrics:#?}");
+        let stream = [
+            ("dataflow", fleet.dataflow.as_str()),
+            ("machine", "laptop"),
+            ("topic", "source/out"),
+        ];
+        let median = [&stream[..], &[("quantile", "0.5")]].concat();
+        for (name, labels) in [
+            ("nervure_stream_delivered_samples_total", &stream[..]),
+            ("nervure_stream_latency_seconds", &median),
+            ("nervure_stream_latency_error_seconds", &stream),
+        ] {
+            let value = metrics.value(name, labels);
+            assert!(
+                value.is_some_and(|value| value > 0.0),
+                "{name}: {metrics:#?}"
+            );
+        }
     }
     fleet.output(0, &["stop", "-d", &fleet.dataflow]);
     fleet.check_nothing_left();
