@@ -17,6 +17,11 @@ const MIN_ROUND_PACKETS: u64 = 10;
 const LONG_ROUND: f64 = 0.2;
 /// At the start a round lasts this part of a round trip: long enough for a queue to show, and no longer.
 const START_ROUND_TRIPS: f64 = 0.125;
+/// A round of the start that begins after a pause may be as short as this, in seconds: the packets of one sample are to show
+/// that more can be sent, or samples that leave pauses would keep the rate that the first one found. (A sender is not limited by
+/// its application while pacing alone holds packets back: RFC 9002, section 7.8.) A receiver takes packets of 0.2 ms together,
+/// so a shorter round would not tell rates apart.
+const MIN_SAMPLE_ROUND: f64 = 0.001;
 
 /// A sender that was late for this part of a round.
 const LATE: f64 = 0.1;
@@ -68,17 +73,23 @@ pub struct Delivery {
     /// A round of a round trip lasts until a report names a packet that was sent after the round's first report.
     ends_after: u64,
     last_idle: u64,
+    /// The first report of what was sent since the last pause.
+    since_pause: Option<Mark>,
 }
 
 impl Delivery {
     pub fn on_report(&mut self, packet: &Sent, observed: &Observed, last_idle: u64) {
         let arrived_at = observed.arrived.as_secs_f64();
-        self.newest = Some(Mark {
+        let mark = Mark {
             packet: *packet,
             arrived_at,
             bytes_received: observed.bytes_received,
-        });
+        };
+        self.newest = Some(mark);
         self.last_idle = last_idle;
+        if packet.number >= last_idle && self.since_pause().is_none() {
+            self.since_pause = Some(mark);
+        }
     }
 
     /// The next round begins after this packet: others are sent at another rate.
@@ -107,9 +118,17 @@ impl Delivery {
             }
             return None;
         };
+        let after_pause = self
+            .since_pause()
+            .is_some_and(|mark| mark.packet.number == begin.packet.number);
+        let shortest = if after_pause {
+            MIN_SAMPLE_ROUND
+        } else {
+            MIN_ROUND
+        };
         let (from, least, packets) = match length {
             Length::RoundTrip => (self.ends_after, MIN_ROUND, MIN_ROUND_PACKETS),
-            Length::Start(rtt) => (0, MIN_ROUND.max(START_ROUND_TRIPS * rtt), MIN_ROUND_PACKETS),
+            Length::Start(rtt) => (0, shortest.max(START_ROUND_TRIPS * rtt), MIN_ROUND_PACKETS),
             Length::Shortest => (0, MIN_ROUND, 1),
         };
         let enough = (packet.number > from || packet.time - begin.packet.time >= LONGEST_PATH)
@@ -119,7 +138,10 @@ impl Delivery {
         if !enough {
             return None;
         }
-        self.begin = Some(end);
+        let backlogged = self.last_idle <= begin.packet.number;
+        // After a pause the next round begins with it: a sample may be all that is sent before the next pause.
+        let next = self.since_pause().filter(|_| !backlogged);
+        self.begin = Some(next.unwrap_or(end));
         self.ends_after = last_sent;
         let sent_bytes = (end.packet.bytes - begin.packet.bytes) as f64;
         let sent_time = end.packet.time - begin.packet.time;
@@ -132,8 +154,13 @@ impl Delivery {
             sent: sent_bytes / sent_time,
             passed: sent_bytes / arrival_time,
             arrived: (end.bytes_received - begin.bytes_received) as f64 / arrival_time,
-            backlogged: self.last_idle <= begin.packet.number,
+            backlogged,
             late: end.packet.late - begin.packet.late > LATE * sent_time,
         })
+    }
+
+    fn since_pause(&self) -> Option<Mark> {
+        self.since_pause
+            .filter(|mark| mark.packet.number >= self.last_idle)
     }
 }

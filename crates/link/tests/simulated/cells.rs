@@ -113,6 +113,7 @@ pub fn cells() -> Vec<Cell> {
     let mut cells = large();
     cells.extend(mininet());
     cells.extend(small());
+    cells.extend(cable());
     cells.extend(poster());
     cells.extend(paths());
     cells.extend(sharing());
@@ -210,6 +211,21 @@ fn small() -> Vec<Cell> {
         )
     };
     [0.0, 0.01, 0.1, 0.2, 0.4].map(cell).into()
+}
+
+/// Samples that take a small part of the channel: how fast it is must be learned from them.
+fn cable() -> Vec<Cell> {
+    let cable = Settings {
+        delay: Duration::from_micros(100),
+        ..channel(1000, 0.0)
+    };
+    let cell = |kib: usize, mean| {
+        let targets = [(Metric::Delivered, 100.0), (Metric::Mean, mean)];
+        let name = format!("{kib} KB, 1000 Mbit/s, RTT 0.2 ms");
+        Cell::of_run("A cable, 30 Hz", name, &targets, run(cable, kib * KIB))
+    };
+    // One way and twice the time that they take at the whole rate, and half a millisecond.
+    vec![cell(1, 0.7), cell(32, 1.2), cell(128, 2.9), cell(512, 9.6)]
 }
 
 fn poster() -> Vec<Cell> {

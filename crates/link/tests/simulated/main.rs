@@ -327,6 +327,7 @@ fn cells_of_the_grid_meet_their_targets() {
     for name in [
         "1000 Mbit/s, 1 %",
         "32 KB, 20 %",
+        "32 KB, 1000 Mbit/s, RTT 0.2 ms",
         "128 KB, 100 Mbit/s, 20 s outage, keep all",
     ] {
         let cells = cells();
