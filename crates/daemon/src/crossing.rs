@@ -26,6 +26,7 @@ pub(crate) struct Crossing {
     keeper: u32,
     machines: BTreeMap<String, String>,
     over: AtomicBool,
+    stops: AtomicBool,
     /// Threads that wait for events of their nodes.
     waiters: Mutex<Vec<Waiter>>,
     reports: Mutex<BTreeMap<(String, String), Counted>>,
@@ -97,6 +98,7 @@ impl Crossing {
             keeper,
             machines: machines.clone(),
             over: AtomicBool::new(false),
+            stops: AtomicBool::new(false),
             waiters: Mutex::default(),
             reports: Mutex::default(),
             latencies: Mutex::default(),
@@ -137,6 +139,16 @@ impl Crossing {
             events.wait(left.map(|left| monotonic_nanos().saturating_add(nanos(left))));
         }
         Next::End
+    }
+
+    /// The dataflow is stopped. Other machines are stopped at about the same time: until then, services
+    /// that end here are no errors of their clients there.
+    pub fn begin_stop(&self) {
+        self.stops.store(true, Ordering::SeqCst);
+    }
+
+    pub fn is_stopping(&self) -> bool {
+        self.stops.load(Ordering::SeqCst)
     }
 
     /// Ends the threads that wait for events of their nodes.

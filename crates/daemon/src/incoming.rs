@@ -255,7 +255,8 @@ impl StandIn {
             match sent {
                 Err(SendError::TimedOut { .. }) => {}
                 Ok(Receipt { queued, missed, .. }) => {
-                    if let Some(answers) = topic.answers.as_ref().filter(|_| queued == 0) {
+                    let answers = topic.answers.as_ref().filter(|_| queued == 0);
+                    if let Some(answers) = answers.filter(|_| !self.crossing.is_stopping()) {
                         self.refuse(answers, request, missed > 0);
                     }
                     break;

@@ -103,9 +103,11 @@ impl StandIn<'_> {
                 if let Some(sender) = self.senders.get_mut(&*id) {
                     sender.flush();
                     sender.is_closed = true;
-                    let name = self.crossing.stream_name(self.producer);
-                    let stream = sender.stream.take();
-                    self.changes.close(self.machine, name, &id, stream);
+                    if !sender.hides_its_end() {
+                        let name = self.crossing.stream_name(self.producer);
+                        let stream = sender.stream.take();
+                        self.changes.close(self.machine, name, &id, stream);
+                    }
                 }
             }
             Event::Other { kind, inputs, .. } if kind == PRODUCER_ENDED => {
@@ -120,7 +122,9 @@ impl StandIn<'_> {
                 reason,
                 restarts,
                 ..
-            } if node == self.producer => self.send(NodeChange::failed(&reason, restarts)),
+            } if node == self.producer && !self.crossing.is_stopping() => {
+                self.send(NodeChange::failed(&reason, restarts));
+            }
             Event::NodeRestarted { node, .. } if node == self.producer => {
                 self.send(NodeChange::Restarted);
             }
@@ -208,12 +212,19 @@ impl Sender<'_> {
                 self.crossing.calls.forget_all(answers);
                 self.drop_waiting();
             }
+            Carries::Answers if self.hides_its_end() => {}
             Carries::Answers => {
                 let is_sent = self.send(&Bytes::from_static(END_OF_PROCESS), handle);
                 self.ends += u64::from(is_sent);
                 self.count();
             }
         }
+    }
+
+    /// Whether the end of its topic is kept from the other machine, whose clients would fail: it is being
+    /// stopped, too.
+    fn hides_its_end(&self) -> bool {
+        matches!(self.spec.carries, Carries::Answers) && self.crossing.is_stopping()
     }
 
     /// Sends a request, behind those that wait for room in the stream.

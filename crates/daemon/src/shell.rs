@@ -377,6 +377,11 @@ impl Shell {
                 self.background(move |events| follow(keeper, events));
             }
             Action::Stop { run } => {
+                self.live.change(|state| {
+                    if let Some(crossing) = state.crossings.get(&run) {
+                        crossing.begin_stop();
+                    }
+                });
                 if let Some(keeper) = self.keepers.get(&run).copied() {
                     self.background(move |_| runs::stop(keeper));
                 }

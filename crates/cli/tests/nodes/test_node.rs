@@ -43,6 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some("call-on") => call_on(),
         Some("call-again") => call_again(),
         Some("call-always") => call_always(),
+        Some("call-strictly") => call_strictly(),
         Some("call-async") => async_io::block_on(call_async()),
         other => Err(format!("what is a {other:?}?").into()),
     }
@@ -493,6 +494,18 @@ fn call_always() -> Result<(), Box<dyn Error>> {
         sleep(Duration::from_millis(10));
     }
     Ok(())
+}
+
+/// Sends requests until the dataflow stops, and fails at the first that has no answer.
+fn call_strictly() -> Result<(), Box<dyn Error>> {
+    let mut node = Node::connect()?;
+    loop {
+        match node.call("twice", &10, None) {
+            Err(CallError::Stopped) => return Ok(()),
+            answer => println!("{} is the answer", doubled(answer)?),
+        }
+        sleep(Duration::from_millis(1));
+    }
 }
 
 /// Calls in an event loop, with events of a timer between.

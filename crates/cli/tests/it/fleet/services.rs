@@ -1,9 +1,16 @@
 //! Requests to services on another machine.
 
+use nervure_coordinator::Client;
+use nervure_daemon::{
+    PAIRING,
+    folder::{Folder, Pairing},
+    state::{Phase, change_desired},
+};
+use nervure_identity::KeyPair;
+use nervure_linkemu::namespaces::Namespaces;
 use serde_json::{Value, json};
 
 use super::{Daemon, Fleet, is_listed, kill, test_node};
-use nervure_linkemu::namespaces::Namespaces;
 
 /// A server on the robot, and its client on the laptop, which starts again when it has failed.
 fn start_pair(fleet: &Fleet, client: &str) {
@@ -176,5 +183,39 @@ fn a_service_that_cannot_be_reached_is_an_error_within_its_lease() {
         is_listed(fleet, "robot", "operator", "reachable")
     });
     fleet.output(0, &["stop", "-d", &fleet.dataflow]);
+    fleet.check_nothing_left();
+}
+
+/// Stops the part on the robot alone, as `nervure stop` does before the order for the laptop is written.
+fn stop_robot(fleet: &Fleet) {
+    let folder = Folder::at(&fleet.state(0)).unwrap();
+    let pairing: Pairing = folder.read(PAIRING).unwrap().unwrap();
+    let key = KeyPair::load(&folder.key()).unwrap();
+    let coordinator = pairing.coordinator_key().unwrap();
+    let client = Client::new(pairing.address, coordinator, &key).unwrap();
+    change_desired(&client, "robot", |desired| {
+        for run in desired.runs.values_mut() {
+            run.phase = Phase::Stop;
+        }
+    })
+    .unwrap();
+    fleet.await_that("the robot has stopped its part", |fleet| {
+        fleet.actual("robot").unwrap()["state"]["is"] == "ended"
+    });
+}
+
+#[test]
+fn a_client_does_not_fail_because_its_service_is_stopped_a_little_earlier() {
+    let fleet = Fleet::with_own_name(None);
+    start_pair(&fleet, "call-strictly");
+    await_line(&fleet, 0, "20 is the answer");
+    stop_robot(&fleet);
+    let stopped = fleet.json(0, &["stop", "--json", "-d", &fleet.dataflow]);
+    assert_eq!(stopped["failed"], json!({}));
+    let lines = fleet.printed(0, "client");
+    assert!(
+        lines.iter().all(|line| line == "20 is the answer"),
+        "{lines:?}"
+    );
     fleet.check_nothing_left();
 }
