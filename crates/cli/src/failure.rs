@@ -4,6 +4,7 @@ use std::{fmt::Display, io::Write, process::ExitCode};
 
 use nervure_dataflow::Diagnostic;
 use nervure_protocol::domain::{DOMAIN_VARIABLE, DomainError};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 /// Something in Nervure or in the system failed.
@@ -26,6 +27,40 @@ pub struct Failure {
     causes: Vec<String>,
     hint: Option<String>,
     /// Findings in a dataflow file.
+    findings: Vec<Diagnostic>,
+    /// What was named does not exist.
+    #[cfg_attr(
+        not(feature = "api"),
+        expect(dead_code, reason = "the API has statuses for it")
+    )]
+    is_missing: bool,
+}
+
+/// The JSON of a failure.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
+pub struct ErrorAnswer {
+    /// `error`.
+    message: &'static str,
+    error: ErrorDetails,
+}
+
+/// What failed. `file`, `line` and `column` are those of the first error in a dataflow file.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
+struct ErrorDetails {
+    message: String,
+    file: Option<String>,
+    line: Option<usize>,
+    column: Option<usize>,
+    /// The likely fix.
+    hint: Option<String>,
+    /// The nearest first.
+    caused_by: Vec<String>,
+    /// That of the command.
+    exit_code: u8,
+    /// All findings in the file.
+    #[cfg_attr(feature = "api", schema(value_type = Vec<Object>))]
     findings: Vec<Diagnostic>,
 }
 
@@ -53,6 +88,7 @@ impl Failure {
             causes: Vec::new(),
             hint: None,
             findings: Vec::new(),
+            is_missing: false,
         }
     }
 
@@ -62,6 +98,26 @@ impl Failure {
             code: INVALID,
             ..Self::internal(text)
         }
+    }
+
+    /// What the command line names does not exist, or does not run.
+    pub fn missing(text: impl Into<String>) -> Self {
+        Self {
+            is_missing: true,
+            ..Self::invalid(text)
+        }
+    }
+
+    /// Whether what was named does not exist.
+    #[cfg(feature = "api")]
+    pub fn is_missing(&self) -> bool {
+        self.is_missing
+    }
+
+    /// Whether the command line or a file is wrong.
+    #[cfg(feature = "api")]
+    pub fn is_invalid(&self) -> bool {
+        self.code == INVALID
     }
 
     /// Adds a cause, the nearest one first.
@@ -82,22 +138,22 @@ impl Failure {
         self
     }
 
-    /// The failure as JSON, in one form for all commands. `file`, `line` and `column` are those of
-    /// the first error in a dataflow file.
+    /// The failure as JSON, in one form for all commands.
     pub fn json(&self) -> Value {
         let first = self.findings.iter().find(|finding| finding.is_error());
         let location = first.and_then(|finding| finding.location.as_ref());
-        json!({
-            "message": "error",
-            "error": {
-                "message": self.text,
-                "file": first.map(|finding| &finding.file),
-                "line": location.map(|location| location.line),
-                "column": location.map(|location| location.column),
-                "hint": self.hint.as_ref().or(first.and_then(|finding| finding.hint.as_ref())),
-                "caused_by": self.causes,
-                "exit_code": self.code,
-                "findings": self.findings,
+        let of_finding = || first.and_then(|finding| finding.hint.clone());
+        json!(ErrorAnswer {
+            message: "error",
+            error: ErrorDetails {
+                message: self.text.clone(),
+                file: first.map(|finding| finding.file.clone()),
+                line: location.map(|location| location.line),
+                column: location.map(|location| location.column),
+                hint: self.hint.clone().or_else(of_finding),
+                caused_by: self.causes.clone(),
+                exit_code: self.code,
+                findings: self.findings.clone(),
             },
         })
     }

@@ -13,6 +13,8 @@ mod stop;
 
 pub use daemon::{join, up};
 pub use members::machine;
+#[cfg(feature = "api")]
+pub use members::machines_of_fleet;
 pub use part::run_part;
 pub use pause::set_paused_if_fleet;
 pub use start::start;

@@ -1,5 +1,6 @@
 //! Commands on running dataflows: they show, measure and change them.
 
+pub mod answers;
 pub mod arguments;
 pub mod attach;
 mod echo;
@@ -36,7 +37,7 @@ use nervure_protocol::cli_to_keeper;
 use crate::failure::Failure;
 
 /// Lowers the CPU priority of this process below that of the nodes. An error is ignored.
-pub fn lower_priority() {
+fn lower_priority() {
     const NICENESS: i32 = 10;
     let _ = rustix::process::nice(NICENESS);
 }
@@ -85,7 +86,13 @@ impl From<ConnectionError> for Failure {
                 | ConnectionError::Refused(_)
                 | ConnectionError::OtherUser { .. }
         );
-        let failure = if is_users {
+        let is_missing = matches!(
+            error,
+            ConnectionError::NoneRuns(_) | ConnectionError::NotRunning { .. }
+        );
+        let failure = if is_missing {
+            Self::missing(error.to_string())
+        } else if is_users {
             Self::invalid(error.to_string())
         } else {
             Self::internal(error.to_string())

@@ -6,7 +6,6 @@ use nervure_coordinator::{ALIVE, MACHINES, Machine, Standing, Terms};
 use nervure_daemon::clock::ClockOffset;
 use nervure_daemon::state::{Actual, Alive, actual_key, change_desired, link_key, parse};
 use nervure_store::{Store, StoreError};
-use serde_json::json;
 
 use super::{
     arguments::{InviteArguments, MachineCommand},
@@ -15,7 +14,9 @@ use super::{
 };
 use crate::{
     failure::Failure,
-    format, output,
+    format,
+    inspect::answers::{self, ListedMachine, Machines},
+    output,
     table::{Align, Table},
 };
 
@@ -57,8 +58,7 @@ pub fn machine(command: &MachineCommand) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Lists the machines, and what runs on them.
-fn list(fleet: &Fleet, json: bool) -> Result<ExitCode, Failure> {
+fn rows(fleet: &Fleet) -> Result<Vec<Row>, Failure> {
     let alive = fleet.client.list(ALIVE).map_err(store_failure)?.entries;
     let alive: BTreeMap<&str, Alive> = alive
         .iter()
@@ -81,24 +81,37 @@ fn list(fleet: &Fleet, json: bool) -> Result<ExitCode, Failure> {
             machine,
         });
     }
+    Ok(rows)
+}
+
+/// The machines as `--json` writes them.
+#[cfg(feature = "api")]
+pub fn machines_of_fleet() -> Result<Machines, Failure> {
+    Ok(answer(rows(&Fleet::connect()?)?))
+}
+
+fn answer(rows: Vec<Row>) -> Machines {
+    let row = |row: Row| ListedMachine {
+        reachable: row.alive.is_some(),
+        clock: row.clock(),
+        name: row.machine.name,
+        role: row.machine.role,
+        standing: row.machine.standing,
+        key: row.machine.key,
+        address: row.machine.address,
+        link: row.link,
+        actual: row.actual.and_then(Result::ok),
+    };
+    Machines {
+        machines: rows.into_iter().map(row).collect(),
+    }
+}
+
+/// Lists the machines, and what runs on them.
+fn list(fleet: &Fleet, json: bool) -> Result<ExitCode, Failure> {
+    let rows = rows(fleet)?;
     if json {
-        let rows: Vec<_> = rows
-            .iter()
-            .map(|row| {
-                json!({
-                    "name": row.machine.name,
-                    "role": row.machine.role,
-                    "standing": row.machine.standing,
-                    "reachable": row.alive.is_some(),
-                    "clock": row.clock(),
-                    "key": row.machine.key,
-                    "address": row.machine.address,
-                    "link": row.link,
-                    "actual": row.actual.as_ref().and_then(|actual| actual.as_ref().ok()),
-                })
-            })
-            .collect();
-        output::write(&format!("{}\n", json!({ "machines": rows })))?;
+        output::write(&answers::line(&answer(rows)))?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut table = Table::new(&[

@@ -11,11 +11,11 @@ use nervure_protocol::{
     address::KeeperAddress,
     keeper_to_cli::{DataflowState, Welcome},
 };
-use serde_json::{Value, json};
 
 use super::{
+    answers::{self, Described, ListedDataflow, Listing, OfOtherUser, UnreachableMachine},
     arguments::ListArguments,
-    places::{self, Found, Part, PartKeeper, Place, Unreachable},
+    places::{self, Everything, Found, Part, PartKeeper, Place},
 };
 use crate::{
     failure::Failure,
@@ -27,6 +27,53 @@ use crate::{
 /// Lists the running dataflows, including those whose keeper does not answer, and those of other
 /// machines of the fleet.
 pub fn list(arguments: &ListArguments) -> Result<ExitCode, Failure> {
+    let Gathered {
+        everything,
+        rows,
+        others,
+    } = gather()?;
+    if arguments.json {
+        output::write(&answers::line(&answer(&everything, &rows, &others)))?;
+    } else {
+        match rows.as_slice() {
+            [] => note!("no dataflow is running; start one with `nervure run FILE`"),
+            rows => output::write(&table(rows, everything.own.is_some()).render(None))?,
+        }
+        if !others.is_empty() {
+            note!("{}", of_others(&others));
+        }
+    }
+    // All machines may have refused for the same reason.
+    let away = everything.unreachable.iter();
+    let reasons: BTreeSet<&str> = away.map(|one| one.reason.as_str()).collect();
+    for reason in reasons {
+        note!("warning: {reason}");
+    }
+    if let Some(error) = &everything.no_fleet {
+        note!("warning: {error}; dataflows of other machines are not listed");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The dataflows as `--json` writes them.
+#[cfg(feature = "api")]
+pub fn listing() -> Result<Listing, Failure> {
+    let gathered = gather()?;
+    Ok(answer(
+        &gathered.everything,
+        &gathered.rows,
+        &gathered.others,
+    ))
+}
+
+/// All that is listed.
+struct Gathered {
+    everything: Everything,
+    rows: Vec<Row>,
+    others: Vec<KeeperAddress>,
+}
+
+fn gather() -> Result<Gathered, Failure> {
     let everything = places::everything()?;
     let mut rows = Vec::new();
     match &everything.own {
@@ -47,36 +94,25 @@ pub fn list(arguments: &ListArguments) -> Result<ExitCode, Failure> {
             }
         }
     }
-    let others = running::dataflows_of_others()?;
-    if arguments.json {
-        let rows: Vec<_> = rows.iter().map(Row::json).collect();
-        let other = |one: &KeeperAddress| json!({"dataflow": one.dataflow, "keeper": one.keeper, "uid": one.uid});
-        let others: Vec<_> = others.iter().map(other).collect();
-        let away = |one: &Unreachable| json!({"machine": one.machine, "reason": one.reason, "silent_seconds": one.silence.map(|it| it.as_secs_f64())});
-        let away: Vec<_> = everything.unreachable.iter().map(away).collect();
-        output::write(&format!(
-            "{}\n",
-            json!({ "dataflows": rows, "of_other_users": others, "unreachable": away })
-        ))?;
-    } else {
-        match rows.as_slice() {
-            [] => note!("no dataflow is running; start one with `nervure run FILE`"),
-            rows => output::write(&table(rows, everything.own.is_some()).render(None))?,
-        }
-        if !others.is_empty() {
-            note!("{}", of_others(&others));
-        }
-    }
-    // All machines may have refused for the same reason.
+    Ok(Gathered {
+        others: running::dataflows_of_others()?,
+        everything,
+        rows,
+    })
+}
+
+fn answer(everything: &Everything, rows: &[Row], others: &[KeeperAddress]) -> Listing {
+    let other = |one: &KeeperAddress| OfOtherUser {
+        dataflow: one.dataflow.clone(),
+        keeper: one.keeper,
+        uid: one.uid,
+    };
     let away = everything.unreachable.iter();
-    let reasons: BTreeSet<&str> = away.map(|one| one.reason.as_str()).collect();
-    for reason in reasons {
-        note!("warning: {reason}");
+    Listing {
+        dataflows: rows.iter().map(Row::answer).collect(),
+        of_other_users: others.iter().map(other).collect(),
+        unreachable: away.map(UnreachableMachine::from).collect(),
     }
-    if let Some(error) = &everything.no_fleet {
-        note!("warning: {error}; dataflows of other machines are not listed");
-    }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// `3 dataflows of other users run on this host (uid 1000: drive, arm; uid 1001: drive)`
@@ -149,28 +185,25 @@ impl Row {
         }
     }
 
-    fn json(&self) -> Value {
-        let mut value = json!({"dataflow": self.dataflow, "keeper": self.keeper, "uid": self.uid});
-        if let Some(machine) = &self.machine {
-            value["machine"] = json!(machine);
+    fn answer(&self) -> ListedDataflow {
+        let described = self.welcome.as_ref().ok().map(|welcome| Described {
+            state: welcome.state,
+            started_utc_nanos: welcome.started_utc_nanos,
+            nodes: welcome.nodes,
+            running: welcome.running,
+            observers: welcome.observers,
+            detached: welcome.detached,
+            folder: welcome.folder.clone(),
+            log_folder: welcome.log_folder.clone(),
+        });
+        ListedDataflow {
+            dataflow: self.dataflow.clone(),
+            keeper: self.keeper,
+            uid: self.uid,
+            machine: self.machine.clone(),
+            described,
+            error: self.welcome.as_ref().err().cloned(),
         }
-        let more = match &self.welcome {
-            Ok(welcome) => json!({
-                "state": welcome.state,
-                "started_utc_nanos": welcome.started_utc_nanos,
-                "nodes": welcome.nodes,
-                "running": welcome.running,
-                "observers": welcome.observers,
-                "detached": welcome.detached,
-                "folder": welcome.folder,
-                "log_folder": welcome.log_folder,
-            }),
-            Err(error) => json!({"error": error}),
-        };
-        if let (Some(value), Value::Object(more)) = (value.as_object_mut(), more) {
-            value.extend(more);
-        }
-        value
     }
 }
 

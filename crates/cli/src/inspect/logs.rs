@@ -22,10 +22,12 @@ use nervure_protocol::{
     report::{Level, LogRecord, Report},
 };
 
+#[cfg(feature = "api")]
+use super::answers::Logs;
 use super::{
     arguments::LogsArguments,
     observing::next_answer,
-    places::{self, Found, PartKeeper, Place, daemon},
+    places::{self, Found, PartKeeper, Place, Unreachable, daemon},
     state::{State, not_reached},
 };
 use crate::{
@@ -55,20 +57,66 @@ pub fn logs(arguments: &LogsArguments) -> Result<ExitCode, Failure> {
         }
         Err(error) => return Err(error.into()),
     };
-    let mut records = Vec::new();
-    let mut nodes = BTreeSet::new();
-    let mut followed = Vec::new();
-    let mut unreachable = Vec::new();
+    let collected = collect(&found, &filter, arguments.follow)?;
+    check_nodes(&arguments.node, collected.nodes, Some(&found))?;
+    show_all(collected.records, arguments.target.json)?;
+    for away in &collected.unreachable {
+        note!("warning: {}; its logs are not shown", away.reason);
+    }
+    if arguments.follow {
+        follow_records(collected.followed, &filter, arguments.target.json)?;
+    }
+    Ok(match collected.unreachable.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(INTERNAL),
+    })
+}
+
+/// The newest records of a running dataflow, at most `most`.
+#[cfg(feature = "api")]
+pub fn logs_of(dataflow: &str, filter: &Filter<'_>, most: usize) -> Result<Logs, Failure> {
+    let found = places::find(Some(dataflow))?;
+    let collected = collect(&found, filter, false)?;
+    check_nodes(filter.nodes, collected.nodes, Some(&found))?;
+    let mut records = collected.records;
+    records.sort_by_key(|record| record.utc_nanos);
+    let omitted = records.len().saturating_sub(most);
+    records.drain(..omitted);
+    let unreachable = collected.unreachable.into_iter();
+    Ok(Logs {
+        dataflow: found.dataflow,
+        records,
+        omitted,
+        unreachable: unreachable.map(|away| away.machine).collect(),
+    })
+}
+
+/// The records of a running dataflow.
+struct Collected {
+    records: Vec<LogRecord>,
+    nodes: BTreeSet<String>,
+    /// Connections that later records come from, and the time of the last one that is there.
+    followed: Vec<(Connection, i64)>,
+    unreachable: Vec<Unreachable>,
+}
+
+fn collect(found: &Found, filter: &Filter<'_>, follow: bool) -> Result<Collected, Failure> {
+    let mut collected = Collected {
+        records: Vec::new(),
+        nodes: BTreeSet::new(),
+        followed: Vec::new(),
+        unreachable: Vec::new(),
+    };
     for part in &found.parts {
         let place = match &part.keeper {
             PartKeeper::At(place, _) => place,
             PartKeeper::Unreachable(away) => {
-                unreachable.push(away.clone());
+                collected.unreachable.push(away.clone());
                 continue;
             }
         };
         let mut connection = place.connect("logs")?;
-        if arguments.follow {
+        if follow {
             // Subscribes before the files are read, so that no record is missed in between.
             subscribe(&mut connection)?;
         }
@@ -80,32 +128,22 @@ pub fn logs(arguments: &LogsArguments) -> Result<ExitCode, Failure> {
                         "this dataflow writes no logs: it was started with `--no-logs`",
                     ));
                 }
-                let found = read(Path::new(folder), &filter)?;
-                nodes.extend(found.nodes);
+                let found = read(Path::new(folder), filter)?;
+                collected.nodes.extend(found.nodes);
                 found.records
             }
-            Place::There { machine, keeper } => fetch(machine, *keeper, arguments, &filter)?,
+            Place::There { machine, keeper } => fetch(machine, *keeper, filter)?,
         };
         let last = of_part.iter().map(|record| record.utc_nanos).max();
-        records.extend(of_part);
-        followed.push((connection, last.unwrap_or(0)));
+        collected.records.extend(of_part);
+        collected.followed.push((connection, last.unwrap_or(0)));
     }
-    if followed.is_empty() {
-        return Err(not_reached(&found.dataflow, &unreachable));
+    if collected.followed.is_empty() {
+        return Err(not_reached(&found.dataflow, &collected.unreachable));
     }
-    nodes.extend(records.iter().map(|record| record.node.clone()));
-    check_nodes(&arguments.node, nodes, Some(&found))?;
-    show_all(records, arguments.target.json)?;
-    for away in &unreachable {
-        note!("warning: {}; its logs are not shown", away.reason);
-    }
-    if arguments.follow {
-        follow_records(followed, &filter, arguments.target.json)?;
-    }
-    Ok(match unreachable.is_empty() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(INTERNAL),
-    })
+    let nodes = collected.records.iter().map(|record| record.node.clone());
+    collected.nodes.extend(nodes);
+    Ok(collected)
 }
 
 fn show_all(mut records: Vec<LogRecord>, as_json: bool) -> Result<(), Failure> {
@@ -114,21 +152,16 @@ fn show_all(mut records: Vec<LogRecord>, as_json: bool) -> Result<(), Failure> {
 }
 
 /// The records of a part on another machine, which filters them.
-fn fetch(
-    machine: &str,
-    keeper: u32,
-    arguments: &LogsArguments,
-    filter: &Filter<'_>,
-) -> Result<Vec<LogRecord>, Failure> {
+fn fetch(machine: &str, keeper: u32, filter: &Filter<'_>) -> Result<Vec<LogRecord>, Failure> {
     let mut daemon = daemon("logs")?;
     daemon.send(&cli_to_daemon::Message::Ask {
         machine: machine.to_owned(),
         request: Request::Logs {
             keeper,
             filter: LogFilter {
-                nodes: arguments.node.clone(),
+                nodes: filter.nodes.to_vec(),
                 level: filter.level,
-                pattern: arguments.grep.as_ref().map(|it| it.as_str().to_owned()),
+                pattern: filter.pattern.map(|it| it.as_str().to_owned()),
                 since_utc_nanos: filter.since_utc_nanos,
             },
         },
@@ -163,11 +196,11 @@ pub fn read_for_other(folder: &Path, filter: &LogFilter) -> Result<Vec<LogRecord
 }
 
 /// Selects records.
-struct Filter<'a> {
-    nodes: &'a [String],
-    level: Level,
-    pattern: Option<&'a Regex>,
-    since_utc_nanos: i64,
+pub struct Filter<'a> {
+    pub nodes: &'a [String],
+    pub level: Level,
+    pub pattern: Option<&'a Regex>,
+    pub since_utc_nanos: i64,
 }
 
 impl<'a> Filter<'a> {
@@ -327,7 +360,7 @@ fn check_nodes(
         .map(String::as_str)
         .filter(|name| *name != KEEPER);
     let hint = did_you_mean(unknown, "its nodes are", nodes);
-    Err(Failure::invalid(format!("there is no node `{unknown}`")).hint(hint))
+    Err(Failure::missing(format!("there is no node `{unknown}`")).hint(hint))
 }
 
 /// Reads every file of a run.

@@ -12,6 +12,7 @@ use nervure_protocol::{
 use serde_json::{Value, json};
 
 use super::{
+    answers::{self, Param, Params},
     params::{OfNode, ask},
     places::{self, PartKeeper},
     send_order, split_name,
@@ -56,20 +57,31 @@ fn list(node: Option<&str>, target: &Target) -> Result<String, Failure> {
         None => list_all(dataflow)?,
     };
     if target.json {
-        let params = nodes
-            .iter()
-            .flat_map(|(node, params)| params.iter().map(|param| as_json(node, param)));
-        let params: Vec<_> = params.collect();
-        return Ok(format!(
-            "{}\n",
-            json!({"dataflow": dataflow, "params": params})
-        ));
+        return Ok(answers::line(&answer(dataflow, &nodes)));
     }
     if nodes.iter().all(|(_, params)| params.is_empty()) {
         note!("no node has parameters; declare them in `params` of the dataflow file");
         return Ok(String::new());
     }
     Ok(table(&nodes).render(None))
+}
+
+/// The parameters of all nodes as `--json` writes them.
+#[cfg(feature = "api")]
+pub fn params_of(dataflow: &str) -> Result<Params, Failure> {
+    let (dataflow, nodes) = list_all(Some(dataflow))?;
+    Ok(answer(dataflow, &nodes))
+}
+
+fn answer(dataflow: String, nodes: &[OfNode]) -> Params {
+    let of_node = |(node, params): &'_ OfNode| {
+        let params = params.iter().map(|param| answer_of(node, param));
+        params.collect::<Vec<_>>()
+    };
+    Params {
+        dataflow,
+        params: nodes.iter().flat_map(of_node).collect(),
+    }
 }
 
 /// The parameters of all nodes on all machines, and the name of the dataflow.
@@ -92,7 +104,7 @@ fn get(node: &str, name: &str, target: &Target) -> Result<String, Failure> {
     let mut connection = connect_to_node(dataflow, node, "param")?;
     let param = find(&mut connection, node, name)?;
     Ok(match (target.json, &param.value) {
-        (true, _) => format!("{}\n", as_json(node, &param)),
+        (true, _) => answers::line(&answer_of(node, &param)),
         (false, Value::String(text)) => format!("{text}\n"),
         (false, value) => format!("{value}\n"),
     })
@@ -112,7 +124,7 @@ fn set(node: &str, name: &str, text: &str, target: &Target) -> Result<String, Fa
     send_order(&mut connection, &Message::SetParam(set))?;
     let after = find(&mut connection, node, name)?;
     Ok(match target.json {
-        true => format!("{}\n", as_json(node, &after)),
+        true => answers::line(&answer_of(node, &after)),
         false => format!(
             "`{name}` of `{node}` is {}, it was {}\n",
             after.value, before.value
@@ -133,7 +145,7 @@ fn find(connection: &mut Connection, node: &str, name: &str) -> Result<NodeParam
         true => "it has no parameters: declare them in `params` of the dataflow file".to_owned(),
         false => did_you_mean(name, "its parameters are", names),
     };
-    Err(Failure::invalid(format!("node `{node}` has no parameter `{name}`")).hint(hint))
+    Err(Failure::missing(format!("node `{node}` has no parameter `{name}`")).hint(hint))
 }
 
 fn table(nodes: &[OfNode]) -> Table {
@@ -167,9 +179,15 @@ fn table(nodes: &[OfNode]) -> Table {
 }
 
 /// The declaration with its node, the current `value`, and the value of the file as `initial`.
-fn as_json(node: &str, param: &NodeParam) -> Value {
-    let mut json = json!(param.spec);
-    json["initial"] = std::mem::replace(&mut json["value"], param.value.clone());
-    json["node"] = json!(node);
-    json
+fn answer_of(node: &str, param: &NodeParam) -> Param {
+    let mut declared = match json!(param.spec) {
+        Value::Object(declared) => declared,
+        _ => unreachable!("a declaration is an object"),
+    };
+    Param {
+        node: node.to_owned(),
+        value: param.value.clone(),
+        initial: declared.remove("value").unwrap_or_default(),
+        declared,
+    }
 }

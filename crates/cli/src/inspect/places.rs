@@ -75,6 +75,7 @@ pub struct Everything {
     /// Machines that cannot be reached, whether or not they have parts.
     pub unreachable: Vec<Unreachable>,
     /// The link to each other machine, if there has been one.
+    #[cfg_attr(not(feature = "api"), expect(dead_code, reason = "the API shows it"))]
     pub links: BTreeMap<String, Option<LinkFigures>>,
     /// Why the other machines are not in it.
     pub no_fleet: Option<ConnectionError>,

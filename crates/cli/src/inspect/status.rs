@@ -3,12 +3,12 @@
 use std::process::ExitCode;
 
 use nervure_protocol::keeper_to_cli::{DataflowState, NodeDeclared, Welcome};
-use serde_json::json;
 
 use super::{
+    answers::{self, LossyEdge, Status, StatusOfNode, StatusOfPart, UnreachableMachine},
     arguments::Target,
     list::state_and_age,
-    places::{Place, Unreachable},
+    places::Place,
     state::{NodeState, State},
     streams,
 };
@@ -27,10 +27,18 @@ pub fn status(target: &Target) -> Result<ExitCode, Failure> {
     let mut state = State::find(target.dataflow.as_deref(), "status", false)?;
     state.sample();
     output::write(&match target.json {
-        true => format!("{}\n", as_json(&state)),
+        true => answers::line(&answer(&state)),
         false => text(&state),
     })?;
     Ok(state.exit_code())
+}
+
+/// The state as `--json` writes it.
+#[cfg(feature = "api")]
+pub fn status_of(dataflow: &str) -> Result<Status, Failure> {
+    let mut state = State::find(Some(dataflow), "status", false)?;
+    state.sample();
+    Ok(answer(&state))
 }
 
 fn text(state: &State) -> String {
@@ -204,60 +212,58 @@ pub fn restarts(node: &NodeState) -> u32 {
     node.started.as_ref().map_or(0, |started| started.restarts)
 }
 
-fn as_json(state: &State) -> serde_json::Value {
+fn answer(state: &State) -> Status {
     let welcome = state.welcome();
+    let machine = |node| state.machine_of(node).map(str::to_owned);
     let node = |node: &NodeState| {
         let is_its = |unreadable: &&Unreadable| unreadable.node == node.declared.id;
-        json!({
-            "id": node.declared.id,
-            "machine": state.machine_of(node.declared.node),
-            "state": node.state(),
-            "pid": node.pid(),
-            "restarts": restarts(node),
-            "program": node.declared.program,
-            "file_says": node.declared.file_says,
-            "attached": node.declared.attached,
-            "last_end": node.ended,
-            "not_done": node.awaited(),
-            "unreadable_counters": state.edges.unreadable().find(is_its).map(|unreadable| &unreadable.why),
-        })
+        let unreadable = state.edges.unreadable().find(is_its);
+        StatusOfNode {
+            id: node.declared.id.clone(),
+            machine: machine(node.declared.node),
+            state: node.state(),
+            pid: node.pid(),
+            restarts: restarts(node),
+            program: node.declared.program.clone(),
+            file_says: node.declared.file_says.clone(),
+            attached: node.declared.attached.clone(),
+            last_end: node.ended.clone(),
+            not_done: node.awaited().map(str::to_owned),
+            unreadable_counters: unreadable.map(|unreadable| unreadable.why.clone()),
+        }
     };
-    let edge = |edge: &Edge| {
-        let lost = edge.has_output().then(|| edge.lost());
-        json!({"topic": edge.topic, "input": edge.input, "lost": lost, "unreadable": edge.unreadable()})
+    let edge = |edge: &Edge| LossyEdge {
+        topic: edge.topic.clone(),
+        input: edge.input.clone(),
+        lost: edge.has_output().then(|| edge.lost()),
+        unreadable: edge.unreadable(),
     };
-    let part = |(machine, place, welcome): (Option<&str>, &Place, &Welcome)| {
-        json!({
-            "machine": machine,
-            "keeper": place.keeper(),
-            "state": welcome.state,
-            "folder": welcome.folder,
-            "log_folder": welcome.log_folder,
-        })
-    };
-    let away = |one: &Unreachable| {
-        json!({
-            "machine": one.machine,
-            "reason": one.reason,
-            "silent_seconds": one.silence.map(|it| it.as_secs_f64()),
-            "nodes": one.nodes,
-        })
+    let part = |(machine, place, welcome): (Option<&str>, &Place, &Welcome)| StatusOfPart {
+        machine: machine.map(str::to_owned),
+        keeper: place.keeper(),
+        state: welcome.state,
+        folder: welcome.folder.clone(),
+        log_folder: welcome.log_folder.clone(),
     };
     let is_lossy = |edge: &&Edge| edge.lost() > 0 || !edge.has_output();
-    json!({
-        "dataflow": welcome.dataflow,
-        "state": state_of_all(state),
-        "parts": state.parts().map(part).collect::<Vec<_>>(),
-        "unreachable": state.unreachable.iter().map(away).collect::<Vec<_>>(),
-        "started_utc_nanos": welcome.started_utc_nanos,
-        "keeper": state.keeper(),
-        "detached": welcome.detached,
-        "folder": welcome.folder,
-        "log_folder": welcome.log_folder,
-        "nodes": own_nodes(state).map(node).collect::<Vec<_>>(),
-        "streams": state.streams,
-        "streams_omitted": state.streams_omitted,
-        "lossy_edges": state.edges.iter().filter(is_lossy).map(edge).collect::<Vec<_>>(),
-        "observers": observers(state).collect::<Vec<_>>(),
-    })
+    Status {
+        dataflow: welcome.dataflow.clone(),
+        state: state_of_all(state),
+        parts: state.parts().map(part).collect(),
+        unreachable: state
+            .unreachable
+            .iter()
+            .map(UnreachableMachine::with_nodes)
+            .collect(),
+        started_utc_nanos: welcome.started_utc_nanos,
+        keeper: state.keeper(),
+        detached: welcome.detached,
+        folder: welcome.folder.clone(),
+        log_folder: welcome.log_folder.clone(),
+        nodes: own_nodes(state).map(node).collect(),
+        streams: state.streams.clone(),
+        streams_omitted: state.streams_omitted,
+        lossy_edges: state.edges.iter().filter(is_lossy).map(edge).collect(),
+        observers: observers(state).map(str::to_owned).collect(),
+    }
 }

@@ -12,7 +12,6 @@ use std::{
 };
 
 use nervure_node::running::Remote;
-use serde_json::{Value, json};
 
 use self::{
     screen::{Screen, ScreenEvent},
@@ -20,6 +19,7 @@ use self::{
     view::{KeyEffect, View},
 };
 use super::{
+    answers::{self, Load, LoadOfNode},
     arguments::TopArguments,
     list::{age, state_name},
     lower_priority,
@@ -52,6 +52,17 @@ pub fn top(arguments: &TopArguments) -> Result<ExitCode, Failure> {
     Ok(state.exit_code())
 }
 
+/// The load over an interval, as `--json` writes it.
+#[cfg(feature = "api")]
+pub fn load_of(dataflow: &str, interval: std::time::Duration) -> Result<Load, Failure> {
+    let mut state = State::find(Some(dataflow), "top", true)?;
+    let mut processes = Processes::default();
+    read_usages(&mut state, &mut processes);
+    state.follow_until(Instant::now() + interval)?;
+    let usages = read_usages(&mut state, &mut processes);
+    Ok(answer(&state, &usages))
+}
+
 /// Prints tables or JSON. True if the dataflow has ended.
 fn print(
     arguments: &TopArguments,
@@ -65,7 +76,7 @@ fn print(
         let is_alive = state.follow_until(Instant::now() + arguments.interval)?;
         let usages = read_usages(state, processes);
         if is_json {
-            output::write_or_end(&format!("{}\n", as_json(state, &usages)))?;
+            output::write_or_end(&answers::line(&answer(state, &usages)))?;
         } else {
             output::write_styled_or_end(&text(state, &usages, is_terminal && wants_colour()))?;
         }
@@ -164,31 +175,32 @@ fn text(state: &State, usages: &Usages, coloured: bool) -> String {
     text
 }
 
-fn as_json(state: &State, usages: &Usages) -> Value {
+fn answer(state: &State, usages: &Usages) -> Load {
     let welcome = state.welcome();
     let node = |(index, usage): &(u32, Option<Usage>)| {
         let node = &state.nodes[index];
-        json!({
-            "id": node.declared.id,
-            "machine": state.machine_of(*index),
-            "observer": node.declared.observer,
-            "state": node.state(),
-            "pid": node.pid(),
-            "thread": node.thread(),
-            "restarts": node.started.as_ref().map_or(0, |started| started.restarts),
-            "cpu_percent": usage.and_then(|usage| usage.cpu_percent),
-            "resident_bytes": usage.map(|usage| usage.resident_bytes),
-            "threads": usage.map(|usage| usage.threads),
-        })
+        LoadOfNode {
+            id: node.declared.id.clone(),
+            machine: state.machine_of(*index).map(str::to_owned),
+            observer: node.declared.observer,
+            state: node.state(),
+            pid: node.pid(),
+            thread: node.thread(),
+            restarts: node.started.as_ref().map_or(0, |started| started.restarts),
+            cpu_percent: usage.and_then(|usage| usage.cpu_percent),
+            resident_bytes: usage.map(|usage| usage.resident_bytes),
+            threads: usage.map(|usage| usage.threads),
+        }
     };
-    json!({
-        "dataflow": welcome.dataflow,
-        "keeper": state.keeper(),
-        "state": state_name(state_of_all(state)),
-        "elapsed_seconds": age(welcome.started_utc_nanos).as_secs_f64(),
-        "nodes": usages.iter().map(node).collect::<Vec<_>>(),
-        "link_bytes": state.link_bytes(),
-        "unreachable": state.unreachable.iter().map(|one| &one.machine).collect::<Vec<_>>(),
-        "edges": state.edges.iter().map(edge_json).collect::<Vec<_>>(),
-    })
+    let unreachable = state.unreachable.iter();
+    Load {
+        dataflow: welcome.dataflow.clone(),
+        keeper: state.keeper(),
+        state: state_name(state_of_all(state)),
+        elapsed_seconds: age(welcome.started_utc_nanos).as_secs_f64(),
+        nodes: usages.iter().map(node).collect(),
+        link_bytes: state.link_bytes(),
+        unreachable: unreachable.map(|one| one.machine.clone()).collect(),
+        edges: state.edges.iter().map(edge_json).collect(),
+    }
 }

@@ -6,6 +6,7 @@ use nervure_protocol::wiring::{Policy, Queue};
 use serde_json::{Value, json};
 
 use super::{
+    answers::{self, ListedTopic, Topics},
     arguments::{TopicAction, TopicArguments, TopicsArguments},
     echo, measure,
     state::State,
@@ -51,26 +52,9 @@ fn list(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
         arguments.target.dataflow.as_deref(),
         "topic-list",
     )?;
-    let count = |topic: &Topic, observer| {
-        edges_of(&state, topic)
-            .filter(|edge: &&Edge| edge.observer == observer)
-            .count()
-    };
+    let listed = listed(&state, &topics);
     if arguments.target.json {
-        let topic = |topic: &Topic| {
-            json!({
-                "topic": topic.name,
-                "type": topic.output.type_name,
-                "history": topic.output.history,
-                "consumers": count(topic, false),
-                "observers": count(topic, true),
-            })
-        };
-        let topics: Vec<_> = topics.iter().map(topic).collect();
-        output::write(&format!(
-            "{}\n",
-            json!({"dataflow": state.welcome().dataflow, "topics": topics})
-        ))?;
+        output::write(&answers::line(&listed))?;
         return Ok(state.exit_code());
     }
     let mut table = Table::new(&[
@@ -80,21 +64,43 @@ fn list(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
         ("consumers", Align::Right),
         ("observers", Align::Right),
     ]);
-    for topic in &topics {
+    for topic in listed.topics {
         table.row(vec![
-            topic.name.clone(),
-            topic
-                .output
-                .type_name
-                .clone()
-                .unwrap_or_else(|| "-".to_owned()),
-            topic.output.history.to_string(),
-            count(topic, false).to_string(),
-            count(topic, true).to_string(),
+            topic.topic,
+            topic.r#type.unwrap_or_else(|| "-".to_owned()),
+            topic.history.to_string(),
+            topic.consumers.to_string(),
+            topic.observers.to_string(),
         ]);
     }
     output::write(&table.render(None))?;
     Ok(state.exit_code())
+}
+
+/// The topics as `--json` writes them.
+#[cfg(feature = "api")]
+pub fn topics_of(dataflow: &str) -> Result<Topics, Failure> {
+    let SelectedTopics { state, topics } = select_topics(&[], Some(dataflow), "topic-list")?;
+    Ok(listed(&state, &topics))
+}
+
+fn listed(state: &State, topics: &[Topic]) -> Topics {
+    let count = |topic: &Topic, observer| {
+        edges_of(state, topic)
+            .filter(|edge: &&Edge| edge.observer == observer)
+            .count()
+    };
+    let topic = |topic: &Topic| ListedTopic {
+        topic: topic.name.clone(),
+        r#type: topic.output.type_name.clone(),
+        history: topic.output.history,
+        consumers: count(topic, false),
+        observers: count(topic, true),
+    };
+    Topics {
+        dataflow: state.welcome().dataflow.clone(),
+        topics: topics.iter().map(topic).collect(),
+    }
 }
 
 fn info(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use nervure_protocol::report::Report;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{
     display::{Display, record_line},
@@ -16,7 +16,7 @@ use super::{
     streams::{Streams, Target},
     summary::Summary,
 };
-use crate::output::safe;
+use crate::{inspect::answers::LoadOfEdge, output::safe};
 
 const FIGURES_PERIOD: Duration = Duration::from_secs(1);
 
@@ -83,36 +83,36 @@ impl Display for Json {
 }
 
 /// The queue, counters and figures of an edge.
-pub fn edge(edge: &Edge) -> Value {
+pub fn edge(edge: &Edge) -> LoadOfEdge {
     let (totals, figures) = (edge.totals(), edge.figures());
     let (output, input) = (&totals.output, &totals.input);
     let sent = |value: u64| edge.has_output().then_some(value);
     let received = |value: u64| edge.has_input().then_some(value);
-    json!({
-        "topic": edge.topic,
-        "input": edge.input,
-        "queue": edge.queue,
-        "sent": sent(output.published()),
-        "received": received(input.received),
-        "received_bytes": received(input.bytes),
-        "lost": sent(totals.lost()).filter(|_| edge.has_input()),
-        "dropped_oldest": sent(output.dropped_oldest),
-        "dropped_newest": sent(output.dropped_newest),
-        "missed_held": sent(output.missed_held),
-        "missed_memory": sent(output.missed_memory),
-        "missed_control": sent(output.missed_control),
-        "lost_in_crash": sent(output.lost_in_crash),
-        "lost_with_producer": received(input.lost),
-        "undelivered": sent(output.undelivered),
-        "queued": sent(totals.queued()).filter(|_| edge.has_input()),
-        "held": received(input.held),
-        "stale": received(input.stale),
-        "blocked_nanos": sent(output.blocked_nanos),
-        "rate_hz": edge.has_input().then_some(figures.rate_hz),
-        "bytes_per_second": edge.has_input().then_some(figures.bytes_per_second),
-        "latency_p50_nanos": input.latency.quantile(0.5),
-        "latency_p99_nanos": input.latency.quantile(0.99),
-        "latency_max_nanos": (input.latency.count() > 0).then(|| input.latency.max_nanos()),
-        "unreadable": edge.unreadable(),
-    })
+    LoadOfEdge {
+        topic: edge.topic.clone(),
+        input: edge.input.clone(),
+        queue: edge.queue,
+        sent: sent(output.published()),
+        received: received(input.received),
+        received_bytes: received(input.bytes),
+        lost: sent(totals.lost()).filter(|_| edge.has_input()),
+        dropped_oldest: sent(output.dropped_oldest),
+        dropped_newest: sent(output.dropped_newest),
+        missed_held: sent(output.missed_held),
+        missed_memory: sent(output.missed_memory),
+        missed_control: sent(output.missed_control),
+        lost_in_crash: sent(output.lost_in_crash),
+        lost_with_producer: received(input.lost),
+        undelivered: sent(output.undelivered),
+        queued: sent(totals.queued()).filter(|_| edge.has_input()),
+        held: received(input.held),
+        stale: received(input.stale),
+        blocked_nanos: sent(output.blocked_nanos),
+        rate_hz: edge.has_input().then_some(figures.rate_hz),
+        bytes_per_second: edge.has_input().then_some(figures.bytes_per_second),
+        latency_p50_nanos: input.latency.quantile(0.5),
+        latency_p99_nanos: input.latency.quantile(0.99),
+        latency_max_nanos: (input.latency.count() > 0).then(|| input.latency.max_nanos()),
+        unreadable: edge.unreadable(),
+    }
 }

@@ -1,0 +1,363 @@
+//! What commands write with `--json`, which is also what the API answers.
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use nervure_coordinator::{Role, Standing};
+use nervure_daemon::{clock::ClockOffset, state::Actual};
+use nervure_protocol::{
+    daemon_to_daemon::StreamReport, keeper_to_cli::DataflowState, report::NodeEnded, wiring::Queue,
+};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::places::Unreachable;
+
+/// An answer as a line of JSON, with its keys in alphabetical order.
+pub fn line(answer: &impl Serialize) -> String {
+    format!("{}\n", json!(answer))
+}
+
+/// The running dataflows: `nervure list --json`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
+pub struct Listing {
+    /// Each dataflow, or in a fleet each part of one.
+    pub dataflows: Vec<ListedDataflow>,
+    /// Dataflows of other users of this host, by the names of their sockets.
+    pub of_other_users: Vec<OfOtherUser>,
+    /// Machines that cannot be reached.
+    pub unreachable: Vec<UnreachableMachine>,
+}
+
+/// A dataflow, or the part of one on a machine.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
+pub struct ListedDataflow {
+    pub dataflow: String,
+    /// Process id of the keeper.
+    pub keeper: Option<u32>,
+    pub uid: Option<u32>,
+    /// Absent without a fleet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
+    /// What the keeper says.
+    #[serde(flatten)]
+    pub described: Option<Described>,
+    /// Why the keeper says nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// What a keeper says of its dataflow.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
+pub struct Described {
+    /// `starting`, `running`, `paused` or `stopping`.
+    #[cfg_attr(feature = "api", schema(value_type = String))]
+    pub state: DataflowState,
+    /// In nanoseconds since the Unix epoch.
+    pub started_utc_nanos: i64,
+    pub nodes: u32,
+    pub running: u32,
+    pub observers: u32,
+    /// Whether it goes on when the command that started it ends.
+    pub detached: bool,
+    pub folder: String,
+    /// Empty without log files.
+    pub log_folder: String,
+}
+
+/// A dataflow of another user.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
+pub struct OfOtherUser {
+    pub dataflow: String,
+    pub keeper: u32,
+    pub uid: u32,
+}
+
+/// A machine that cannot be reached.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
+pub struct UnreachableMachine {
+    pub machine: String,
+    pub reason: String,
+    /// Time since anything arrived from it, if anything has.
+    pub silent_seconds: Option<f64>,
+    /// The last known state of each of its nodes; absent in a list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<BTreeMap<String, String>>,
+}
+
+impl From<&Unreachable> for UnreachableMachine {
+    fn from(one: &Unreachable) -> Self {
+        Self {
+            machine: one.machine.clone(),
+            reason: one.reason.clone(),
+            silent_seconds: one.silence.map(|it| it.as_secs_f64()),
+            nodes: None,
+        }
+    }
+}
+
+impl UnreachableMachine {
+    /// With the last known states of its nodes.
+    pub fn with_nodes(one: &Unreachable) -> Self {
+        Self {
+            nodes: Some(one.nodes.clone()),
+            ..Self::from(one)
+        }
+    }
+}
+
+/// The state of a dataflow: `nervure status --json`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
+pub struct Status {
+    pub dataflow: String,
+    /// `starting`, `running`, `paused` or `stopping`.
+    #[cfg_attr(feature = "api", schema(value_type = String))]
+    pub state: DataflowState,
+    pub parts: Vec<StatusOfPart>,
+    pub unreachable: Vec<UnreachableMachine>,
+    /// In nanoseconds since the Unix epoch.
+    pub started_utc_nanos: i64,
+    /// Process id of the keeper, of the first part.
+    pub keeper: u32,
+    /// Whether it goes on when the command that started it ends.
+    pub detached: bool,
+    pub folder: String,
+    /// Empty without log files.
+    pub log_folder: String,
+    pub nodes: Vec<StatusOfNode>,
+    /// What became of the samples that cross machines, by topic and machine.
+    #[cfg_attr(feature = "api", schema(value_type = Vec<Object>))]
+    pub streams: Vec<StreamReport>,
+    /// Streams that are left out.
+    pub streams_omitted: usize,
+    /// Edges that lost samples, or whose counters are not readable.
+    pub lossy_edges: Vec<LossyEdge>,
+    pub observers: Vec<String>,
+}
+
+/// The part of a dataflow on a machine.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
+pub struct StatusOfPart {
+    /// `null` without a fleet.
+    pub machine: Option<String>,
+    /// Process id of the keeper.
+    pub keeper: u32,
+    /// `starting`, `running`, `paused` or `stopping`.
+    #[cfg_attr(feature = "api", schema(value_type = String))]
+    pub state: DataflowState,
+    pub folder: String,
+    pub log_folder: String,
+}
+
+/// A node.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
+pub struct StatusOfNode {
+    pub id: String,
+    /// `null` without a fleet.
+    pub machine: Option<String>,
+    /// Such as `runs`, `starts`, `restarts`, `failed`, `stopped`, `ended`.
+    pub state: &'static str,
+    pub pid: Option<u32>,
+    pub restarts: u32,
+    pub program: String,
+    /// The program of the file, if it was replaced.
+    pub file_says: Option<String>,
+    /// The process in its place.
+    pub attached: Option<String>,
+    /// How its last process ended, until the next one starts.
+    #[cfg_attr(feature = "api", schema(value_type = Option<Object>))]
+    pub last_end: Option<NodeEnded>,
+    /// What the start of the dataflow waits for in it.
+    pub not_done: Option<String>,
+    /// Why its counters are not readable.
+    pub unreadable_counters: Option<String>,
+}
+
+/// An edge that lost samples.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
+pub struct LossyEdge {
+    pub topic: String,
+    pub input: String,
+    /// `null` if it is not known.
+    pub lost: Option<u64>,
+    pub unreadable: Option<String>,
+}
+
+/// What nodes use and edges carry: `nervure top --json`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
+pub struct Load {
+    pub dataflow: String,
+    /// Process id of the keeper, of the first part.
+    pub keeper: u32,
+    /// `starting`, `running`, `paused` or `stopping`.
+    pub state: &'static str,
+    /// Since its start.
+    pub elapsed_seconds: f64,
+    pub nodes: Vec<LoadOfNode>,
+    /// Bytes over links for this answer; `null` without parts on other machines.
+    pub link_bytes: Option<u64>,
+    /// Machines that cannot be reached.
+    pub unreachable: Vec<String>,
+    pub edges: Vec<LoadOfEdge>,
+}
+
+/// What a node uses.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
+pub struct LoadOfNode {
+    pub id: String,
+    /// `null` without a fleet.
+    pub machine: Option<String>,
+    /// Whether it is an observer, not a node of the file.
+    pub observer: bool,
+    pub state: &'static str,
+    pub pid: Option<u32>,
+    /// The kernel's id of its thread, if it shares its process with other nodes.
+    pub thread: Option<u32>,
+    pub restarts: u32,
+    /// 100 is one CPU.
+    pub cpu_percent: Option<f64>,
+    pub resident_bytes: Option<u64>,
+    pub threads: Option<u64>,
+}
+
+/// The queue, counters and figures of an edge. A value is `null` if the counters are not readable.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
+pub struct LoadOfEdge {
+    /// `node/output`.
+    pub topic: String,
+    /// `node/input`.
+    pub input: String,
+    /// `policy`, `depth` and `max_held`.
+    #[cfg_attr(feature = "api", schema(value_type = Object))]
+    pub queue: Queue,
+    pub sent: Option<u64>,
+    pub received: Option<u64>,
+    pub received_bytes: Option<u64>,
+    /// The sum of the causes below.
+    pub lost: Option<u64>,
+    pub dropped_oldest: Option<u64>,
+    pub dropped_newest: Option<u64>,
+    pub missed_held: Option<u64>,
+    pub missed_memory: Option<u64>,
+    pub missed_control: Option<u64>,
+    pub lost_in_crash: Option<u64>,
+    pub lost_with_producer: Option<u64>,
+    pub undelivered: Option<u64>,
+    pub queued: Option<u64>,
+    pub held: Option<u64>,
+    pub stale: Option<u64>,
+    pub blocked_nanos: Option<u64>,
+    pub rate_hz: Option<f64>,
+    pub bytes_per_second: Option<f64>,
+    pub latency_p50_nanos: Option<u64>,
+    pub latency_p99_nanos: Option<u64>,
+    pub latency_max_nanos: Option<u64>,
+    pub unreadable: Option<String>,
+}
+
+/// The topics of a dataflow: `nervure topic list --json`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
+pub struct Topics {
+    pub dataflow: String,
+    pub topics: Vec<ListedTopic>,
+}
+
+/// A topic.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
+pub struct ListedTopic {
+    /// `node/output`.
+    pub topic: String,
+    /// As declared.
+    pub r#type: Option<String>,
+    /// Samples that inputs get that connect late.
+    pub history: u32,
+    pub consumers: usize,
+    pub observers: usize,
+}
+
+/// The parameters of nodes: `nervure param list --json`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
+pub struct Params {
+    pub dataflow: String,
+    pub params: Vec<Param>,
+}
+
+/// A parameter: its declaration, with `node`, the present `value`, and that of the file as `initial`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
+pub struct Param {
+    pub node: String,
+    /// `null`, a number, a text, a boolean or a list.
+    #[cfg_attr(feature = "api", schema(value_type = Value))]
+    pub value: Value,
+    #[cfg_attr(feature = "api", schema(value_type = Value))]
+    pub initial: Value,
+    /// `name`, `type` and what else is declared.
+    #[serde(flatten)]
+    #[cfg_attr(feature = "api", schema(value_type = Object))]
+    pub declared: Map<String, Value>,
+}
+
+/// Log records of a dataflow.
+#[cfg(feature = "api")]
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
+pub struct Logs {
+    pub dataflow: String,
+    /// In the order of their time; each as a line of `nervure logs --json`.
+    #[cfg_attr(feature = "api", schema(value_type = Vec<Object>))]
+    pub records: Vec<nervure_protocol::report::LogRecord>,
+    /// Older records that are left out.
+    pub omitted: usize,
+    /// Machines that cannot be reached.
+    pub unreachable: Vec<String>,
+}
+
+/// The machines of the fleet: `nervure machine list --json`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
+pub struct Machines {
+    pub machines: Vec<ListedMachine>,
+}
+
+/// A machine of the fleet.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
+pub struct ListedMachine {
+    pub name: String,
+    /// `operator`, `robot` or `observer`.
+    #[cfg_attr(feature = "api", schema(value_type = String))]
+    pub role: Role,
+    /// `paired`, `waiting` or `revoked`.
+    #[cfg_attr(feature = "api", schema(value_type = String))]
+    pub standing: Standing,
+    pub reachable: bool,
+    /// Its clock beside that of the coordinator.
+    #[cfg_attr(feature = "api", schema(value_type = Option<Object>))]
+    pub clock: Option<ClockOffset>,
+    /// Its public key.
+    pub key: String,
+    /// The address that it paired from.
+    #[cfg_attr(feature = "api", schema(value_type = String))]
+    pub address: IpAddr,
+    /// The address of its link.
+    #[cfg_attr(feature = "api", schema(value_type = Option<String>))]
+    pub link: Option<std::net::SocketAddr>,
+    /// What it has reported.
+    #[cfg_attr(feature = "api", schema(value_type = Option<Object>))]
+    pub actual: Option<Actual>,
+}
