@@ -184,7 +184,7 @@ pub enum Command {
     /// List, invite, approve and revoke the machines of the fleet.
     #[command(subcommand)]
     Machine(crate::fleet::arguments::MachineCommand),
-    /// Serve the figures of running dataflows to Prometheus.
+    /// Serve an API over HTTP, and metrics for Prometheus.
     ///
     /// Runs in the foreground, beside the dataflows: its end ends none.
     #[cfg(feature = "api")]

@@ -3,10 +3,13 @@
 //! A process of its own: it asks keepers and the daemon as `status` does, and nothing depends on it.
 
 mod access;
+mod common;
 mod metrics;
+mod orders;
 mod server;
 mod snapshot;
 mod tls;
+mod v1;
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -27,8 +30,7 @@ const PORT: u16 = 7710;
 
 #[derive(Debug, Args)]
 pub struct ServeArguments {
-    /// Listen on this address. One beyond this machine needs `--certificate` and `--key`, and each
-    /// request to it the token in the file `api-token` of the state folder.
+    /// Listen on this address. One beyond this machine needs `--certificate` and `--key`.
     #[arg(long, value_name = "IP:PORT", default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)))]
     listen: SocketAddr,
     /// Serve HTTPS with this certificate chain, a PEM file.
@@ -60,12 +62,13 @@ pub fn serve(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
              `ssh -L 7710:127.0.0.1:7710 HOST`",
         ));
     }
-    let mut access = access::Access::new(&arguments.host);
-    if !is_local {
-        let file = folder()?.path().join("api-token");
-        access.token = Some(access::load_or_make_token(&file)?);
-        note!("the token of requests is in {}", file.display());
-    }
+    let file = folder()?.path().join("api-token");
+    let access = access::Access::new(
+        access::load_or_make_token(&file)?,
+        is_local,
+        &arguments.host,
+    );
+    note!("the token of requests is in {}", file.display());
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
         .map_err(|error| Failure::internal("cannot watch for signals").because(error))?;
     std::thread::spawn(move || {
@@ -73,6 +76,5 @@ pub fn serve(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
             std::process::exit(0);
         }
     });
-    crate::inspect::lower_priority();
     server::serve(arguments.listen, tls, access)
 }

@@ -19,17 +19,21 @@ const TOKEN_BYTES: usize = 32;
 #[derive(Debug)]
 pub struct Access {
     hosts: Vec<String>,
-    /// The digest of the token that each request needs. Digests are compared, so that the time of a
-    /// comparison says nothing about the token.
-    pub token: Option<String>,
+    /// The digest of the token. Digests are compared, so that the time of a comparison says nothing
+    /// about the token.
+    token: String,
+    /// Whether the metrics are for all programs of this machine.
+    are_metrics_open: bool,
 }
 
 impl Access {
-    /// Requests without a token, for IP addresses, `localhost` and these names.
-    pub fn new(hosts: &[String]) -> Self {
+    /// Requests for IP addresses, `localhost` and these names, with the token of this digest. On the
+    /// loopback the metrics need none: Prometheus may run as another user.
+    pub fn new(token: String, is_loopback: bool, hosts: &[String]) -> Self {
         Self {
             hosts: hosts.iter().map(|host| host.to_ascii_lowercase()).collect(),
-            token: None,
+            token,
+            are_metrics_open: is_loopback,
         }
     }
 
@@ -46,16 +50,16 @@ impl Access {
         name == "localhost" || name.parse::<IpAddr>().is_ok() || self.hosts.contains(&name)
     }
 
-    /// Whether the `Authorization` of a request has the token, or none is needed.
-    pub fn is_authorized(&self, authorization: Option<&str>) -> bool {
-        let Some(expected) = &self.token else {
+    /// Whether the `Authorization` of a request has the token, or its path needs none.
+    pub fn is_authorized(&self, path: &str, authorization: Option<&str>) -> bool {
+        if self.are_metrics_open && path == "/metrics" {
             return true;
-        };
+        }
         let token = authorization.and_then(|text| {
             let (scheme, token) = text.split_once(' ')?;
             scheme.eq_ignore_ascii_case("bearer").then_some(token)
         });
-        token.is_some_and(|token| digest(token.trim().as_bytes()) == *expected)
+        token.is_some_and(|token| digest(token.trim().as_bytes()) == self.token)
     }
 }
 
@@ -112,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_name_of_another_host_is_not_answered() {
-        let access = Access::new(&["Robot.lan".to_owned()]);
+        let access = Access::new(String::new(), true, &["Robot.lan".to_owned()]);
         for host in [
             "127.0.0.1:7710",
             "localhost",
@@ -141,14 +145,21 @@ mod tests {
     fn a_request_needs_the_token() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("api-token");
-        let mut access = Access::new(&[]);
-        assert!(access.is_authorized(None));
-        access.token = Some(load_or_make_token(&file).unwrap());
-        assert_eq!(access.token, Some(load_or_make_token(&file).unwrap()));
-        let token = std::fs::read_to_string(&file).unwrap();
+        let of_file = load_or_make_token(&file).unwrap();
+        assert_eq!(of_file, load_or_make_token(&file).unwrap());
+        let open = Access::new(of_file.clone(), true, &[]);
+        let closed = Access::new(of_file, false, &[]);
+        assert!(open.is_authorized("/metrics", None) && !closed.is_authorized("/metrics", None));
+        for access in [open, closed] {
+            check_token(&access, &file);
+        }
+    }
+
+    fn check_token(access: &Access, file: &Path) {
+        let token = std::fs::read_to_string(file).unwrap();
         let token = token.trim();
-        assert!(access.is_authorized(Some(&format!("Bearer {token}"))));
-        assert!(access.is_authorized(Some(&format!("bearer {token}"))));
+        assert!(access.is_authorized("/v1/dataflows", Some(&format!("Bearer {token}"))));
+        assert!(access.is_authorized("/v1/dataflows", Some(&format!("bearer {token}"))));
         for wrong in [
             None,
             Some(""),
@@ -157,7 +168,7 @@ mod tests {
             Some(&format!("Bearer {}", &token[1..])),
             Some(&format!("Basic {token}")),
         ] {
-            assert!(!access.is_authorized(wrong), "{wrong:?}");
+            assert!(!access.is_authorized("/v1/dataflows", wrong), "{wrong:?}");
         }
     }
 

@@ -135,7 +135,7 @@ impl Snapshot {
         )?;
         families.gauge(
             "nervure_dataflow_state",
-            "1 for the state of a dataflow: starting, running or stopping",
+            "1 for the state of a dataflow: starting, running, paused or stopping",
             self.running()
                 .map(|(name, running)| (vec![("dataflow", name), ("state", running.state)], 1.0)),
         )?;

@@ -11,7 +11,7 @@ use std::{
 use axum::{
     Router,
     body::Bytes,
-    extract::{Request, State},
+    extract::{DefaultBodyLimit, Request, State},
     http::{HeaderMap, StatusCode, header},
     middleware::{self, Next},
     response::{IntoResponse, Response},
@@ -31,7 +31,13 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-use super::{access::Access, metrics, snapshot::Snapshot};
+use super::{
+    access::Access,
+    common::{Shared, error},
+    metrics,
+    snapshot::Snapshot,
+    v1,
+};
 use crate::failure::Failure;
 
 /// The longest handshake, wait for a request, and pause of a client that reads an answer.
@@ -44,20 +50,19 @@ const LIFETIME: Duration = Duration::from_secs(300);
 const MAX_CONNECTIONS: usize = 64;
 
 /// Threads that ask keepers.
-const MAX_THREADS: usize = 4;
+const MAX_THREADS: usize = 16;
+
+/// Requests that change something, at a time. Each has a thread while it waits.
+const MAX_ORDERS: usize = 8;
+
+/// The largest body of a request.
+const MAX_BODY_BYTES: usize = 256 * 1024;
 
 /// Metrics of this age are served again, so that clients cannot burden the keepers.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// The largest head of a request.
 const MAX_HEAD_BYTES: usize = 16 * 1024;
-
-#[derive(Debug)]
-struct Shared {
-    access: Access,
-    /// The last metrics, and when they were read.
-    metrics: Mutex<Option<(Instant, Bytes)>>,
-}
 
 /// Serves for ever.
 pub fn serve(
@@ -79,7 +84,7 @@ pub fn serve(
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let scheme = if tls.is_some() { "https" } else { "http" };
-        note!("serving {scheme}://{address}/metrics");
+        note!("serving {scheme}://{address}/v1 and /metrics");
         accept(listener, tls, router(access)).await;
         Ok(ExitCode::SUCCESS)
     })
@@ -89,8 +94,9 @@ fn router(access: Access) -> Router {
     let shared = Arc::new(Shared {
         access,
         metrics: Mutex::default(),
+        orders: Arc::new(Semaphore::new(MAX_ORDERS)),
     });
-    Router::new()
+    v1::router()
         .route("/metrics", get(metrics))
         .fallback(|| async {
             error(
@@ -102,6 +108,7 @@ fn router(access: Access) -> Router {
             let text = "this path does not have this method";
             error(StatusCode::METHOD_NOT_ALLOWED, &Failure::invalid(text))
         })
+        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .layer(middleware::from_fn_with_state(Arc::clone(&shared), guard))
         .with_state(shared)
 }
@@ -157,9 +164,10 @@ async fn guard(State(shared): State<Arc<Shared>>, request: Request, next: Next) 
             .hint("use an IP address or `localhost`, or start the server with `--host NAME`");
         return error(StatusCode::MISDIRECTED_REQUEST, &failure);
     }
+    let authorization = header_text(headers, header::AUTHORIZATION);
     if !shared
         .access
-        .is_authorized(header_text(headers, header::AUTHORIZATION))
+        .is_authorized(request.uri().path(), authorization)
     {
         let failure = Failure::invalid("the request has not the token of this server")
             .hint("send `Authorization: Bearer TOKEN`; the server has said where the token is");
@@ -207,10 +215,4 @@ fn read_metrics() -> Result<Bytes, Failure> {
     let text =
         text.map_err(|error| Failure::internal("cannot write the metrics").because(error))?;
     Ok(text.into())
-}
-
-/// The failure as the commands write it with `--json`.
-fn error(status: StatusCode, failure: &Failure) -> Response {
-    let json = [(header::CONTENT_TYPE, "application/json")];
-    (status, json, failure.json().to_string()).into_response()
 }

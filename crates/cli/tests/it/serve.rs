@@ -19,6 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Server {
     child: Child,
     address: String,
+    /// Header with the token.
+    authorization: String,
 }
 
 /// An answer.
@@ -33,20 +35,24 @@ impl Server {
     /// Starts a command that begins with `serve`.
     pub fn start(mut command: Command) -> Self {
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let address = lines.by_ref().map_while(Result::ok).find_map(|line| {
-            let (_, rest) = line.split_once("://")?;
-            Some(rest.split_once('/')?.0.to_owned())
-        });
+        let mut lines = BufReader::new(child.stderr.take().unwrap())
+            .lines()
+            .map_while(Result::ok);
+        let after = |line: String, begin: &str| Some(line.split_once(begin)?.1.to_owned());
+        let token = lines.find_map(|line| after(line, "the token of requests is in "));
+        let token = std::fs::read_to_string(token.expect("it says where the token is")).unwrap();
+        let address = lines.find_map(|line| after(line, "://"));
+        let address = address.expect("it says where it serves");
         // A closed stderr would not disturb it, but what it writes may help.
         std::thread::spawn(move || {
-            for line in lines.map_while(Result::ok) {
+            for line in lines {
                 eprintln!("serve: {line}");
             }
         });
         Self {
             child,
-            address: address.expect("it says where it serves"),
+            address: address.split_once('/').unwrap().0.to_owned(),
+            authorization: format!("Authorization: Bearer {}", token.trim()),
         }
     }
 
@@ -71,6 +77,28 @@ impl Server {
             head: head.to_ascii_lowercase(),
             body: body.to_owned(),
         }
+    }
+
+    /// Asks for a path below `/v1`, with the token. The answer is JSON.
+    fn api(&self, method: &str, path: &str, body: Option<Value>) -> (u16, Value) {
+        let body = body.map(|body| body.to_string()).unwrap_or_default();
+        let headers = format!(
+            "Host: localhost\r\n{}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            self.authorization,
+            body.len()
+        );
+        let answer = self.request(method, &format!("/v1{path}"), &headers);
+        assert!(
+            answer.head.contains("content-type: application/json"),
+            "{answer:?}"
+        );
+        (answer.status, serde_json::from_str(&answer.body).unwrap())
+    }
+
+    fn get(&self, path: &str) -> Value {
+        let (status, answer) = self.api("GET", path, None);
+        assert_eq!(status, 200, "{path}: {answer:#}");
+        answer
     }
 
     /// The metrics by name and labels.
@@ -148,7 +176,9 @@ impl Metrics {
 }
 
 fn server(run: &Run) -> Server {
-    Server::start(run.command(&["serve", "--listen", "127.0.0.1:0"]))
+    let mut command = run.command(&["serve", "--listen", "127.0.0.1:0"]);
+    command.env("NERVURE_STATE", run.folder());
+    Server::start(command)
 }
 
 /// 50 samples for a consumer that takes all, and for one that takes none.
@@ -333,7 +363,17 @@ fn what_does_not_belong_here_is_refused() {
                 .contains("--host NAME")
         );
     }
-    let answer = server.request("GET", "/nothing", "Host: 127.0.0.1\r\n");
+    for path in ["/v1/dataflows", "/v1/openapi.json", "/nothing"] {
+        let answer = server.request("GET", path, "Host: 127.0.0.1\r\n");
+        assert_eq!(answer.status, 401, "{answer:?}");
+        assert!(
+            answer.head.contains("www-authenticate: bearer"),
+            "{answer:?}"
+        );
+        error(&answer);
+    }
+    let authorized = format!("Host: 127.0.0.1\r\n{}\r\n", server.authorization);
+    let answer = server.request("GET", "/nothing", &authorized);
     assert_eq!(answer.status, 404, "{answer:?}");
     assert_eq!(error(&answer)["message"], "there is no such path");
     let answer = server.request("POST", "/metrics", "Host: 127.0.0.1\r\n");
@@ -409,8 +449,7 @@ fn off_the_loopback_a_certificate_is_needed_and_the_token() {
         stdout.ends_with("401") && !stdout.contains("nervure_build_info"),
         "{stdout}"
     );
-    let token = std::fs::read_to_string(folder.join("api-token")).unwrap();
-    let (_, stdout, stderr) = curl(&[&format!("Authorization: Bearer {}", token.trim())]);
+    let (_, stdout, stderr) = curl(&[&server.authorization]);
     assert!(
         stdout.ends_with("200") && stdout.contains("nervure_build_info"),
         "{stdout}{stderr}"
@@ -421,4 +460,285 @@ fn off_the_loopback_a_certificate_is_needed_and_the_token() {
             .exchange(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
             .contains("200")
     );
+}
+
+fn command_json(run: &Run, arguments: &[&str]) -> Value {
+    let (code, stdout, stderr) = output(run.command(arguments));
+    assert_eq!(code, Some(0), "{arguments:?}: {stderr}");
+    serde_json::from_str(&stdout).unwrap()
+}
+
+/// A source and a sink that end, and an idle node with a parameter: nothing changes then.
+fn quiet() -> Run {
+    let params = json!({"params": {"speed": {"value": 2, "max": 9}}});
+    let sink = json!({"inputs": {"in": {"source": "source/out", "queue_size": 10}}});
+    let mut run = Dataflow::named()
+        .node("source", "source 5 0", json!({"outputs": ["out"]}))
+        .node("sink", "sink", sink)
+        .node("idle", "idle", params)
+        .run(&[]);
+    run.line("idle", "ready");
+    let (name, until) = (run.name().to_owned(), Instant::now() + PATIENCE);
+    loop {
+        let status = command_json(&run, &["status", "-d", &name, "--json"]);
+        if status["nodes"][1]["state"] == "ended" {
+            return run;
+        }
+        assert!(Instant::now() < until, "the sink ends: {status:#}");
+    }
+}
+
+#[test]
+fn answers_are_those_of_the_commands() {
+    let run = quiet();
+    let server = server(&run);
+    let name = run.name().to_owned();
+    let of_dataflow = format!("/dataflows/{name}");
+    for (path, command) in [
+        ("", ["status", ""]),
+        ("/topics", ["topic", "list"]),
+        ("/params", ["param", "list"]),
+    ] {
+        let words = command.iter().filter(|word| !word.is_empty()).copied();
+        let arguments: Vec<_> = words.chain(["-d", &name, "--json"]).collect();
+        let expected = command_json(&run, &arguments);
+        assert_eq!(server.get(&format!("{of_dataflow}{path}")), expected);
+    }
+    let find = |list: Value| {
+        let rows = list["dataflows"].as_array().unwrap().clone();
+        rows.into_iter()
+            .find(|row| row["dataflow"] == name.as_str())
+    };
+    let listed = find(server.get("/dataflows")).unwrap();
+    assert_eq!(Some(listed), find(command_json(&run, &["list", "--json"])));
+
+    let (load, top) = (
+        server.get(&format!("{of_dataflow}/load?interval_millis=100")),
+        top(&run),
+    );
+    assert_eq!(load["edges"], top["edges"]);
+    let ids = |load: &Value| {
+        load["nodes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|node| node["id"].clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(ids(&load), ids(&top));
+
+    let logs = server.get(&format!(
+        "{of_dataflow}/logs?node=sink&pattern=%5Ein%20%5B34%5D&most=1"
+    ));
+    let texts = |logs: &Value| {
+        logs["records"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|record| record["text"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (texts(&logs), &logs["omitted"]),
+        (vec!["in 4".to_owned()], &json!(1))
+    );
+    assert_eq!(logs["dataflow"], name.as_str());
+    let none = server.get(&format!("{of_dataflow}/logs?level=error"));
+    assert_eq!(none["records"], json!([]), "{none:#}");
+}
+
+#[test]
+fn errors_have_a_status_and_the_form_of_the_commands() {
+    let run = quiet();
+    let server = server(&run);
+    let name = run.name().to_owned();
+    for (method, path, body, status, text) in [
+        (
+            "GET",
+            "/dataflows/nope".to_owned(),
+            None,
+            404,
+            "no dataflow `nope`",
+        ),
+        (
+            "GET",
+            format!("/dataflows/{name}/logs?node=nope"),
+            None,
+            404,
+            "no node `nope`",
+        ),
+        (
+            "GET",
+            format!("/dataflows/{name}/logs?pattern=%28"),
+            None,
+            400,
+            "no regular expression",
+        ),
+        (
+            "GET",
+            format!("/dataflows/{name}/logs?most=many"),
+            None,
+            400,
+            "malformed",
+        ),
+        (
+            "GET",
+            format!("/dataflows/{name}/load?interval_millis=-1"),
+            None,
+            400,
+            "malformed",
+        ),
+        (
+            "GET",
+            "/machines".to_owned(),
+            None,
+            400,
+            "belongs to no fleet",
+        ),
+        (
+            "POST",
+            "/dataflows/nope/stop".to_owned(),
+            None,
+            404,
+            "no dataflow `nope`",
+        ),
+        (
+            "POST",
+            format!("/dataflows/{name}/nodes/nope/stop"),
+            None,
+            400,
+            "nope",
+        ),
+        (
+            "POST",
+            format!("/dataflows/{name}/nodes/idle/dance"),
+            None,
+            400,
+            "malformed",
+        ),
+        (
+            "PUT",
+            format!("/dataflows/{name}/params/idle/speed"),
+            Some(json!({"value": 10})),
+            400,
+            "speed",
+        ),
+        (
+            "PUT",
+            format!("/dataflows/{name}/params/idle/speed"),
+            Some(json!({"valeu": 1})),
+            422,
+            "body",
+        ),
+        (
+            "PUT",
+            format!("/dataflows/{name}/params/--help/speed"),
+            Some(json!({"value": 1})),
+            400,
+            "--help",
+        ),
+        (
+            "POST",
+            "/dataflows".to_owned(),
+            Some(json!({"file": "two.yml"})),
+            400,
+            "absolute",
+        ),
+        (
+            "POST",
+            "/dataflows".to_owned(),
+            Some(json!({"file": "/nope.yml"})),
+            400,
+            "nope.yml",
+        ),
+        (
+            "POST",
+            "/dataflows".to_owned(),
+            Some(json!({"file": "x".repeat(300_000)})),
+            413,
+            "body",
+        ),
+    ] {
+        let (got, answer) = server.api(method, &path, body);
+        assert_eq!(got, status, "{method} {path}: {answer:#}");
+        assert_eq!(answer["message"], "error", "{method} {path}: {answer:#}");
+        let message = answer["error"].to_string();
+        assert!(message.contains(text), "{method} {path}: {answer:#}");
+    }
+}
+
+#[test]
+fn nodes_parameters_and_dataflows_are_changed() {
+    let mut run = quiet();
+    let server = server(&run);
+    let of_dataflow = format!("/dataflows/{}", run.name());
+    let order = |method: &str, path: &str, body: Option<Value>| {
+        let (status, answer) = server.api(method, &format!("{of_dataflow}{path}"), body);
+        assert_eq!(status, 200, "{path}: {answer:#}");
+        answer
+    };
+    let set = order("PUT", "/params/idle/speed", Some(json!({"value": 7})));
+    assert_eq!(
+        (&set["value"], &set["initial"]),
+        (&json!(7), &json!(2)),
+        "{set:#}"
+    );
+    run.line("idle", "PARAM speed 7");
+
+    let before = run.started("idle");
+    let stopped = order("POST", "/nodes/idle/stop", None);
+    assert_eq!(
+        (&stopped["order"], &stopped["pid"]),
+        (&json!("stop"), &Value::Null)
+    );
+    before.assert_ends();
+    let started = order("POST", "/nodes/idle/start", None);
+    assert!(started["pid"].is_u64(), "{started:#}");
+
+    assert_eq!(order("POST", "/pause", None)["paused"], true);
+    assert_eq!(server.get(&of_dataflow)["state"], "paused");
+    assert_eq!(order("POST", "/resume", None)["paused"], false);
+
+    assert_eq!(order("POST", "/stop", None)["stopped"], true);
+    assert_eq!(run.finish().code, Some(0));
+}
+
+#[test]
+fn a_dataflow_is_started_and_outlives_the_server() {
+    let dataflow = Dataflow::named().node("idle", "idle", json!({"params": {"speed": 2}}));
+    let file = dataflow.write();
+    let mut command = dataflow.command(&["serve", "--listen", "127.0.0.1:0"]);
+    command.env("NERVURE_STATE", dataflow.folder());
+    let server = Server::start(command);
+    let name = format!("{}-too", dataflow.name());
+    let start = json!({"file": file, "name": name, "params": {"idle.speed": 5}});
+    let (status, started) = server.api("POST", "/dataflows", Some(start));
+    assert_eq!(status, 200, "{started:#}");
+    assert_eq!(started["dataflow"], name.as_str(), "{started:#}");
+    drop(server);
+    let speed = output(dataflow.command(&["param", "get", "-d", &name, "idle", "speed"]));
+    assert_eq!((speed.0, speed.1.as_str()), (Some(0), "5\n"), "{}", speed.2);
+    let (code, _, stderr) = output(dataflow.command(&["stop", "-d", &name]));
+    assert_eq!(code, Some(0), "{stderr}");
+}
+
+#[test]
+fn every_route_is_in_the_document() {
+    let run = Dataflow::named().node("idle", "idle", json!({})).run(&[]);
+    let server = server(&run);
+    let document = server.get("/openapi.json");
+    assert_eq!(
+        document["openapi"].as_str().unwrap().split('.').next(),
+        Some("3")
+    );
+    let operations: Vec<String> = document["paths"]
+        .as_object()
+        .unwrap()
+        .iter()
+        .flat_map(|(path, item)| {
+            let methods = item.as_object().unwrap().keys();
+            methods.map(move |method| format!("{} {path}", method.to_uppercase()))
+        })
+        .collect();
+    insta::assert_snapshot!(operations.join("\n"));
 }

@@ -1,0 +1,102 @@
+//! What all routes have in common.
+
+use std::{sync::Arc, time::Instant};
+
+use axum::{
+    body::Bytes,
+    extract::{
+        FromRequestParts, Path, Query,
+        rejection::{PathRejection, QueryRejection},
+    },
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde::Deserialize;
+use tokio::sync::{Mutex, Semaphore};
+use utoipa::IntoParams;
+
+use super::access::Access;
+use crate::failure::Failure;
+
+#[derive(Debug)]
+pub struct Shared {
+    pub access: Access,
+    /// The last metrics, and when they were read.
+    pub metrics: Mutex<Option<(Instant, Bytes)>>,
+    /// Requests that change something, at a time.
+    pub orders: Arc<Semaphore>,
+}
+
+/// The failure as the commands write it with `--json`.
+pub fn error(status: StatusCode, failure: &Failure) -> Response {
+    let json = [(header::CONTENT_TYPE, "application/json")];
+    (status, json, failure.json().to_string()).into_response()
+}
+
+/// The status of a failure.
+pub fn status_of(failure: &Failure) -> StatusCode {
+    match failure {
+        failure if failure.is_missing() => StatusCode::NOT_FOUND,
+        failure if failure.is_invalid() => StatusCode::BAD_REQUEST,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub struct OfDataflow {
+    /// Its name, or the process id of its keeper.
+    pub dataflow: String,
+}
+
+/// Parts of a request; the error of one that cannot be parsed has the form of all errors.
+pub struct Checked<T>(pub T::Inner)
+where
+    T: Extracted;
+
+pub trait Extracted: Sized {
+    type Inner;
+    type Rejection: ToString;
+
+    fn inner(self) -> Self::Inner;
+}
+
+impl<T> Extracted for Path<T> {
+    type Inner = T;
+    type Rejection = PathRejection;
+
+    fn inner(self) -> T {
+        self.0
+    }
+}
+
+impl<T> Extracted for Query<T> {
+    type Inner = T;
+    type Rejection = QueryRejection;
+
+    fn inner(self) -> T {
+        self.0
+    }
+}
+
+impl<S, T> FromRequestParts<S> for Checked<T>
+where
+    S: Send + Sync,
+    T: Extracted + FromRequestParts<S, Rejection = <T as Extracted>::Rejection>,
+{
+    type Rejection = Response;
+
+    async fn from_request_parts(
+        parts: &mut axum::http::request::Parts,
+        state: &S,
+    ) -> Result<Self, Response> {
+        match T::from_request_parts(parts, state).await {
+            Ok(extracted) => Ok(Self(extracted.inner())),
+            Err(rejection) => {
+                let failure =
+                    Failure::invalid("the request is malformed").because(rejection.to_string());
+                Err(error(StatusCode::BAD_REQUEST, &failure))
+            }
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! Requests that change something.
+//!
+//! Each is carried out by the command of the same name, in a process of its own, and answered by its
+//! `--json`. So it goes on to its end when the connection or this server ends, and can do neither
+//! more nor less than the command.
+
+use std::{
+    collections::BTreeMap,
+    os::unix::process::CommandExt,
+    process::{Command, Stdio},
+    sync::Arc,
+};
+
+use axum::{
+    Json,
+    extract::{FromRequest, Path, Query, Request, State},
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::task::spawn_blocking;
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::common::{Checked, OfDataflow, Shared, error, status_of};
+use crate::{
+    failure::{ErrorAnswer, Failure},
+    inspect::{answers::Param, places},
+};
+
+/// The routes.
+pub fn router() -> OpenApiRouter<Arc<Shared>> {
+    OpenApiRouter::new()
+        .routes(routes!(start))
+        .routes(routes!(stop))
+        .routes(routes!(pause))
+        .routes(routes!(resume))
+        .routes(routes!(order_node))
+        .routes(routes!(set_param))
+}
+
+/// Start a dataflow that runs in the background, as `nervure run --detach` or `nervure start`
+#[utoipa::path(post, path = "/v1/dataflows", request_body = Start, responses(
+    (status = 200, description = "It runs: the last object that the command writes", body = Object),
+    (status = "default", description = "An error", body = ErrorAnswer),
+))]
+async fn start(State(shared): State<Arc<Shared>>, body: Body<Start>) -> Response {
+    let start = body.0;
+    if !start.file.starts_with('/') {
+        let failure = Failure::invalid(format!("`{}` is no absolute path", start.file));
+        return error(StatusCode::BAD_REQUEST, &failure);
+    }
+    let mut arguments = match start.on_fleet {
+        true => vec!["start".to_owned()],
+        false => vec!["run".to_owned(), "--detach".to_owned()],
+    };
+    let bind = start.bind.iter();
+    arguments.extend(bind.map(|(role, machine)| format!("--bind={role}={machine}")));
+    arguments.extend(start.name.map(|name| format!("--name={name}")));
+    arguments.extend(["--json".to_owned(), "--".to_owned(), start.file]);
+    let params = start.params.iter();
+    arguments.extend(params.map(|(param, value)| format!("{param}={}", text_of(value))));
+    run(shared, None, arguments).await
+}
+
+/// Stop a dataflow, and wait until it has ended, as `nervure stop`
+#[utoipa::path(post, path = "/v1/dataflows/{dataflow}/stop", params(OfDataflow, How), responses(
+    (status = 200, description = "It has ended", body = Stopped),
+    (status = "default", description = "An error", body = ErrorAnswer),
+))]
+async fn stop(
+    State(shared): State<Arc<Shared>>,
+    Checked(of): Checked<Path<OfDataflow>>,
+    Checked(how): Checked<Query<How>>,
+) -> Response {
+    let mut arguments = vec!["stop".to_owned()];
+    arguments.extend(how.kill.then(|| "--kill".to_owned()));
+    on_dataflow(shared, of, arguments, Vec::new()).await
+}
+
+/// Pause a dataflow, as `nervure pause`
+#[utoipa::path(post, path = "/v1/dataflows/{dataflow}/pause", params(OfDataflow), responses(
+    (status = 200, description = "It is paused", body = Paused),
+    (status = "default", description = "An error", body = ErrorAnswer),
+))]
+async fn pause(
+    State(shared): State<Arc<Shared>>,
+    Checked(of): Checked<Path<OfDataflow>>,
+) -> Response {
+    on_dataflow(shared, of, vec!["pause".to_owned()], Vec::new()).await
+}
+
+/// Let a paused dataflow go on, as `nervure resume`
+#[utoipa::path(post, path = "/v1/dataflows/{dataflow}/resume", params(OfDataflow), responses(
+    (status = 200, description = "It goes on", body = Paused),
+    (status = "default", description = "An error", body = ErrorAnswer),
+))]
+async fn resume(
+    State(shared): State<Arc<Shared>>,
+    Checked(of): Checked<Path<OfDataflow>>,
+) -> Response {
+    on_dataflow(shared, of, vec!["resume".to_owned()], Vec::new()).await
+}
+
+/// Stop, start or restart a node, and wait until that is done, as `nervure node`
+#[utoipa::path(post, path = "/v1/dataflows/{dataflow}/nodes/{node}/{order}", params(OfNode), responses(
+    (status = 200, description = "It is done", body = NodeOrdered),
+    (status = "default", description = "An error", body = ErrorAnswer),
+))]
+async fn order_node(
+    State(shared): State<Arc<Shared>>,
+    Checked(of): Checked<Path<OfNode>>,
+) -> Response {
+    let order = match of.order {
+        Order::Stop => "stop",
+        Order::Start => "start",
+        Order::Restart => "restart",
+    };
+    let dataflow = OfDataflow {
+        dataflow: of.dataflow,
+    };
+    let arguments = vec!["node".to_owned(), order.to_owned()];
+    on_dataflow(shared, dataflow, arguments, vec![of.node]).await
+}
+
+/// Change a parameter of a node, as `nervure param set`
+#[utoipa::path(put, path = "/v1/dataflows/{dataflow}/params/{node}/{name}", params(OfParam), request_body = SetParam, responses(
+    (status = 200, description = "The parameter", body = Param),
+    (status = "default", description = "An error", body = ErrorAnswer),
+))]
+async fn set_param(
+    State(shared): State<Arc<Shared>>,
+    Checked(of): Checked<Path<OfParam>>,
+    body: Body<SetParam>,
+) -> Response {
+    let dataflow = OfDataflow {
+        dataflow: of.dataflow,
+    };
+    let arguments = vec!["param".to_owned(), "set".to_owned()];
+    let rest = vec![of.node, of.name, text_of(&body.0.value)];
+    on_dataflow(shared, dataflow, arguments, rest).await
+}
+
+/// What to start.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Start {
+    /// The absolute path of a dataflow file on the machine of this server.
+    file: String,
+    /// Its name, instead of that of the file.
+    name: Option<String>,
+    /// Parameters of nodes, as `node.name`.
+    #[serde(default)]
+    #[schema(value_type = Object)]
+    params: BTreeMap<String, Value>,
+    /// Start it on the machines of the fleet (`nervure start`).
+    #[serde(default)]
+    on_fleet: bool,
+    /// The machine of each role, on a fleet.
+    #[serde(default)]
+    bind: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct SetParam {
+    /// The new value.
+    #[schema(value_type = Value)]
+    value: Value,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct How {
+    /// Kill the nodes, without a grace period.
+    #[serde(default)]
+    kill: bool,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+struct OfNode {
+    /// Its name, or the process id of its keeper.
+    dataflow: String,
+    node: String,
+    #[param(inline)]
+    order: Order,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum Order {
+    Stop,
+    Start,
+    Restart,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+struct OfParam {
+    /// Its name, or the process id of its keeper.
+    dataflow: String,
+    node: String,
+    /// The name of the parameter.
+    name: String,
+}
+
+/// A dataflow that has ended: the JSON of `nervure stop`.
+#[derive(Debug, Serialize, ToSchema)]
+struct Stopped {
+    dataflow: String,
+    stopped: bool,
+}
+
+/// A dataflow that is paused, or goes on: the JSON of `nervure pause`.
+#[derive(Debug, Serialize, ToSchema)]
+struct Paused {
+    dataflow: String,
+    paused: bool,
+}
+
+/// A node after an order: the JSON of `nervure node`.
+#[derive(Debug, Serialize, ToSchema)]
+struct NodeOrdered {
+    dataflow: String,
+    node: String,
+    /// `stop`, `start` or `restart`.
+    order: String,
+    /// Its process, if it runs.
+    pid: Option<u32>,
+}
+
+/// A body in JSON; the error of one that cannot be parsed has the form of all errors.
+struct Body<T>(T);
+
+impl<S, T> FromRequest<S> for Body<T>
+where
+    S: Send + Sync,
+    T: serde::de::DeserializeOwned,
+{
+    type Rejection = Response;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Response> {
+        match Json::from_request(request, state).await {
+            Ok(Json(body)) => Ok(Self(body)),
+            Err(rejection) => {
+                let failure = Failure::invalid("the body is not the JSON that this path takes")
+                    .because(&rejection);
+                Err(error(rejection.status(), &failure))
+            }
+        }
+    }
+}
+
+/// A value as on the command line.
+fn text_of(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        value => value.to_string(),
+    }
+}
+
+async fn on_dataflow(
+    shared: Arc<Shared>,
+    of: OfDataflow,
+    mut arguments: Vec<String>,
+    rest: Vec<String>,
+) -> Response {
+    arguments.extend(["--json".to_owned(), format!("--dataflow={}", of.dataflow)]);
+    if !rest.is_empty() {
+        // What follows begins no option.
+        arguments.push("--".to_owned());
+        arguments.extend(rest);
+    }
+    run(shared, Some(of.dataflow), arguments).await
+}
+
+/// Runs the command with these arguments; for a dataflow, if there is one of this name.
+async fn run(shared: Arc<Shared>, dataflow: Option<String>, arguments: Vec<String>) -> Response {
+    let Ok(permit) = Arc::clone(&shared.orders).try_acquire_owned() else {
+        let failure = Failure::internal("too many requests are being carried out");
+        return error(StatusCode::SERVICE_UNAVAILABLE, &failure);
+    };
+    let carried_out = spawn_blocking(move || {
+        let _permit = permit;
+        if let Some(name) = &dataflow {
+            places::find(Some(name))?;
+        }
+        output_of(&arguments)
+    });
+    let result = carried_out
+        .await
+        .unwrap_or_else(|_| Err(Failure::internal("the request panicked")));
+    match result {
+        Ok((status, text)) => {
+            (status, [(header::CONTENT_TYPE, "application/json")], text).into_response()
+        }
+        Err(failure) => error(status_of(&failure), &failure),
+    }
+}
+
+/// The last line that the command writes.
+fn output_of(arguments: &[String]) -> Result<(StatusCode, String), Failure> {
+    let failed = |error: std::io::Error| Failure::internal("cannot run the command").because(error);
+    let output = Command::new("/proc/self/exe")
+        .args(arguments)
+        // Ctrl-C is for the server.
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()
+        .map_err(failed)?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let last = text.lines().next_back().unwrap_or_default();
+    if serde_json::from_str::<Value>(last).is_err() {
+        let text = format!("the command has ended without an answer: {}", output.status);
+        return Err(Failure::internal(text));
+    }
+    let status = match output.status.code() {
+        Some(0) => StatusCode::OK,
+        Some(code) if code == i32::from(crate::failure::INVALID) => StatusCode::BAD_REQUEST,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    Ok((status, last.to_owned()))
+}
