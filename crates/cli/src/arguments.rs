@@ -149,6 +149,7 @@ pub enum Command {
     /// With a file: ignored and unsupported keys, missing programs and Python modules, and parts of
     /// dora's API that programs use and Nervure does not have. Exits with 2 if the file is wrong, and
     /// with 3 if something is missing.
+    #[command(visible_alias = "check")]
     Doctor {
         /// A dataflow file.
         file: Option<PathBuf>,
@@ -177,6 +178,12 @@ pub enum Command {
     /// Runs in the foreground; its end ends no dataflow. Without an invitation, it runs the daemon of
     /// a machine that has joined before, also while the coordinator is away.
     Join(crate::fleet::arguments::JoinArguments),
+    /// End the daemon of this machine, and the coordinator if it is here.
+    ///
+    /// Dataflows go on, and the next daemon finds them. A supervisor, such as systemd, may start it
+    /// again: stop its service instead.
+    #[command(visible_alias = "destroy")]
+    Down(crate::fleet::arguments::DownArguments),
     /// Start a dataflow on several machines.
     ///
     /// Sends the folder of the file to the machines, and returns when all of them run it.

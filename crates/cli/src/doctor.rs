@@ -148,7 +148,25 @@ fn diagnose(facts: &Facts) -> Vec<Finding> {
         control_groups(facts),
     ]);
     findings.extend([socket_buffers(facts), emulated_link(facts)]);
+    findings.extend(fleet(facts));
     findings
+}
+
+fn fleet(facts: &Facts) -> Option<Finding> {
+    const WHAT: &str = "fleet";
+    Some(match facts.daemon.as_ref()? {
+        Ok(Some(process)) => Finding::good(WHAT, format!("its daemon runs (process {process})")),
+        Ok(None) => Finding::limited(
+            WHAT,
+            "this machine belongs to a fleet, and its daemon does not run",
+            "`nervure up` starts it on the coordinator's machine, `nervure join` on the others",
+        ),
+        Err(error) => Finding::limited(
+            WHAT,
+            error,
+            "NERVURE_STATE names the folder of the state; the default is ~/.local/state/nervure",
+        ),
+    })
 }
 
 fn kernel(facts: &Facts) -> Finding {
@@ -405,7 +423,31 @@ mod tests {
             is_root: true,
             receive_buffer_bytes: Some(16 << 20),
             has_tun: true,
+            daemon: None,
         }
+    }
+
+    #[test]
+    fn a_machine_of_a_fleet() {
+        let text = |daemon| {
+            let findings = diagnose(&Facts {
+                daemon: Some(daemon),
+                ..good()
+            });
+            let finding = findings.into_iter().find(|finding| finding.what == "fleet");
+            render(&[finding.unwrap()])
+        };
+        insta::assert_snapshot!(text(Ok(Some(12))), @r"
+        ok    fleet  its daemon runs (process 12)
+
+        Everything is in order.
+        ");
+        insta::assert_snapshot!(text(Ok(None)), @r"
+        note  fleet  this machine belongs to a fleet, and its daemon does not run
+                     -> `nervure up` starts it on the coordinator's machine, `nervure join` on the others
+
+        Dataflows run here. A note matters only to dataflows that need the feature that it names.
+        ");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 pub mod arguments;
 pub mod connection;
 mod daemon;
+mod down;
 mod members;
 mod part;
 mod pause;
@@ -12,6 +13,7 @@ mod start;
 mod stop;
 
 pub use daemon::{join, up};
+pub use down::down;
 pub use members::machine;
 #[cfg(feature = "api")]
 pub use members::machines_of_fleet;

@@ -94,6 +94,7 @@ fn main() -> ExitCode {
         Command::Param(arguments) => inspect::param::param(&arguments),
         Command::Up(arguments) => fleet::up(&arguments),
         Command::Join(arguments) => fleet::join(&arguments),
+        Command::Down(arguments) => fleet::down(&arguments),
         Command::Start(arguments) => fleet::start(&arguments),
         Command::Machine(command) => fleet::machine(&command),
         #[cfg(feature = "api")]

@@ -399,6 +399,29 @@ pub struct DaemonConnection {
     machine: String,
 }
 
+/// Connects to the socket of a daemon of this user.
+fn connect_daemon(name: &str) -> Result<Seqpacket, ConnectionError> {
+    let socket = Seqpacket::connect(name).map_err(|error| match error.kind() {
+        io::ErrorKind::ConnectionRefused => ConnectionError::NoDaemon,
+        _ => error.into(),
+    })?;
+    let (ours, theirs) = (rustix::process::geteuid().as_raw(), socket.peer()?.uid);
+    if theirs != ours && ours != 0 {
+        let text = format!("the socket of the daemon belongs to user {theirs}");
+        return Err(io::Error::other(text).into());
+    }
+    Ok(socket)
+}
+
+/// The process of the daemon that listens under this name in the abstract namespace, also if it does
+/// not answer.
+///
+/// # Errors
+/// [`ConnectionError::NoDaemon`], or [`ConnectionError::System`] if it is another user's.
+pub fn daemon_process(name: &str) -> Result<u32, ConnectionError> {
+    Ok(connect_daemon(name)?.peer()?.pid)
+}
+
 impl DaemonConnection {
     /// Connects to the daemon that listens under this name in the abstract namespace. `program` names
     /// this program in messages to users.
@@ -406,17 +429,8 @@ impl DaemonConnection {
     /// # Errors
     /// [`ConnectionError::NoDaemon`], and as [`Connection::open`].
     pub fn open(name: &str, program: &str) -> Result<Self, ConnectionError> {
-        let socket = Seqpacket::connect(name).map_err(|error| match error.kind() {
-            io::ErrorKind::ConnectionRefused => ConnectionError::NoDaemon,
-            _ => error.into(),
-        })?;
-        let (ours, theirs) = (rustix::process::geteuid().as_raw(), socket.peer()?.uid);
-        if theirs != ours && ours != 0 {
-            let text = format!("the socket of the daemon belongs to user {theirs}");
-            return Err(io::Error::other(text).into());
-        }
         let mut connection = Self {
-            packets: Packets::new(socket),
+            packets: Packets::new(connect_daemon(name)?),
             machine: String::new(),
         };
         connection.send(&cli_to_daemon::Message::Hello(Hello {

@@ -9,7 +9,10 @@ use rustix::{
 
 use nervure_keeper::cgroups::NodeGroups;
 
-use crate::run::{log_folder, memory::cgroup_limit};
+use crate::{
+    fleet::connection,
+    run::{log_folder, memory::cgroup_limit},
+};
 
 /// Facts about this machine.
 pub(super) struct Facts {
@@ -40,6 +43,8 @@ pub(super) struct Facts {
     pub is_root: bool,
     pub receive_buffer_bytes: Option<u64>,
     pub has_tun: bool,
+    /// The process of the daemon, if one runs, or the error; `None` if the machine belongs to no fleet.
+    pub daemon: Option<Result<Option<u32>, String>>,
 }
 
 impl Facts {
@@ -72,6 +77,11 @@ impl Facts {
             is_root,
             receive_buffer_bytes: number("/proc/sys/net/core/rmem_max"),
             has_tun: Path::new("/dev/net/tun").exists(),
+            daemon: match connection::belongs_to_fleet() {
+                Ok(false) => None,
+                Ok(true) => Some(connection::daemon_process().map_err(|error| error.to_string())),
+                Err(error) => Some(Err(error.to_string())),
+            },
         }
     }
 }

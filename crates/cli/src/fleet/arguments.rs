@@ -41,6 +41,16 @@ pub struct JoinArguments {
 }
 
 #[derive(Debug, Args)]
+pub struct DownArguments {
+    /// Kill it, if it does not end by itself.
+    #[arg(long)]
+    pub kill: bool,
+    /// Write JSON to stdout.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
 pub struct StartArguments {
     /// A dataflow file with `machines`.
     pub file: PathBuf,

@@ -6,7 +6,7 @@ use nervure_daemon::{
     folder::{Folder, Pairing},
 };
 use nervure_identity::KeyPair;
-use nervure_node::running::{ConnectionError, DaemonConnection};
+use nervure_node::running::{self, ConnectionError, DaemonConnection};
 use nervure_store::StoreError;
 
 use crate::failure::Failure;
@@ -46,10 +46,35 @@ impl Fleet {
     }
 }
 
+/// Whether this machine belongs to a fleet.
+pub fn belongs_to_fleet() -> Result<bool, Failure> {
+    socket_name().map(|name| name.is_some())
+}
+
+/// The process of the daemon of this machine, also if it does not answer; `None` if none runs.
+pub fn daemon_process() -> Result<Option<u32>, Failure> {
+    let Some(name) = socket_name()? else {
+        return Ok(None);
+    };
+    match running::daemon_process(&name) {
+        Ok(process) => Ok(Some(process)),
+        Err(ConnectionError::NoDaemon) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Connects to the daemon of this machine; `None` if this machine belongs to no fleet. The error is
 /// that of the connection, or another failure.
 pub fn daemon(program: &str) -> Result<Option<DaemonConnection>, Result<ConnectionError, Failure>> {
-    let unusable = |error: std::io::Error| Err(folder_failure(&error));
+    let Some(name) = socket_name().map_err(Err)? else {
+        return Ok(None);
+    };
+    DaemonConnection::open(&name, program).map(Some).map_err(Ok)
+}
+
+/// The name of the daemon's socket; `None` if this machine belongs to no fleet.
+fn socket_name() -> Result<Option<String>, Failure> {
+    let unusable = |error: std::io::Error| folder_failure(&error);
     // Most hosts belong to no fleet, and nothing is made on their disks.
     let Some(folder) = Folder::existing().map_err(unusable)? else {
         return Ok(None);
@@ -58,10 +83,8 @@ pub fn daemon(program: &str) -> Result<Option<DaemonConnection>, Result<Connecti
     if pairing.is_none() {
         return Ok(None);
     }
-    let key =
-        KeyPair::load(&folder.key()).map_err(|error| Err(Failure::internal(error.to_string())))?;
-    let name = nervure_daemon::socket_name(key.public());
-    DaemonConnection::open(&name, program).map(Some).map_err(Ok)
+    let key = KeyPair::load(&folder.key()).map_err(|error| Failure::internal(error.to_string()))?;
+    Ok(Some(nervure_daemon::socket_name(key.public())))
 }
 
 /// The state of this machine on disk.

@@ -1,6 +1,7 @@
 //! Roles, revocation, approval, and a fleet whose state is in etcd.
 
 use super::*;
+use crate::dataflow::Process;
 
 #[test]
 fn a_robot_can_neither_start_nor_stop_nor_invite() {
@@ -99,6 +100,38 @@ fn the_clock_of_a_machine_is_compared_with_that_of_the_coordinator() {
         "{found}"
     );
     assert!(clock("laptop").is_null());
+    fleet.check_nothing_left();
+}
+
+#[test]
+fn down_ends_the_daemon_of_its_machine_and_no_dataflow() {
+    let mut fleet = Fleet::new(None);
+    start_endless(&fleet, "source 1000000 5 100");
+    let nodes = fleet.processes();
+    let daemon = fleet.daemon(1).child.id();
+    let down: Value = serde_json::from_str(&fleet.output(1, &["down", "--json"])).unwrap();
+    assert_eq!(down["daemon"], daemon, "{down:#}");
+    let running = down["running"].as_array().unwrap();
+    assert!(running.contains(&json!("two")), "{down:#}");
+    let status = fleet.daemons[1].as_mut().unwrap().child.wait().unwrap();
+    assert!(status.success(), "{status}");
+    assert_eq!(fleet.processes(), nodes);
+    let text = fleet.output(1, &["down"]);
+    assert_eq!(text, "no daemon runs on this machine\n");
+    // One that hangs is killed on demand alone.
+    fleet.daemons[1] = Some(Daemon::start(fleet.command(1, &["join"])));
+    fleet.daemon(1).line("robot is ready");
+    Process::new(fleet.daemon(1).child.id().into()).stop();
+    let (code, text) = refused(&fleet, 1, &["down"]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("nervure down --kill"), "{text}");
+    assert_eq!(
+        fleet.output(1, &["down", "--kill"]),
+        "the daemon has ended\n"
+    );
+    fleet.daemons[1] = Some(Daemon::start(fleet.command(1, &["join"])));
+    fleet.daemon(1).line("robot is ready");
+    fleet.output(0, &["stop", "-d", "two"]);
     fleet.check_nothing_left();
 }
 
