@@ -280,8 +280,7 @@ fn a_component_is_loaded_as_its_file_is_now() {
         .raw(json!({"id": "probe", "path": "libprobe.so", "process": "robot"}));
     build_probe(dataflow.folder(), "one");
     let mut run = dataflow.run(&[]);
-    run.line("robot", "probe one");
-    run.ended("probe");
+    assert_probe_shows(&mut run, "one");
     let mut before = "one";
     for word in ["one", "two", "two", "three"] {
         if word != before {
@@ -290,10 +289,20 @@ fn a_component_is_loaded_as_its_file_is_now() {
         before = word;
         let (code, _, stderr) = output(run.command(&["node", "load", "probe", "-d", run.name()]));
         assert_eq!(code, Some(0), "{stderr}");
-        run.line("robot", &format!("probe {word}"));
-        run.ended("probe");
+        assert_probe_shows(&mut run, word);
     }
     assert_eq!(stop(run).code, Some(0));
+}
+
+/// Waits until the probe has shown a word, and has ended; its log may come later than its end.
+fn assert_probe_shows(run: &mut Run, word: &str) {
+    let line = format!("probe {word}");
+    let (mut is_shown, mut has_ended) = (false, false);
+    run.until(&format!("end of a probe that shows {word:?}"), |message| {
+        is_shown |= message["message"] == "log" && message["text"] == line.as_str();
+        has_ended |= message["message"] == "node_ended" && message["id"] == "probe";
+        is_shown && has_ended
+    });
 }
 
 #[test]
