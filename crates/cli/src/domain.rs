@@ -28,3 +28,10 @@ pub fn enter(asked: Option<&Domain>) -> Result<(), Failure> {
         .env(DOMAIN_VARIABLE, asked.to_string());
     Err(Failure::internal("cannot enter the domain").because(command.exec()))
 }
+
+/// ` --domain red`, for command lines in messages; empty in the default domain.
+pub fn option() -> String {
+    let name = Domain::of_environment().unwrap_or_default();
+    let name = name.name();
+    name.map_or_else(String::new, |name| format!(" --domain {name}"))
+}

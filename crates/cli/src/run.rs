@@ -46,7 +46,7 @@ use serde_json::json;
 
 use crate::{
     arguments::{RunArguments, RunOptions},
-    build,
+    build, domain,
     environments::Environments,
     failure::{Failure, IMPERFECT, INTERNAL, KILLED},
     format,
@@ -144,7 +144,8 @@ fn check_not_running(dataflow: &str, file: &Path) -> Result<(), Failure> {
                     "dataflow `{dataflow}` already runs from this file: keeper {keeper}, started {ago} ago"
                 );
                 return Err(Failure::invalid(text).hint(format!(
-                    "stop it with `nervure stop -d {keeper}`, or start a second one with `--name NAME`"
+                    "stop it with `nervure stop -d {keeper}{}`, or start a second one with `--name NAME`",
+                    domain::option()
                 )));
             }
             Err(error @ ConnectionError::NoAnswer { .. }) => {
@@ -273,8 +274,9 @@ fn start(
                     } else {
                         keeper.to_string()
                     };
+                    let domain = domain::option();
                     format!(
-                        "{name} runs in the background (keeper {keeper}); watch it with `nervure top -d {it}`, end it with `nervure stop -d {it}`\n"
+                        "{name} runs in the background (keeper {keeper}); watch it with `nervure top -d {it}{domain}`, end it with `nervure stop -d {it}{domain}`\n"
                     )
                 }
             };

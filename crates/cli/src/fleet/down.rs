@@ -11,7 +11,7 @@ use rustix::{
 use serde_json::json;
 
 use super::{arguments::DownArguments, connection};
-use crate::{failure::Failure, output};
+use crate::{domain, failure::Failure, output};
 
 /// How long a daemon may take to end. One that runs ends at once.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -40,8 +40,9 @@ pub fn down(arguments: &DownArguments) -> Result<ExitCode, Failure> {
     if !running.is_empty() {
         let names: Vec<_> = running.into_iter().collect();
         note!(
-            "{} still run here; `nervure stop -d NAME` stops one",
-            names.join(", ")
+            "{} still run here; `nervure stop -d NAME{}` stops one",
+            names.join(", "),
+            domain::option()
         );
     }
     Ok(ExitCode::SUCCESS)
@@ -77,6 +78,9 @@ fn end(process: u32, kill: bool) -> Result<(), Failure> {
     ));
     Err(match kill {
         true => failure,
-        false => failure.hint("`nervure down --kill` kills it; its dataflows go on"),
+        false => failure.hint(format!(
+            "`nervure down --kill{}` kills it; its dataflows go on",
+            domain::option()
+        )),
     })
 }

@@ -18,7 +18,7 @@ use super::{
     progress::Progress,
     stop::desired_runs,
 };
-use crate::{failure::Failure, output, overrides::Assignment};
+use crate::{domain, failure::Failure, output, overrides::Assignment};
 
 /// Starts a dataflow on its machines: all are prepared before any node starts.
 pub fn start(arguments: &StartArguments) -> Result<ExitCode, Failure> {
@@ -41,7 +41,8 @@ pub fn start(arguments: &StartArguments) -> Result<ExitCode, Failure> {
     if desired_runs(&fleet)?.iter().any(|run| run.dataflow == name) {
         return Err(
             Failure::invalid(format!("there is a dataflow `{name}` in the fleet")).hint(format!(
-                "stop it with `nervure stop -d {name}`, or start a second one with `--name NAME`"
+                "stop it with `nervure stop -d {name}{}`, or start a second one with `--name NAME`",
+                domain::option()
             )),
         );
     }
@@ -104,8 +105,9 @@ pub fn start(arguments: &StartArguments) -> Result<ExitCode, Failure> {
             json!({"message": "started", "dataflow": name, "run": run, "machines": placed})
         ),
         false => format!(
-            "{name} runs on {}; stop it with `nervure stop -d {name}`\n",
-            listed(&placed)
+            "{name} runs on {}; stop it with `nervure stop -d {name}{}`\n",
+            listed(&placed),
+            domain::option()
         ),
     })?;
     Ok(ExitCode::SUCCESS)

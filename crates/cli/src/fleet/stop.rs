@@ -13,6 +13,7 @@ use super::{
     progress::Progress,
 };
 use crate::{
+    domain,
     failure::{Failure, IMPERFECT},
     inspect::{arguments::StopArguments, streams},
     output,
@@ -93,8 +94,9 @@ fn stop(fleet: &Fleet, run: &KnownRun, arguments: &StopArguments) -> Result<Exit
     if arguments.kill {
         return Err(
             Failure::invalid("`--kill` is for dataflows of one machine").hint(format!(
-                "`nervure stop -d {}` stops it on all its machines",
-                run.dataflow
+                "`nervure stop -d {}{}` stops it on all its machines",
+                run.dataflow,
+                domain::option()
             )),
         );
     }

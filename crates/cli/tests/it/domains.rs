@@ -153,3 +153,19 @@ fn the_name_of_a_domain_is_checked() {
     let expected = "error: NERVURE_DOMAIN: \"a.b\" cannot be the name of a domain";
     assert!(stderr.starts_with(expected), "{stderr}");
 }
+
+#[test]
+fn commands_in_messages_name_the_domain() {
+    let [red, _] = domains("hint");
+    let dataflow = Dataflow::named().shell("idle", "sleep 1000", json!({}));
+    let (file, name) = (dataflow.write(), dataflow.name());
+    let mut run = in_domain(&red, dataflow.folder(), &["run", "--detach"]);
+    run.arg(&file);
+    let told = succeeded(run);
+    let stop = format!("nervure stop -d {name} --domain {red}");
+    assert!(told.contains(&format!("end it with `{stop}`")), "{told}");
+    let mut words = stop.split(' ').skip(1);
+    let mut command = nervure(dataflow.folder());
+    command.args(&mut words);
+    succeeded(command);
+}
