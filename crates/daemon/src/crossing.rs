@@ -33,6 +33,19 @@ pub(crate) struct Crossing {
     latencies: Mutex<BTreeMap<(String, String), Arc<Latencies>>>,
     /// Requests to services on other machines.
     pub calls: ServiceCalls,
+    /// Requests of other machines to services here, by the topic of the answers.
+    requests: Mutex<BTreeMap<String, Requests>>,
+}
+
+/// Requests of another machine to a service here.
+#[derive(Clone, Copy, Debug, Default)]
+struct Requests {
+    /// How many processes of the service have ended.
+    ended: u64,
+    /// Some were queued since the client was last notified of an end.
+    are_queued: bool,
+    /// Some were queued for a process that has ended, and the client does not know it.
+    are_lost: bool,
 }
 
 /// What became of the samples of a topic.
@@ -103,6 +116,7 @@ impl Crossing {
             reports: Mutex::default(),
             latencies: Mutex::default(),
             calls: ServiceCalls::default(),
+            requests: Mutex::default(),
         }
     }
 
@@ -154,7 +168,57 @@ impl Crossing {
     /// Ends the threads that wait for events of their nodes.
     pub fn end(&self) {
         self.over.store(true, Ordering::SeqCst);
+        self.wake();
+    }
+
+    fn wake(&self) {
         self.waiters().iter().for_each(Waiter::wake);
+    }
+
+    fn requests<T>(&self, answers: &str, change: impl FnOnce(&mut Requests) -> T) -> T {
+        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        change(requests.entry(answers.to_owned()).or_default())
+    }
+
+    /// How many processes of a service have ended; to be passed to [`Self::request_queued`].
+    pub fn ended_services(&self, answers: &str) -> u64 {
+        self.requests(answers, |requests| requests.ended)
+    }
+
+    /// A request was queued, after so many processes of the service had ended.
+    pub fn request_queued(&self, answers: &str, ended: u64) {
+        let is_lost = self.requests(answers, |requests| {
+            requests.are_queued = true;
+            requests.are_lost |= requests.ended != ended;
+            requests.are_lost
+        });
+        if is_lost {
+            self.wake();
+        }
+    }
+
+    /// A process of a service has ended, and what it had queued is lost.
+    pub fn service_ended(&self, answers: &str) {
+        let are_lost = self.requests(answers, |requests| {
+            requests.ended += 1;
+            requests.are_lost |= requests.are_queued;
+            requests.are_lost
+        });
+        if are_lost {
+            self.wake();
+        }
+    }
+
+    /// Whether requests are lost that the client waits for.
+    pub fn has_lost_requests(&self, answers: &str) -> bool {
+        self.requests(answers, |requests| requests.are_lost)
+    }
+
+    /// The client is now notified that those which were queued before have no answer.
+    pub fn forget_requests(&self, answers: &str) {
+        self.requests(answers, |requests| {
+            (requests.are_queued, requests.are_lost) = (false, false);
+        });
     }
 
     /// What became of the samples that were sent so far.
@@ -262,6 +326,30 @@ pub(crate) fn spawn(work: impl FnOnce() + Send + 'static) -> std::thread::JoinHa
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_request_that_was_queued_for_an_ended_process_is_lost_until_its_client_is_notified() {
+        let answers = "server/double~client~twice";
+        let crossing = Crossing::new("1f", 1, &BTreeMap::new());
+        let queue = || crossing.request_queued(answers, crossing.ended_services(answers));
+        // Queued before the client was notified: that notice is for it, too.
+        queue();
+        crossing.forget_requests(answers);
+        crossing.service_ended(answers);
+        assert!(!crossing.has_lost_requests(answers));
+        // Queued behind the notice, for the process whose end is not known here yet.
+        queue();
+        assert!(!crossing.has_lost_requests(answers));
+        crossing.service_ended(answers);
+        assert!(crossing.has_lost_requests(answers));
+        crossing.forget_requests(answers);
+        assert!(!crossing.has_lost_requests(answers));
+        // Its end becomes known while the request is queued.
+        let ended = crossing.ended_services(answers);
+        crossing.service_ended(answers);
+        crossing.request_queued(answers, ended);
+        assert!(crossing.has_lost_requests(answers));
+    }
 
     #[test]
     fn every_failure_is_counted_and_one_in_a_second_is_reported() {

@@ -8,7 +8,8 @@ use std::time::Duration;
 use nervure_dataflow::Incoming;
 use nervure_link::shell::IncomingStream;
 use nervure_node::binding::{
-    RemoteProcess, Waiter, close_output, report_remote_process, send_in_pause,
+    CONSUMER_ENDED, RemoteProcess, Waiter, close_output, report_ended_consumers,
+    report_remote_process, send_in_pause,
 };
 use nervure_node::{Event, Handle, Next, Publisher, Receipt, SendError, Wait, monotonic_nanos};
 use nervure_protocol::wiring;
@@ -64,6 +65,7 @@ pub(crate) fn publish_all(
     };
     let (handle, mut events) = node.split();
     send_in_pause(&handle);
+    report_ended_consumers(&handle);
     let topics = topics(bridge, crossing, incoming, &handle);
     let stand_in = Arc::new(StandIn {
         bridge: Arc::clone(bridge),
@@ -89,8 +91,16 @@ pub(crate) fn publish_all(
     threads.push(spawn(move || for_changes.take_changes()));
     let are_over = || stand_in.open_topics.load(Ordering::SeqCst) == 0;
     while let Next::Event(event) = crossing.next_event(&mut events, None, are_over) {
-        if matches!(event, Event::Stop { .. }) || handle.is_stopping() {
-            break;
+        match event {
+            Event::Other { kind, inputs, .. } if kind == CONSUMER_ENDED => {
+                let answers = inputs
+                    .iter()
+                    .filter_map(|output| incoming.requests.get(output));
+                answers.for_each(|answers| crossing.service_ended(answers));
+            }
+            Event::Stop { .. } => break,
+            _ if handle.is_stopping() => break,
+            _ => {}
         }
     }
     stand_in.has_left.store(true, Ordering::SeqCst);
@@ -247,17 +257,24 @@ impl StandIn {
             topic.latencies.add(published, now);
         }
         let envelope = value.envelope();
+        let answers = topic.answers.as_deref();
         while !self.is_over() {
             let until = monotonic_nanos() + CHECK.as_nanos() as u64;
+            let ended = answers.map_or(0, |answers| self.crossing.ended_services(answers));
             let sent = topic
                 .publisher
                 .send_with(value, &envelope, Wait::Until(until));
             match sent {
                 Err(SendError::TimedOut { .. }) => {}
                 Ok(Receipt { queued, missed, .. }) => {
-                    let answers = topic.answers.as_ref().filter(|_| queued == 0);
-                    if let Some(answers) = answers.filter(|_| !self.crossing.is_stopping()) {
-                        self.refuse(answers, request, missed > 0);
+                    match answers {
+                        Some(answers) if queued > 0 => {
+                            self.crossing.request_queued(answers, ended);
+                        }
+                        Some(answers) if !self.crossing.is_stopping() => {
+                            self.refuse(answers, request, missed > 0);
+                        }
+                        _ => {}
                     }
                     break;
                 }

@@ -9,7 +9,7 @@ use nervure_link::qos::{self, Qos};
 use nervure_link::sender::{SendCounters, SendError as LinkSendError};
 use nervure_link::shell::{OutgoingStream, StreamError};
 use nervure_node::binding::{PRODUCER_ENDED, SequenceGaps, report_ended_producers};
-use nervure_node::{Event, Handle, Next, Sample};
+use nervure_node::{Event, Events, Handle, Next, Sample};
 
 use crate::bridge::Bridge;
 use crate::crossing::{Counted, Crossing, Failures};
@@ -65,7 +65,12 @@ pub(crate) fn send_all(
     loop {
         let senders = stand_in.senders.values_mut();
         let due = senders.filter_map(Sender::follow_requests).min();
-        match crossing.next_event(&mut events, due, || false) {
+        match crossing.next_event(&mut events, due, || stand_in.has_lost_requests()) {
+            Next::End if !crossing.is_over() && stand_in.has_lost_requests() => {
+                if !stand_in.fail_lost_requests(&mut events) {
+                    break;
+                }
+            }
             Next::Event(Event::Stop { .. }) | Next::End => break,
             Next::Event(event) => stand_in.take(event),
             Next::Nothing => {}
@@ -130,6 +135,30 @@ impl StandIn<'_> {
             }
             _ => {}
         }
+    }
+
+    /// Whether requests were queued for a process of the service that has ended, after its clients were
+    /// notified of its end.
+    fn has_lost_requests(&self) -> bool {
+        self.senders.values().any(Sender::has_lost_requests)
+    }
+
+    /// Notifies the clients of lost requests, behind the answers that were sent. Returns false if the
+    /// stand-in is to leave.
+    fn fail_lost_requests(&mut self, events: &mut Events) -> bool {
+        loop {
+            match events.poll() {
+                Ok(Next::Nothing) => break,
+                Ok(Next::Event(Event::Stop { .. }) | Next::End) | Err(_) => return false,
+                Ok(Next::Event(event)) => self.take(event),
+            }
+        }
+        for sender in self.senders.values_mut() {
+            if sender.has_lost_requests() {
+                sender.process_ended(self.handle);
+            }
+        }
+        true
     }
 
     fn send(&self, change: NodeChange) {
@@ -212,13 +241,22 @@ impl Sender<'_> {
                 self.crossing.calls.forget_all(answers);
                 self.drop_waiting();
             }
-            Carries::Answers if self.hides_its_end() => {}
+            Carries::Answers if self.hides_its_end() => {
+                self.crossing.forget_requests(&self.spec.topic);
+            }
             Carries::Answers => {
+                // First: what is queued later may have been sent after this has arrived.
+                self.crossing.forget_requests(&self.spec.topic);
                 let is_sent = self.send(&Bytes::from_static(END_OF_PROCESS), handle);
                 self.ends += u64::from(is_sent);
                 self.count();
             }
         }
+    }
+
+    fn has_lost_requests(&self) -> bool {
+        let topic = &self.spec.topic;
+        matches!(self.spec.carries, Carries::Answers) && self.crossing.has_lost_requests(topic)
     }
 
     /// Whether the end of its topic is kept from the other machine, whose clients would fail: it is being

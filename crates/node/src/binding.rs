@@ -6,6 +6,7 @@
 //! which is called at least every 50 ms and ends the call when it returns false. And other threads
 //! have to run meanwhile; so a wait needs no access to [`Events`].
 
+pub use crate::core::CONSUMER_ENDED;
 pub use crate::gaps::SequenceGaps;
 pub use crate::receiving::{ALL_INPUTS_CLOSED, PRODUCER_ENDED, WaitPlan, Waiter};
 pub use crate::sending::{Unsent, Written};
@@ -215,6 +216,13 @@ pub fn deliver_samples_after_stop(events: &mut Events) {
 /// it concerns, behind the last sample of that process.
 pub fn report_ended_producers(events: &mut Events) {
     events.reports_ended_producers = true;
+}
+
+/// Makes the end of a consumer's process an event of the kind [`CONSUMER_ENDED`], with the output
+/// that it concerns as its input. What that process had queued is lost by then, and what is sent
+/// after the event is not queued for it.
+pub fn report_ended_consumers(handle: &Handle) {
+    handle.report_ended_consumers();
 }
 
 /// Reports what the process of a node on another machine does, as the stand-in of that node.

@@ -9,6 +9,9 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
+/// The kind of the event of [`crate::binding::report_ended_consumers`].
+pub const CONSUMER_ENDED: &str = "CONSUMER_ENDED";
+
 pub(crate) struct Core {
     pub(crate) welcome: Welcome,
     /// The connection to the keeper.
@@ -20,6 +23,8 @@ pub(crate) struct Core {
     pub(crate) fork_generation: u32,
     /// Whether the outputs are held while the dataflow is paused.
     stops_in_pause: AtomicBool,
+    /// Whether the end of a consumer's process is an event.
+    reports_ended_consumers: AtomicBool,
     pauses: Mutex<Pauses>,
     notices: Mutex<Notices>,
     params: RwLock<Vec<Param>>,
@@ -67,6 +72,7 @@ impl Core {
         let params = RwLock::new(welcome.params.clone());
         Self {
             stops_in_pause: AtomicBool::new(welcome.inputs.is_empty()),
+            reports_ended_consumers: AtomicBool::new(false),
             welcome,
             socket,
             clock,
@@ -152,6 +158,15 @@ impl Core {
     pub(crate) fn send_in_pause(&self) {
         self.stops_in_pause.store(false, Ordering::SeqCst);
         self.producer.release();
+    }
+
+    /// Makes the end of a consumer's process an event.
+    pub(crate) fn report_ended_consumers(&self) {
+        self.reports_ended_consumers.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn reports_ended_consumers(&self) -> bool {
+        self.reports_ended_consumers.load(Ordering::SeqCst)
     }
 
     /// Whether the node is a source: none of its inputs brings samples of other nodes, apart from

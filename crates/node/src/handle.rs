@@ -175,6 +175,10 @@ impl Handle {
         self.0.send_in_pause();
     }
 
+    pub(crate) fn report_ended_consumers(&self) {
+        self.0.report_ended_consumers();
+    }
+
     pub(crate) fn report_remote_process(&self, change: RemoteProcess) {
         self.0.send_to_keeper(&Message::RemoteProcess(change));
     }

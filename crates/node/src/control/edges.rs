@@ -105,6 +105,11 @@ impl Edges {
         Ok(())
     }
 
+    /// The output of an edge that is attached.
+    pub(super) fn output_of(&self, edge: u32) -> Option<u32> {
+        self.output_of_edge.get(&edge).copied()
+    }
+
     /// Detaches an edge from its output. Returns the input for answers, if the edge carried
     /// requests.
     pub(super) fn detach_output(&mut self, core: &Core, edge: u32, suspended: bool) -> Option<u32> {

@@ -10,12 +10,12 @@ mod edges;
 mod pairs;
 mod retry;
 
-use crate::core::{Core, Notice, Notices};
+use crate::core::{CONSUMER_ENDED, Core, Notice, Notices};
 use crate::diagnostics::emit;
 use edges::Edges;
 use nervure_message::{Header, JsonSample, Metadata};
 use nervure_protocol::MAX_MESSAGE_BYTES;
-use nervure_protocol::keeper_to_node::{LastValue, Message};
+use nervure_protocol::keeper_to_node::{LastValue, Message, NeighbourEvent};
 use nervure_protocol::node_to_keeper::{EdgeStatus, Message as Answer};
 use nervure_protocol::wiring::EdgeState;
 use nervure_shm::{InboxHandle, PairStatus, Received, ReceivedSample, Shortage, monotonic_nanos};
@@ -252,7 +252,11 @@ impl Control {
         match message {
             Message::DetachOutput { edge, suspended } => {
                 emit!(debug, edge, suspended, "output edge detached");
+                let output = self.edges.output_of(edge);
                 let answers = self.edges.detach_output(&self.core, edge, suspended);
+                if let Some(output) = output.filter(|_| self.core.reports_ended_consumers()) {
+                    self.notify_of_ended_consumer(output);
+                }
                 if let Some(input) = answers {
                     // Requests that were sent until now may never be answered.
                     self.inbox.deliver_end(input);
@@ -294,6 +298,18 @@ impl Control {
             | Message::Refused { .. }
             | Message::Unknown => {}
         }
+    }
+
+    fn notify_of_ended_consumer(&self, output: u32) {
+        let output = self.core.welcome.outputs.get(output as usize);
+        let event = NeighbourEvent {
+            kind: CONSUMER_ENDED.to_owned(),
+            node: String::new(),
+            inputs: output.iter().map(|output| output.name.clone()).collect(),
+            reason: String::new(),
+            restarts: false,
+        };
+        self.notify(|notices| notices.events.push_back(Notice::Event(event)));
     }
 
     /// Delivers the value that the keeper sends in place of a producer that failed (`on_failure`).
