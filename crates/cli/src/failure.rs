@@ -102,9 +102,14 @@ impl Failure {
 
     /// What the command line names does not exist, or does not run.
     pub fn missing(text: impl Into<String>) -> Self {
+        Self::invalid(text).of_missing()
+    }
+
+    /// Notes that what was named does not exist.
+    pub fn of_missing(self) -> Self {
         Self {
             is_missing: true,
-            ..Self::invalid(text)
+            ..self
         }
     }
 

@@ -90,12 +90,14 @@ impl From<ConnectionError> for Failure {
             error,
             ConnectionError::NoneRuns(_) | ConnectionError::NotRunning { .. }
         );
-        let failure = if is_missing {
-            Self::missing(error.to_string())
-        } else if is_users {
+        let failure = if is_users {
             Self::invalid(error.to_string())
         } else {
             Self::internal(error.to_string())
+        };
+        let failure = match is_missing {
+            true => failure.of_missing(),
+            false => failure,
         };
         match error.hint() {
             Some(hint) => failure.hint(hint),

@@ -40,8 +40,9 @@ fn every_command_works(fleet: &Fleet) {
         assert!(delivered > Some(0) && delivered <= sent, "{stream:#}");
         assert_eq!(stream["lost"], json!({}), "{stream:#}");
         let latency = |field: &str| stream["latency"][field].as_u64();
+        // On a busy machine it is within the error of the clocks, and may be 0.
         assert!(
-            latency("p50_nanos") > Some(0) && latency("p50_nanos") <= latency("max_nanos"),
+            latency("p50_nanos").is_some() && latency("p50_nanos") <= latency("max_nanos"),
             "{stream:#}"
         );
         assert!(latency("error_nanos") > Some(0), "{stream:#}");
@@ -225,7 +226,6 @@ fn metrics_of_all_machines_are_served_on_each() {
         let median = [&stream[..], &[("quantile", "0.5")]].concat();
         for (name, labels) in [
             ("nervure_stream_delivered_samples_total", &stream[..]),
-            ("nervure_stream_latency_seconds", &median),
             ("nervure_stream_latency_error_seconds", &stream),
         ] {
             let value = metrics.value(name, labels);
@@ -234,6 +234,8 @@ fn metrics_of_all_machines_are_served_on_each() {
                 "{name}: {metrics:#?}"
             );
         }
+        let median = metrics.value("nervure_stream_latency_seconds", &median);
+        assert!(median.is_some(), "{metrics:#?}");
     }
     fleet.output(0, &["stop", "-d", &fleet.dataflow]);
     fleet.check_nothing_left();
