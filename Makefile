@@ -3,9 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Stages at the same time install into the same environment, one after the other.
-ALONE := flock $(CURDIR)/$(VENV)/.created
-PIP := $(ALONE) $(BIN)/python -m pip --disable-pip-version-check --quiet
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CARGO ?= cargo
 say = @printf '\033[1m==> %s\033[0m\n' "$(1)"
 
@@ -26,12 +24,7 @@ two-robots: $(VENV)/.installed $(VENV)/.linkemu $(VENV)/.two-robots ## Run a dat
 	$(call say,Running examples/two-robots: three machines in namespaces and a link that loses a fifth of its packets)
 	@$(BIN)/python examples/two-robots/run.py
 
-# Two at a time, the longest first: most tests wait for processes and timers, while others compile.
-STAGES := lint test-rust test-guides test-soak test-faults test-lab test-python test-asan test-loom test-fuzz
-
-test: ## Run all tests, with their set-up
-	$(call say,Running $(STAGES): two at a time; each shows its output when it has ended)
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target $(STAGES)
+test: lint test-rust test-faults test-loom test-asan test-fuzz test-python test-lab test-guides test-soak ## Run all tests, with their set-up
 	$(call say,All tests passed)
 
 lint: $(VENV)/.test ## Check formatting, clippy, dependency rules, structure, ruff, mypy
@@ -150,7 +143,7 @@ $(VENV)/.installed: $(VENV)/.tools $(RUST_SOURCES) $(PYTHON_SOURCES)
 	@$(CARGO) build --release --locked -p nervure-cli
 	@install -D -m 755 target/release/nervure bindings/python/data/scripts/nervure
 	$(call say,Building the Python module)
-	@cd bindings/python && VIRTUAL_ENV=$(CURDIR)/$(VENV) $(ALONE) ../../$(BIN)/maturin develop --release --locked --quiet \
+	@cd bindings/python && VIRTUAL_ENV=$(CURDIR)/$(VENV) ../../$(BIN)/maturin develop --release --locked --quiet \
 	  >../../target/maturin.log 2>&1 || { cat ../../target/maturin.log >&2; exit 1; }
 	@touch $@
 
