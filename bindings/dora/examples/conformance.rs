@@ -175,6 +175,8 @@ fn late(mut events: EventStream, mut seen: File) -> Result<()> {
     writeln!(seen, "{}", described(first))?;
     let sender = std::env::var("SENDER").context("no SENDER")?;
     await_end(&sender);
+    // The order to stop was sent to both at the same time. Nothing shows that it has arrived here.
+    std::thread::sleep(Duration::from_millis(100));
     sink(events, seen)
 }
 
