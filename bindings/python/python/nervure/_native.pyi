@@ -190,7 +190,7 @@ class Node:
         frame: str | None = None,
     ) -> bool:
         """As :meth:`send`, but never waits. Returns ``False``, and sends nothing, while a receiver has no
-        room.
+        room, or if the dataflow is paused and this node has no inputs.
         """
     def call(
         self,
