@@ -185,7 +185,7 @@ impl Crossing {
         self.requests(answers, |requests| requests.ended)
     }
 
-    /// A request was queued, after so many processes of the service had ended.
+    /// A request was queued. `ended` is the number from [`Self::ended_services`] before that.
     pub fn request_queued(&self, answers: &str, ended: u64) {
         let is_lost = self.requests(answers, |requests| {
             requests.are_queued = true;

@@ -1,7 +1,7 @@
 //! Domains: teams that share a machine, each with its own dataflows. The tools of a domain see no
 //! dataflow of another.
 //!
-//! A domain is no protection: whoever has the rights of its user can enter it. It keeps names apart.
+//! A domain separates names. It is no protection: every process of its user can enter it.
 
 use std::ffi::OsString;
 use std::fmt;

@@ -101,7 +101,7 @@ pub fn explain(cause: &str) -> (&str, &'static str) {
         ),
         "refused" => (
             "the other machine had no memory for them",
-            "its consumers are too slow for so many bytes: use a smaller `queue_size`",
+            "its consumers fall behind: use a smaller `queue_size` on that input",
         ),
         "unconfirmed" => (
             "in flight when the connection ended: whether they arrived is not known",

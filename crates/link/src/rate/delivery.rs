@@ -20,7 +20,7 @@ const START_ROUND_TRIPS: f64 = 0.125;
 /// A round of the start that begins after a pause may be as short as this, in seconds: the packets of one sample are to show
 /// that more can be sent, or samples that leave pauses would keep the rate that the first one found. (A sender is not limited by
 /// its application while pacing alone holds packets back: RFC 9002, section 7.8.) A receiver takes packets of 0.2 ms together,
-/// so a shorter round would not tell rates apart.
+/// so a shorter round could not distinguish rates.
 const MIN_SAMPLE_ROUND: f64 = 0.001;
 
 /// A sender that was late for this part of a round.
