@@ -34,7 +34,8 @@ def main(role: str, frames: int) -> None:
 def picture() -> numpy.ndarray:
     """A smooth image with noise, as of a camera."""
     noise = numpy.random.default_rng(0).integers(0, 255, SHAPE, dtype=numpy.uint8)
-    return cv2.GaussianBlur(noise, (5, 5), 0)
+    blurred: numpy.ndarray = cv2.GaussianBlur(noise, (5, 5), 0)
+    return blurred
 
 
 class Gradient:
