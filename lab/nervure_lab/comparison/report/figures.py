@@ -2,59 +2,49 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter
 from numpy.typing import NDArray
 
 from nervure_lab.comparison.accounting import Floats, interval, rate_over_time, spread
 from nervure_lab.comparison.results import Cell, ResultSet
+from nervure_lab.drawing import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILION,
+    Figure,
+    Rows,
+    duration_text,
+    finished,
+    label_time_axis,
+)
 from nervure_lab.quantities import format_size
 from nervure_lab.statistics import fairness
 
-matplotlib.use("Agg")
-matplotlib.rcParams |= {
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.alpha": 0.3,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "nervure-lab",
-}
 _COLOURS = {
-    "nervure": "#0072B2",
-    "dora": "#E69F00",
-    "iceoryx2": "#009E73",
-    "zenoh": "#CC79A7",
-    "zeromq": "#D55E00",
-    "cyclonedds": "#56B4E9",
+    "nervure": BLUE,
+    "dora": ORANGE,
+    "iceoryx2": GREEN,
+    "zenoh": PURPLE,
+    "zeromq": VERMILION,
+    "cyclonedds": SKY,
     "fastdds": "#8C6D00",
 }
-"""After Okabe and Ito (2008), which people with the common colour deficiencies can distinguish."""
-_OTHER_COLOUR = "#666666"
 _HATCHES = ("", "///", "...", "xx")
 _MOST_POINTS = 400
-_FEW_POWERS = 15.0
 _MOST_OF_RATE = 3.0
 """Of the rate of publication: a higher peak, of a queue that drains, is cut off and its height written."""
-
-
-@dataclass
-class Figure:
-    name: str
-    title: str
-    svg: str
-    csv: str
-    png: bytes
 
 
 def figures_of(results: ResultSet, experiment: str, kinds: tuple[str, ...]) -> list[Figure]:
@@ -62,55 +52,16 @@ def figures_of(results: ResultSet, experiment: str, kinds: tuple[str, ...]) -> l
     found = []
     for kind in kinds:
         for name, title, draw in _DRAWN[kind](results, experiment):
-            found.append(_finished(f"{experiment}-{name}", title, draw))
+            found.append(finished(f"{experiment}-{name}", title, *draw()))
     return found
 
 
-Rows = list[dict[str, Any]]
 Draw = Callable[[], tuple[Canvas, Rows]]
 Drawn = list[tuple[str, str, Draw]]
 
 
-def _finished(name: str, title: str, draw: Draw) -> Figure:
-    canvas, rows = draw()
-    text, picture = io.StringIO(), io.BytesIO()
-    canvas.savefig(text, format="svg", bbox_inches="tight", metadata={"Date": None})
-    canvas.savefig(picture, format="png", bbox_inches="tight", dpi=100)
-    svg = text.getvalue()
-    return Figure(name, title, svg[svg.index("<svg") :], _csv(rows), picture.getvalue())
-
-
-def _csv(rows: Rows) -> str:
-    if not rows:
-        return ""
-    names = list(rows[0])
-    lines = [",".join(names)]
-    lines += [",".join(_plain(row[name]) for name in names) for row in rows]
-    return "\n".join(lines) + "\n"
-
-
-def _plain(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
 def _colour(adapter: str) -> str:
-    return next((colour for peer, colour in _COLOURS.items() if adapter.startswith(peer)), _OTHER_COLOUR)
-
-
-def _time_axis(axes: Axes, of_x: bool = True) -> None:
-    axis = axes.xaxis if of_x else axes.yaxis
-    axis.set_major_formatter(FuncFormatter(lambda micros, _: _duration(micros)))
-    low, high = axes.get_xlim() if of_x else axes.get_ylim()
-    # Within about a decade the labels of its powers alone would be one or none.
-    labels = high < _FEW_POWERS * low
-    text = FuncFormatter(lambda micros, _: _duration(micros) if f"{micros:e}"[0] in "25" else "")
-    axis.set_minor_formatter(text if labels else NullFormatter())
-
-
-def _duration(micros: float) -> str:
-    if micros >= 1e6:
-        return f"{micros / 1e6:g} s"
-    return f"{micros / 1e3:g} ms" if micros >= 1e3 else f"{micros:g} µs"
+    return next((colour for peer, colour in _COLOURS.items() if adapter.startswith(peer)), GREY)
 
 
 def _latency_word(results: ResultSet, experiment: str) -> str:
@@ -157,7 +108,7 @@ def _draw_bars(cells: list[Cell], micros: Callable[[Cell], list[Floats]]) -> tup
         axes.plot([latency["max"]], [place], "|", color="black", markersize=9)
         axes.plot([low, high], [place, place], color="black", linewidth=1.2)
         lost = cell.total("lost")
-        text = _duration(float(f"{latency['p50']:.3g}")) + (f", {lost} lost" if lost else "")
+        text = duration_text(float(f"{latency['p50']:.3g}")) + (f", {lost} lost" if lost else "")
         axes.annotate(
             text, (latency["max"], place), (6, 0), textcoords="offset points", va="center", fontsize=8
         )
@@ -167,7 +118,7 @@ def _draw_bars(cells: list[Cell], micros: Callable[[Cell], list[Floats]]) -> tup
     low_limit = min(float(row["p50"]) for row in rows) / 2
     axes.set_xlim(low_limit, max(float(row["max"]) for row in rows) * 6)
     axes.grid(axis="y", visible=False)
-    _time_axis(axes)
+    label_time_axis(axes)
     axes.set_xlabel("bars: median (in figures), p90, p99; tick: maximum; line: 95 % interval of the median")
     return canvas, rows
 
@@ -184,7 +135,7 @@ def _one_histogram(axes: Axes, cell: Cell, limits: tuple[float, float]) -> Rows:
     axes.stairs(shares, edges, fill=True, color=_colour(cell.adapter))
     axes.axvline(float(np.percentile(values, 99)), color="black", linestyle=":", linewidth=1)
     axes.set_xscale("log")
-    _time_axis(axes)
+    label_time_axis(axes)
     return [
         {"adapter": cell.adapter, "from_micros": float(low), "percent": float(share)}
         for low, share in zip(edges[:-1], shares, strict=True)
@@ -207,7 +158,7 @@ def _one_series(axes: Axes, cell: Cell, limits: tuple[float, float]) -> Rows:
     )
     axes.set_yscale("log")
     axes.set_ylim(*limits)
-    _time_axis(axes, of_x=False)
+    label_time_axis(axes, of_x=False)
     return [
         {"adapter": cell.adapter, "due_seconds": float(time), "micros": float(value)}
         for time, value in zip(times, values, strict=True)
@@ -384,7 +335,7 @@ def _draw_by_size(
     axes.set_yscale("log")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_size(round(value))))
     if curve.is_time:
-        _time_axis(axes, of_x=False)
+        label_time_axis(axes, of_x=False)
     axes.set_xlabel("payload")
     axes.set_ylabel(curve.label)
     axes.legend(fontsize=7, ncols=1, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
@@ -506,7 +457,7 @@ def _cpu_bars(cells: list[Cell]) -> Draw:
         rows: Rows = []
         left = np.zeros(len(cells))
         for (role, label), colour, hatch in zip(
-            roles.items(), ("#0072B2", "#E69F00", "#999999"), _HATCHES, strict=False
+            roles.items(), (BLUE, ORANGE, "#999999"), _HATCHES, strict=False
         ):
             shares = np.array([cell.cpu_percent(role) for cell in cells])
             axes.barh(
@@ -549,7 +500,7 @@ def _blocking(results: ResultSet, experiment: str) -> Drawn:
         axes.set_ylim(len(cells) - 0.5, -0.5)
         axes.set_xscale("log")
         axes.grid(axis="y", visible=False)
-        _time_axis(axes)
+        label_time_axis(axes)
         axes.set_xlabel("duration of the publish call: median, p99; tick: maximum")
         return canvas, rows
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, select_autoescape
-from markupsafe import Markup, escape
-
 from nervure_lab.comparison.declaration import Declaration, declarations
-from nervure_lab.comparison.report.figures import Figure, figures_of
+from nervure_lab.comparison.report.figures import figures_of
 from nervure_lab.comparison.report.summary import (
     THREATS,
     Row,
@@ -21,6 +16,8 @@ from nervure_lab.comparison.report.summary import (
     unavailable,
 )
 from nervure_lab.comparison.results import ResultSet
+from nervure_lab.drawing import Figure
+from nervure_lab.pages import environment, write_figures
 
 _TEMPLATES = Path(__file__).parent
 
@@ -68,27 +65,11 @@ def write_report(directory: Path, page: Path | None = None) -> Path:
         "reading": _reading(directory),
     }
     html = page or directory / "report.html"
-    environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES),
-        autoescape=select_autoescape(["html"]),
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["data_link"] = _data_link
-    environment.filters["svg"] = Markup
-    environment.filters["inline"] = _inline
-    html.write_text(environment.get_template("report.html.jinja").render(values), encoding="utf-8")
-    pictures = html.with_suffix("").with_name(html.stem + "-figures")
-    pictures.mkdir(exist_ok=True)
-    for section in sections:
-        for figure in section.figures:
-            (pictures / f"{figure.name}.png").write_bytes(figure.png)
-            (pictures / f"{figure.name}.csv").write_text(figure.csv, encoding="utf-8")
-    plain = Environment(
-        loader=FileSystemLoader(_TEMPLATES), autoescape=False, trim_blocks=True, lstrip_blocks=True
-    )
-    markdown = plain.get_template("report.md.jinja").render({**values, "pictures": pictures.name})
-    html.with_suffix(".md").write_text(markdown, encoding="utf-8")
+    template = environment(_TEMPLATES, html=True).get_template("report.html.jinja")
+    html.write_text(template.render(values), encoding="utf-8")
+    values["pictures"] = write_figures(html, [figure for section in sections for figure in section.figures])
+    template = environment(_TEMPLATES, html=False).get_template("report.md.jinja")
+    html.with_suffix(".md").write_text(template.render(values), encoding="utf-8")
     return html
 
 
@@ -121,13 +102,3 @@ def _reading(directory: Path) -> list[str]:
     """Paragraphs of ``reading.txt`` beside the results: what a person makes of them."""
     file = directory / "reading.txt"
     return file.read_text(encoding="utf-8").strip().split("\n\n") if file.exists() else []
-
-
-def _inline(text: str) -> Markup:
-    """The code and the emphasis of a Markdown text as HTML."""
-    marked = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text)))
-    return Markup(re.sub(r"\*([^*]+)\*", r"<i>\1</i>", marked))
-
-
-def _data_link(csv: str) -> str:
-    return "data:text/csv;base64," + base64.b64encode(csv.encode()).decode()
