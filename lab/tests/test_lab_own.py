@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -95,20 +96,58 @@ def test_the_robot_of_the_sobel_experiment_has_seven_nodes_and_topics() -> None:
     assert {node["process"] for node in composed} == {"robot"}
 
 
-def test_sobel_states_milliseconds_beside_the_library_call() -> None:
+def sobel_runs() -> list[dict[str, Any]]:
+    """The last of ten images takes twice as long, and begins after four times as long."""
+
     def figures(milliseconds: float) -> dict[str, Any]:
         nanos = round(milliseconds * 1e6)
-        return {"taken_nanos": [nanos] * 9 + [2 * nanos], "begun_nanos": [nanos // 10] * 10, "lost": 1}
+        begun = [nanos // 10] * 9 + [4 * nanos // 10]
+        return {"taken_nanos": [nanos] * 9 + [2 * nanos], "begun_nanos": begun, "lost": 1}
 
-    lines = all_experiments()["sobel"].lines(
-        [
-            run("library", figures(2.0)),
-            run("composed-alone", figures(3.0)),
-            run("composed-alone", figures(3.0)),
-        ]
+    return [
+        run("library", figures(2.0)),
+        run("composed-alone", figures(3.0)),
+        run("composed-alone", figures(3.0)),
+    ]
+
+
+def test_sobel_states_milliseconds_beside_the_library_call() -> None:
+    lines = all_experiments()["sobel"].lines(sobel_runs())
+    assert lines[2] == "| library | 10 | 1 | 2.00 (2.00 to 2.00) | 3.82 | 3.98 | 4.00 | 0.20 | 0.80 |  |"
+    assert (
+        lines[3]
+        == "| composed-alone | 20 | 2 | 3.00 (3.00 to 3.00) | 6.00 | 6.00 | 6.00 | 0.30 | 1.20 | 1.00 |"
     )
-    assert lines[2] == "| library | 10 | 1 | 2.00 (2.00 to 2.00) | 3.82 | 4.00 | 0.20 |  |"
-    assert lines[3] == "| composed-alone | 20 | 2 | 3.00 (3.00 to 3.00) | 6.00 | 6.00 | 0.30 | 1.00 |"
+
+
+def test_sobel_draws_the_distributions_with_every_image_behind_them(tmp_path: Path) -> None:
+    result = {
+        "experiment": "sobel",
+        "runs": sobel_runs(),
+        "source": "abc",
+        "started": "2026-11-25",
+        "seconds": 60.0,
+        "profile": "quick",
+        "interrupted": False,
+        "machine": {"cpu": "a processor", "cores": 2, "virtual_machine": True, "kernel": "6.1"},
+        "load_average_before": 0.1,
+        "load_average_after": 0.2,
+        "adapters": [{"title": "Nervure", "available": True, "versions": {"opencv": "5"}, "settings": "-"}],
+        "command": "python -m nervure_lab run sobel",
+    }
+    all_experiments()["sobel"].write_page(result, tmp_path / "sobel.md")
+    # There is no run in the graph, so there is no figure of it.
+    assert [file.name for file in sorted((tmp_path / "sobel-figures").iterdir())] == [
+        "sobel-alone.csv",
+        "sobel-alone.png",
+    ]
+    rows = (tmp_path / "sobel-figures" / "sobel-alone.csv").read_text().splitlines()
+    assert rows[:2] == ["case,run,image,micros", "library,0,0,2000"]
+    assert len(rows) == 1 + 10 + 20
+    html = (tmp_path / "sobel.html").read_text()
+    assert "composed-alone: 20 images, median 3.00 · p99 6.00 · p99.9 6.00 · maximum 6.00 ms" in html
+    assert html.count("<tr>") == 3 and "opencv 5" in html and "data:text/csv;base64" in html
+    assert "](sobel-figures/sobel-alone.png)" in (tmp_path / "sobel.md").read_text()
 
 
 def test_fleet_judges_the_worst_start_and_the_median_of_pairs() -> None:

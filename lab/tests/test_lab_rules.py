@@ -21,6 +21,8 @@ FRAMEWORK = {
     "children",
     "rendezvous",
     "statistics",
+    "drawing",
+    "pages",
 }
 EXPERIMENTS = {"local", "link", "fleet", "calls", "cold", "observers", "own", "recording", "sobel", "cyclic"}
 MAY_NOT_IMPORT_EXPERIMENTS = sorted(FRAMEWORK)

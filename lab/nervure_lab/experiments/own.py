@@ -1,5 +1,5 @@
 """The common part of the experiments that measure Nervure alone: the build, the plan, and a dataflow per run.
-Each run stores its figures by name; the page is a few lines of text.
+Each run stores its figures by name; the page is a few lines of text, and pictures where there are some.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nervure_lab.contract import Experiment, Job, Unavailable
 from nervure_lab.machine import source_version
 from nervure_lab.processes import Processes
 from nervure_lab.toolchain import REPOSITORY_DIRECTORY, Toolchain
+
+if TYPE_CHECKING:
+    from nervure_lab.drawing import Figure
 
 RESAMPLINGS = 2000
 ENVIRONMENT = REPOSITORY_DIRECTORY / ".venv" / "bin"
@@ -120,8 +123,15 @@ class OwnExperiment(Experiment[Build, PlannedFigures]):
     def progress(self, run: dict[str, Any]) -> str:
         return "measured"
 
+    def pictures(self, runs: list[dict[str, Any]]) -> list[Figure]:
+        """Returns the pictures of the page."""
+        return []
+
     def write_page(self, result: dict[str, Any], page: Path) -> list[str]:
-        text = "\n".join(self.lines(result["runs"])) + "\n"
-        page.write_text(text)
-        print(text, end="")
+        # It draws; endpoints and `list` do not.
+        from nervure_lab.experiments.own_page import write
+
+        lines = self.lines(result["runs"])
+        print("\n".join(lines))
+        write(page, self.summary, result, lines, self.pictures(result["runs"]))
         return []
