@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import statistics
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 from nervure_lab.toolchain import LAB_DIRECTORY
 from nervure_lab.tsc import repositories
-from nervure_lab.tsc.github import Client, GitHubError
+from nervure_lab.tsc.github import API, Client, GitHubError
 from nervure_lab.tsc.source import Source
 
 DATA = Path(__file__).parent / "data" / "github"
@@ -112,13 +113,61 @@ def test_items_of_all_pages_within_the_window(api: Api) -> None:
     assert headers["Authorization"] == "Bearer secret"
 
 
-def recorded(name: str) -> bytes:
+def replay(api: Api, name: str) -> None:
+    """Answers as GitHub did when the file was recorded, but names this server in `Link`. The first page
+    answers any query.
+    """
+    recorded = json.loads((DATA / "recorded" / f"{name}.json").read_text())
+    answers = {page["path"]: page for page in recorded}
+    first = recorded[0]
+
+    def answer(path: str) -> Answer:
+        is_first = path.partition("?")[0] == first["path"].partition("?")[0]
+        page = first if is_first else answers[path]
+        headers = {name: text.replace(API, api.url) for name, text in page["headers"].items()}
+        return page["status"], headers, json.dumps(page["body"]).encode()
+
+    api.answer = answer
+
+
+def test_the_recorded_issues_of_a_repository(api: Api) -> None:
+    replay(api, "all-issues")
+    everything = datetime.datetime(2013, 1, 1, tzinfo=datetime.timezone.utc)
+    items = Client("secret", api.url).items("betamaxpy/betamax", everything)
+    pulls, issues = [it for it in items if it.is_pull], [it for it in items if not it.is_pull]
+    assert (len(pulls), len(issues)) == (67, 83)
+    hours = [
+        [(it.closed - it.opened).total_seconds() / 3600 for it in kind if it.closed]
+        for kind in (pulls, issues)
+    ]
+    assert [len(kind) for kind in hours] == [64, 70]
+    assert [round(statistics.median(kind), 2) for kind in hours] == [11.65, 161.75]
+    assert [request[0].partition("?")[0] for request in api.requests] == [
+        "/repos/betamaxpy/betamax/issues",
+        "/repositories/11439734/issues",
+    ]
+    # The window ends within the first page, so the second one is not requested.
+    half_a_year = datetime.datetime(2017, 7, 1, tzinfo=datetime.timezone.utc)
+    assert len(Client("secret", api.url).items("betamaxpy/betamax", half_a_year)) == 10
+    assert len(api.requests) == 3
+
+
+def test_recorded_pages_are_followed_to_the_last(api: Api) -> None:
+    replay(api, "small-pages")
+    repository = "octokit-fixture-org/tmp-scenario-paginate-issues-20220719043836917-izyoe"
+    everything = datetime.datetime(2022, 1, 1, tzinfo=datetime.timezone.utc)
+    items = Client("secret", api.url).items(repository, everything)
+    assert [item.number for item in items] == list(range(13, 0, -1))
+    assert len(api.requests) == 5
+
+
+def written(name: str) -> bytes:
     return (DATA / f"{name}.json").read_bytes()
 
 
 def test_answers_with_every_documented_field(api: Api) -> None:
     """The files of ``data/github``: a draft, a merged and a rejected pull request, issues of each kind."""
-    pages(api, json.loads(recorded("issues-page-1")), json.loads(recorded("issues-page-2")))
+    pages(api, json.loads(written("issues-page-1")), json.loads(written("issues-page-2")))
     items = {item.number: item for item in Client("secret", api.url).items("octo-robotics/middleware", SINCE)}
     assert list(items) == [412, 411, 410, 409, 408], "one stands on both pages, one is before the window"
     assert [number for number, item in items.items() if item.is_pull] == [412, 411, 409]
@@ -127,12 +176,12 @@ def test_answers_with_every_documented_field(api: Api) -> None:
     assert hours == {411: 6.5, 410: 25.0, 409: 48.0}
 
 
-def test_recorded_errors_say_what_to_do(api: Api) -> None:
+def test_documented_errors_say_what_to_do(api: Api) -> None:
     headers = {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1764064800"}
-    api.answer = lambda path: (403, headers, recorded("rate-limited"))
+    api.answer = lambda path: (403, headers, written("rate-limited"))
     with pytest.raises(GitHubError, match="rate limit is used up; it allows more from 10:00:00 UTC on"):
         Client("secret", api.url).items("owner/name", SINCE)
-    api.answer = lambda path: (401, {}, recorded("bad-credentials"))
+    api.answer = lambda path: (401, {}, written("bad-credentials"))
     with pytest.raises(GitHubError, match="refuses the token in GITHUB_TOKEN"):
         Client("secret", api.url).items("owner/name", SINCE)
 
@@ -144,6 +193,13 @@ def test_recorded_errors_say_what_to_do(api: Api) -> None:
         (404, {}, b"{}", "owner/name: there is no such repository"),
         (500, {}, b"{}", "owner/name: the API answers 500"),
         (403, {}, b"{}", "the token may not read this repository"),
+        # Recorded in 2021, as in the cassette CheckApp_create_check_run of github3.py.
+        (
+            403,
+            {"X-RateLimit-Remaining": "4996", "X-RateLimit-Reset": "1634671072"},
+            b'{"message":"Resource not accessible by integration","documentation_url":"https://docs.github.com/rest"}',
+            "the token may not read this repository",
+        ),
         (
             403,
             {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1764064800"},
