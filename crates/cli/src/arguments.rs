@@ -191,6 +191,9 @@ pub enum Command {
     /// List, invite, approve and revoke the machines of the fleet.
     #[command(subcommand)]
     Machine(crate::fleet::arguments::MachineCommand),
+    /// Write manifests that run a dataflow, or the machines of a fleet.
+    #[command(subcommand)]
+    Export(crate::export::ExportCommand),
     /// Serve an API over HTTP, and metrics for Prometheus.
     ///
     /// Runs in the foreground, beside the dataflows: its end ends none.

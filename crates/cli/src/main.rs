@@ -9,6 +9,7 @@ mod complete;
 mod doctor;
 mod domain;
 mod environments;
+mod export;
 mod failure;
 mod fleet;
 mod format;
@@ -99,6 +100,7 @@ fn main() -> ExitCode {
         Command::Machine(command) => fleet::machine(&command),
         #[cfg(feature = "api")]
         Command::Serve(arguments) => serve::serve(&arguments),
+        Command::Export(command) => export::export(&command),
         Command::Part => fleet::run_part(),
         Command::Keeper => keep(),
         Command::Operators => nervure_dora_operators::host()

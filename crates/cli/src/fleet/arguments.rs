@@ -28,11 +28,11 @@ pub struct UpArguments {
 
 #[derive(Debug, Args)]
 pub struct JoinArguments {
-    /// The text after `nervure join` that `nervure up` has printed. Not needed for a machine that
-    /// has joined before.
+    /// The text after `nervure join` that `nervure up` has printed. Default for a machine that has
+    /// not joined before: NERVURE_INVITATION.
     pub invitation: Option<Invitation>,
-    /// Name this machine. Default: its host name.
-    #[arg(long, value_name = "NAME", value_parser = parse_name, requires = "invitation")]
+    /// Name this machine, when it joins. Default: its host name.
+    #[arg(long, value_name = "NAME", value_parser = parse_name)]
     pub name: Option<String>,
     /// Give this machine a label, by which roles with `labels` find it; again for each label.
     /// Default: as the last time.

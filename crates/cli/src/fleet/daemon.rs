@@ -44,6 +44,9 @@ use crate::{
 /// Port of the coordinator, and of links where it is free.
 const PORT: u16 = 7700;
 
+/// Environment variable with the invitation of a machine that has not joined before.
+const INVITATION_VARIABLE: &str = "NERVURE_INVITATION";
+
 /// How long an invitation is valid.
 const INVITATION_LIFETIME: Duration = Duration::from_secs(3600);
 
@@ -168,16 +171,12 @@ pub fn join(arguments: &JoinArguments) -> Result<ExitCode, Failure> {
     let known: Option<Pairing> = folder
         .read(PAIRING)
         .map_err(|error| folder_failure(&error))?;
-    let Some(invitation) = &arguments.invitation else {
-        let mut known = known.ok_or_else(|| {
-            Failure::invalid("this machine belongs to no fleet")
-                .hint("`nervure up` on another machine prints the command line for this one")
-        })?;
-        if !arguments.label.is_empty() {
-            let (name, coordinator) = (known.name, known.coordinator);
-            known = pairing(&folder, name, known.address, coordinator, &arguments.label)?;
-        }
-        return serve(folder, known, None);
+    let of_environment = match (&arguments.invitation, &known) {
+        (None, None) => Some(invitation_of_environment()?),
+        _ => None,
+    };
+    let Some(invitation) = arguments.invitation.as_ref().or(of_environment.as_ref()) else {
+        return rejoin(folder, known, arguments);
     };
     let key = load_key(&folder)?;
     let name = match (&arguments.name, known) {
@@ -206,6 +205,44 @@ pub fn join(arguments: &JoinArguments) -> Result<ExitCode, Failure> {
         &arguments.label,
     )?;
     serve(folder, pairing, None)
+}
+
+/// Runs the daemon of a machine that has joined before.
+fn rejoin(
+    folder: Folder,
+    known: Option<Pairing>,
+    arguments: &JoinArguments,
+) -> Result<ExitCode, Failure> {
+    let mut known = known.ok_or_else(belongs_to_no_fleet)?;
+    if arguments
+        .name
+        .as_ref()
+        .is_some_and(|asked| *asked != known.name)
+    {
+        note!("this machine is `{}` in the fleet", known.name);
+    }
+    if !arguments.label.is_empty() {
+        let (name, coordinator) = (known.name, known.coordinator);
+        known = pairing(&folder, name, known.address, coordinator, &arguments.label)?;
+    }
+    serve(folder, known, None)
+}
+
+/// The invitation of a container or a service: other users of a machine can read the arguments of a
+/// process, and not its environment. It may begin with `nervure join`, as `nervure machine invite`
+/// prints it.
+fn invitation_of_environment() -> Result<Invitation, Failure> {
+    let text = std::env::var(INVITATION_VARIABLE).map_err(|_| belongs_to_no_fleet())?;
+    let text = text.trim();
+    let text = text.strip_prefix("nervure join").unwrap_or(text);
+    text.trim()
+        .parse()
+        .map_err(|error| Failure::invalid(format!("{INVITATION_VARIABLE}: {error}")))
+}
+
+fn belongs_to_no_fleet() -> Failure {
+    Failure::invalid("this machine belongs to no fleet")
+        .hint("`nervure up` on another machine prints the command line for this one")
 }
 
 /// Joins, and waits while an operator has not approved this machine. Returns its name.

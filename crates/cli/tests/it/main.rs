@@ -8,6 +8,7 @@ mod diagnostics;
 mod doctor;
 mod domains;
 mod environments;
+mod export;
 mod fleet;
 mod graph;
 mod help;

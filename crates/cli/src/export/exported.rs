@@ -1,0 +1,80 @@
+//! What all kinds of manifests have in common.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use nervure_dataflow::Dataflow;
+use nervure_protocol::domain::{DOMAIN_VARIABLE, Domain};
+
+use crate::{failure::Failure, overrides::Overrides};
+
+/// Options of all kinds of manifests.
+#[derive(Debug, Args)]
+pub struct Exported {
+    /// A dataflow file.
+    pub file: PathBuf,
+    #[command(flatten)]
+    pub overrides: Overrides,
+    /// Name the dataflow, instead of the name in its file.
+    #[arg(long)]
+    pub name: Option<String>,
+    /// Write files to this folder, instead of text to stdout.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+}
+
+/// A file to write.
+pub struct Manifest {
+    pub name: String,
+    pub text: String,
+}
+
+impl Exported {
+    /// The dataflow, under the name that it runs by.
+    pub fn read(&self) -> Result<Dataflow, Failure> {
+        let mut dataflow = self.overrides.read(&self.file)?;
+        if let Some(name) = &self.name {
+            nervure_dataflow::check_name(name)
+                .map_err(|error| Failure::invalid(format!("`--name {name}`: {error}")))?;
+            dataflow.name.clone_from(name);
+        }
+        Ok(dataflow)
+    }
+
+    /// The arguments of `nervure` that run the dataflow on one host, in the folder of its file.
+    pub fn run(&self) -> Result<Vec<String>, Failure> {
+        let file_name = self.file.file_name().and_then(|name| name.to_str());
+        let file_name = file_name.ok_or_else(|| {
+            Failure::invalid(format!("the name of {} is no text", self.file.display()))
+        })?;
+        let mut arguments = vec!["run".to_owned()];
+        arguments.extend(self.name.iter().map(|name| format!("--name={name}")));
+        let Overrides { params, variables } = &self.overrides;
+        let variables = variables.iter();
+        arguments.extend(variables.map(|one| format!("--env={}={}", one.name, one.value)));
+        arguments.extend(["--".to_owned(), file_name.to_owned()]);
+        let params = params.iter();
+        arguments.extend(params.map(|one| format!("{}={}", one.name, one.value)));
+        Ok(arguments)
+    }
+
+    /// Parameters and variables of a dataflow with `machines` are those of its start.
+    pub fn refuse_overrides(&self) -> Result<(), Failure> {
+        let Overrides { params, variables } = &self.overrides;
+        match params.iter().chain(variables).next() {
+            Some(one) => Err(Failure::invalid(format!(
+                "`{}={}` is for the nodes, and the manifest runs the daemons of their machines",
+                one.name, one.value
+            ))
+            .hint("give it to `nervure start`")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The environment variable of the domain, unless it is the default domain.
+pub fn domain_variable() -> Option<(&'static str, String)> {
+    let domain = Domain::of_environment().ok()?;
+    let name = domain.name()?;
+    Some((DOMAIN_VARIABLE, name.to_owned()))
+}
