@@ -288,6 +288,160 @@ pub struct ListedTopic {
     pub observers: usize,
 }
 
+/// Topics with their edges.
+#[cfg(feature = "api")]
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
+pub struct TopicInfos {
+    pub dataflow: String,
+    /// Each as a line of `nervure topic info --json`.
+    pub topics: Vec<TopicInfo>,
+    /// Machines that cannot be reached.
+    pub unreachable: Vec<String>,
+}
+
+/// A topic with its edges: a line of `nervure topic info --json`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
+pub struct TopicInfo {
+    /// `node/output`.
+    pub topic: String,
+    /// As declared.
+    pub r#type: Option<String>,
+    /// Samples that inputs get that connect late.
+    pub history: u32,
+    pub producer: Producer,
+    pub edges: Vec<LoadOfEdge>,
+}
+
+/// The node that sends a topic.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
+pub struct Producer {
+    pub id: String,
+    /// Such as `runs`, `restarts`, `failed`, `stopped`, `ended`.
+    pub state: &'static str,
+    pub pid: Option<u32>,
+}
+
+/// The consumers of topics, with what they hold: `nervure holders --json`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
+pub struct Holders {
+    pub dataflow: String,
+    pub holders: Vec<Holder>,
+    /// Machines that cannot be reached.
+    pub unreachable: Vec<String>,
+}
+
+/// A consumer of a topic. A value is `null` if its counters are not readable.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
+pub struct Holder {
+    /// `node/output`.
+    pub topic: String,
+    /// `node/input`, or the name of an observer.
+    pub consumer: String,
+    pub pid: Option<u32>,
+    /// Samples that it views now.
+    pub held: Option<u64>,
+    pub queued: Option<u64>,
+    pub max_held: u32,
+    /// Samples that it missed because it held the maximum.
+    pub missed_held: Option<u64>,
+    pub unreadable: Option<String>,
+}
+
+/// Where and why samples were lost: `nervure explain --json`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
+pub struct Explanations {
+    pub dataflow: String,
+    pub edges: Vec<ExplainedEdge>,
+    /// Topics that cross machines.
+    pub streams: Vec<ExplainedStream>,
+    /// Machines that cannot be reached.
+    pub unreachable: Vec<String>,
+}
+
+/// The losses of an edge. A value is `null` if its counters are not readable.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
+pub struct ExplainedEdge {
+    /// `node/output`.
+    pub topic: String,
+    /// `node/input`, or the name of an observer.
+    pub consumer: String,
+    pub sent: Option<u64>,
+    pub lost: Option<u64>,
+    /// How long the consumer has taken nothing, while samples wait.
+    pub took_nothing_seconds: Option<f64>,
+    /// Time that the producer has waited for room.
+    pub blocked_nanos: Option<u64>,
+    pub unreadable: Option<String>,
+    pub causes: Vec<Cause>,
+}
+
+/// A cause of losses, with the setting or action that prevents it.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
+pub struct Cause {
+    /// Its name on a link; absent on one machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cause: Option<String>,
+    /// Samples.
+    pub count: u64,
+    pub what: String,
+    pub remedy: String,
+}
+
+/// The losses of a topic on its way to another machine.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
+pub struct ExplainedStream {
+    pub topic: String,
+    /// Of the consumers.
+    pub machine: String,
+    pub sent: u64,
+    pub delivered: u64,
+    pub causes: Vec<Cause>,
+}
+
+/// Better settings: `nervure lint --json`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
+pub struct Hints {
+    /// The dataflow file, if that was examined.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// The dataflow, if a running one was examined.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dataflow: Option<String>,
+    /// How long the running dataflow was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window_nanos: Option<u64>,
+    pub hints: Vec<ListedHint>,
+    /// Machines that cannot be reached: without them the hints are not complete.
+    pub unreachable: Vec<String>,
+}
+
+/// A suggestion for a better setting.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
+pub struct ListedHint {
+    /// The kind of hint: stable across versions.
+    pub code: &'static str,
+    /// The edge, topic, input or node that it concerns.
+    pub about: String,
+    /// The observation.
+    pub what: String,
+    /// The setting that changes it.
+    pub setting: String,
+    /// The dataflow file, if the setting has a line in it.
+    pub file: Option<String>,
+    pub line: Option<usize>,
+}
+
 /// The parameters of nodes: `nervure param list --json`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
@@ -360,4 +514,31 @@ pub struct ListedMachine {
     /// What it has reported.
     #[cfg_attr(feature = "api", schema(value_type = Option<Object>))]
     pub actual: Option<Actual>,
+}
+
+/// An invitation: `nervure machine invite --json`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
+pub struct Invited {
+    /// For `nervure join`.
+    pub invitation: String,
+    /// `operator`, `robot` or `observer`.
+    #[cfg_attr(feature = "api", schema(value_type = String))]
+    pub role: Role,
+    /// Whether it is for any number of machines, each of which waits for approval.
+    pub with_approval: bool,
+    pub valid_seconds: f64,
+}
+
+/// A machine that was approved or revoked: `nervure machine approve --json`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
+pub struct ManagedMachine {
+    pub machine: String,
+    /// `operator`, `robot` or `observer`.
+    #[cfg_attr(feature = "api", schema(value_type = String))]
+    pub role: Role,
+    /// `paired` or `revoked`.
+    #[cfg_attr(feature = "api", schema(value_type = String))]
+    pub standing: Standing,
 }

@@ -3,13 +3,14 @@
 use std::{process::ExitCode, time::Instant};
 
 use nervure_protocol::daemon_to_daemon::StreamReport;
-use serde_json::{Value, json};
 
 use super::{
+    answers::{self, Cause, ExplainedEdge, ExplainedStream, Explanations},
     arguments::TopicsArguments,
+    state::State,
     streams,
     topic::edges_of,
-    topics::{SelectedTopics, select_topics},
+    topics::{SelectedTopics, Topic, select_topics},
 };
 use crate::{
     failure::Failure,
@@ -25,36 +26,16 @@ pub fn explain(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
         arguments.target.dataflow.as_deref(),
         "explain",
     )?;
-    state.sample();
-    if state
-        .edges
-        .iter()
-        .any(|edge| edge.activity().is_undecided())
-    {
-        state.follow_until(Instant::now() + ConsumerActivity::decided_after())?;
-        state.sample();
+    read_counters(&mut state)?;
+    if arguments.target.json {
+        output::write(&answers::line(&answer(&state, &topics)))?;
+        return Ok(state.exit_code());
     }
     let edges: Vec<&Edge> = topics
         .iter()
         .flat_map(|topic| edges_of(&state, topic))
         .collect();
-    let streams: Vec<_> = state
-        .streams
-        .iter()
-        .filter(|stream| topics.iter().any(|topic| topic.name == stream.topic))
-        .collect();
-    if arguments.target.json {
-        let streams: Vec<_> = streams
-            .iter()
-            .map(|stream| stream_as_json(stream))
-            .collect();
-        let edges: Vec<_> = edges.iter().map(|edge| as_json(edge)).collect();
-        output::write(&format!(
-            "{}\n",
-            json!({"dataflow": state.welcome().dataflow, "edges": edges, "streams": streams})
-        ))?;
-        return Ok(state.exit_code());
-    }
+    let streams = streams_of(&state, &topics);
     let lossy: Vec<_> = edges.iter().filter(|edge| edge.lost() > 0).collect();
     let mut paragraphs: Vec<String> = lossy.iter().map(|edge| explanation(edge)).collect();
     for edge in edges.iter().filter(|edge| edge.lost() == 0) {
@@ -77,8 +58,8 @@ pub fn explain(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
             edge.consumer_name()
         ));
     }
-    let lossy_streams = streams.iter().filter(|stream| !stream.lost.is_empty());
-    paragraphs.extend(lossy_streams.map(|stream| streams::explanation(stream)));
+    let lossy_streams = streams.filter(|stream| !stream.lost.is_empty());
+    paragraphs.extend(lossy_streams.map(streams::explanation));
     let unknown: Vec<_> = edges.iter().filter(|edge| !edge.has_output()).collect();
     paragraphs.extend(unknown.iter().filter_map(|edge| {
         let why = edge.unreadable()?;
@@ -105,6 +86,43 @@ pub fn explain(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
     Ok(state.exit_code())
 }
 
+/// The losses of the topics that match, as `--json` writes them.
+#[cfg(feature = "api")]
+pub fn explanations_of(dataflow: &str, patterns: &[String]) -> Result<Explanations, Failure> {
+    let SelectedTopics { mut state, topics } = select_topics(patterns, Some(dataflow), "explain")?;
+    read_counters(&mut state)?;
+    Ok(answer(&state, &topics))
+}
+
+/// Reads the counters; twice, if it takes some time to say whether a consumer takes samples.
+fn read_counters(state: &mut State) -> Result<(), Failure> {
+    state.sample();
+    if state
+        .edges
+        .iter()
+        .any(|edge| edge.activity().is_undecided())
+    {
+        state.follow_until(Instant::now() + ConsumerActivity::decided_after())?;
+        state.sample();
+    }
+    Ok(())
+}
+
+fn streams_of<'s>(state: &'s State, topics: &'s [Topic]) -> impl Iterator<Item = &'s StreamReport> {
+    let is_of_topic = |stream: &&StreamReport| topics.iter().any(|it| it.name == stream.topic);
+    state.streams.iter().filter(is_of_topic)
+}
+
+fn answer(state: &State, topics: &[Topic]) -> Explanations {
+    let edges = topics.iter().flat_map(|topic| edges_of(state, topic));
+    Explanations {
+        dataflow: state.welcome().dataflow.clone(),
+        edges: edges.map(explained_edge).collect(),
+        streams: streams_of(state, topics).map(explained_stream).collect(),
+        unreachable: state.unreachable_machines(),
+    }
+}
+
 fn explanation(edge: &Edge) -> String {
     let totals = edge.totals();
     let mut text = format!(
@@ -123,34 +141,47 @@ fn explanation(edge: &Edge) -> String {
     text
 }
 
-fn as_json(edge: &Edge) -> Value {
+fn explained_edge(edge: &Edge) -> ExplainedEdge {
     let totals = edge.totals();
     let causes = losses::explanations(&totals, edge).into_iter();
     let counted = |value: u64| edge.has_output().then_some(value);
-    json!({
-        "topic": edge.topic,
-        "consumer": edge.consumer_name(),
-        "sent": counted(totals.output.published()),
-        "lost": edge.unreadable().is_none().then(|| totals.lost()),
-        "took_nothing_seconds": edge.activity().took_nothing_for().map(|idle| idle.as_secs_f64()),
-        "blocked_nanos": counted(totals.output.blocked_nanos),
-        "unreadable": edge.unreadable(),
-        "causes": causes
-            .map(|loss| json!({"count": loss.count, "what": loss.what, "remedy": loss.remedy}))
-            .collect::<Vec<_>>(),
-    })
+    ExplainedEdge {
+        topic: edge.topic.clone(),
+        consumer: edge.consumer_name().to_owned(),
+        sent: counted(totals.output.published()),
+        lost: edge.unreadable().is_none().then(|| totals.lost()),
+        took_nothing_seconds: edge
+            .activity()
+            .took_nothing_for()
+            .map(|idle| idle.as_secs_f64()),
+        blocked_nanos: counted(totals.output.blocked_nanos),
+        unreadable: edge.unreadable(),
+        causes: causes
+            .map(|loss| Cause {
+                cause: None,
+                count: loss.count,
+                what: loss.what.into_owned(),
+                remedy: loss.remedy,
+            })
+            .collect(),
+    }
 }
 
-fn stream_as_json(stream: &StreamReport) -> Value {
+fn explained_stream(stream: &StreamReport) -> ExplainedStream {
     let causes = stream.lost.iter().map(|(cause, count)| {
         let (what, remedy) = streams::explain(cause);
-        json!({"cause": cause, "count": count, "what": what, "remedy": remedy})
+        Cause {
+            cause: Some(cause.clone()),
+            count: *count,
+            what: what.to_owned(),
+            remedy: remedy.to_owned(),
+        }
     });
-    json!({
-        "topic": stream.topic,
-        "machine": stream.machine,
-        "sent": stream.accepted,
-        "delivered": stream.delivered,
-        "causes": causes.collect::<Vec<_>>(),
-    })
+    ExplainedStream {
+        topic: stream.topic.clone(),
+        machine: stream.machine.clone(),
+        sent: stream.accepted,
+        delivered: stream.delivered,
+        causes: causes.collect(),
+    }
 }

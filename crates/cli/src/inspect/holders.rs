@@ -2,9 +2,8 @@
 
 use std::process::ExitCode;
 
-use serde_json::json;
-
 use super::{
+    answers::{self, Holder, Holders},
     arguments::TopicsArguments,
     state::State,
     topic::edges_of,
@@ -29,26 +28,8 @@ pub fn holders(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
         .iter()
         .flat_map(|topic| edges_of(&state, topic))
         .collect();
-    let pid = |edge: &Edge| consumer_pid(&state, edge);
     if arguments.target.json {
-        let edge = |edge: &&Edge| {
-            let totals = edge.totals();
-            json!({
-                "topic": edge.topic,
-                "consumer": edge.consumer_name(),
-                "pid": pid(edge),
-                "held": edge.has_input().then_some(totals.input.held),
-                "queued": (edge.has_input() && edge.has_output()).then(|| totals.queued()),
-                "max_held": edge.queue.max_held,
-                "missed_held": edge.has_output().then_some(totals.output.missed_held),
-                "unreadable": edge.unreadable(),
-            })
-        };
-        let edges: Vec<_> = edges.iter().map(edge).collect();
-        output::write(&format!(
-            "{}\n",
-            json!({"dataflow": state.welcome().dataflow, "holders": edges})
-        ))?;
+        output::write(&answers::line(&answer(&state, &edges)))?;
         return Ok(state.exit_code());
     }
     let mut table = Table::new(&[
@@ -65,7 +46,7 @@ pub fn holders(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
         table.row(vec![
             edge.topic.clone(),
             edge.consumer_name().to_owned(),
-            pid(edge).map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
+            consumer_pid(&state, edge).map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
             known(edge.has_input(), totals.input.held),
             known(edge.has_input() && edge.has_output(), totals.queued()),
             edge.queue.max_held.to_string(),
@@ -87,6 +68,36 @@ pub fn holders(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
         );
     }
     Ok(state.exit_code())
+}
+
+/// The consumers of the topics that match, as `--json` writes them.
+#[cfg(feature = "api")]
+pub fn holders_of(dataflow: &str, patterns: &[String]) -> Result<Holders, Failure> {
+    let SelectedTopics { mut state, topics } = select_topics(patterns, Some(dataflow), "holders")?;
+    state.sample();
+    let edges = topics.iter().flat_map(|topic| edges_of(&state, topic));
+    Ok(answer(&state, &edges.collect::<Vec<_>>()))
+}
+
+fn answer(state: &State, edges: &[&Edge]) -> Holders {
+    let holder = |edge: &&Edge| {
+        let totals = edge.totals();
+        Holder {
+            topic: edge.topic.clone(),
+            consumer: edge.consumer_name().to_owned(),
+            pid: consumer_pid(state, edge),
+            held: edge.has_input().then_some(totals.input.held),
+            queued: (edge.has_input() && edge.has_output()).then(|| totals.queued()),
+            max_held: edge.queue.max_held,
+            missed_held: edge.has_output().then_some(totals.output.missed_held),
+            unreadable: edge.unreadable(),
+        }
+    };
+    Holders {
+        dataflow: state.welcome().dataflow.clone(),
+        holders: edges.iter().map(holder).collect(),
+        unreachable: state.unreachable_machines(),
+    }
 }
 
 fn consumer_pid(state: &State, edge: &Edge) -> Option<u32> {

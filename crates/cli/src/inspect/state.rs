@@ -434,6 +434,12 @@ impl State {
         self.edges.sample(self.begin.elapsed());
     }
 
+    /// Names of the machines that cannot be reached.
+    pub fn unreachable_machines(&self) -> Vec<String> {
+        let unreachable = self.unreachable.iter();
+        unreachable.map(|one| one.machine.clone()).collect()
+    }
+
     /// Warns of machines that cannot be reached. The result is not complete then.
     pub fn exit_code(&self) -> ExitCode {
         for unreachable in &self.unreachable {

@@ -192,7 +192,6 @@ fn answer(state: &State, usages: &Usages) -> Load {
             threads: usage.map(|usage| usage.threads),
         }
     };
-    let unreachable = state.unreachable.iter();
     Load {
         dataflow: welcome.dataflow.clone(),
         keeper: state.keeper(),
@@ -200,7 +199,7 @@ fn answer(state: &State, usages: &Usages) -> Load {
         elapsed_seconds: age(welcome.started_utc_nanos).as_secs_f64(),
         nodes: usages.iter().map(node).collect(),
         link_bytes: state.link_bytes(),
-        unreachable: unreachable.map(|one| one.machine.clone()).collect(),
+        unreachable: state.unreachable_machines(),
         edges: state.edges.iter().map(edge_json).collect(),
     }
 }

@@ -3,10 +3,11 @@
 use std::{collections::BTreeSet, process::ExitCode};
 
 use nervure_protocol::wiring::{Policy, Queue};
-use serde_json::{Value, json};
 
+#[cfg(feature = "api")]
+use super::answers::TopicInfos;
 use super::{
-    answers::{self, ListedTopic, Topics},
+    answers::{self, ListedTopic, Producer, TopicInfo, Topics},
     arguments::{TopicAction, TopicArguments, TopicsArguments},
     echo, measure,
     state::State,
@@ -113,7 +114,7 @@ fn info(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
     let mut text = String::new();
     for topic in &topics {
         if arguments.target.json {
-            text.push_str(&format!("{}\n", info_json(&state, topic)));
+            text.push_str(&answers::line(&info_of(&state, topic)));
         } else {
             if !text.is_empty() {
                 text.push('\n');
@@ -179,13 +180,30 @@ fn info_text(state: &State, topic: &Topic) -> String {
     text + &table.render(None) + &unreadable.into_iter().collect::<String>()
 }
 
-fn info_json(state: &State, topic: &Topic) -> Value {
+fn info_of(state: &State, topic: &Topic) -> TopicInfo {
     let producer = &state.nodes[&topic.node];
-    json!({
-        "topic": topic.name,
-        "type": topic.output.type_name,
-        "history": topic.output.history,
-        "producer": {"id": producer.declared.id, "state": producer.state(), "pid": producer.pid()},
-        "edges": edges_of(state, topic).map(edge_json).collect::<Vec<_>>(),
+    TopicInfo {
+        topic: topic.name.clone(),
+        r#type: topic.output.type_name.clone(),
+        history: topic.output.history,
+        producer: Producer {
+            id: producer.declared.id.clone(),
+            state: producer.state(),
+            pid: producer.pid(),
+        },
+        edges: edges_of(state, topic).map(edge_json).collect(),
+    }
+}
+
+/// The topics that match, as `nervure topic info --json` writes each.
+#[cfg(feature = "api")]
+pub fn infos_of(dataflow: &str, patterns: &[String]) -> Result<TopicInfos, Failure> {
+    let SelectedTopics { mut state, topics } =
+        select_topics(patterns, Some(dataflow), "topic-info")?;
+    state.sample();
+    Ok(TopicInfos {
+        dataflow: state.welcome().dataflow.clone(),
+        topics: topics.iter().map(|topic| info_of(&state, topic)).collect(),
+        unreachable: state.unreachable_machines(),
     })
 }
