@@ -73,7 +73,13 @@ pub fn echo(arguments: &EchoArguments) -> Result<ExitCode, Failure> {
                     let path = save(folder, &topic, &sample)?;
                     note!("wrote {}", path.display());
                 }
-                show(&topic, &sample, limits, arguments.target.json, now)?;
+                show(
+                    &topic,
+                    &sample,
+                    limits,
+                    arguments.target.json.then_some(more),
+                    now,
+                )?;
                 left -= 1;
             }
             Some(Ok(Seen::Note(text))) => note!("{text}"),
@@ -129,16 +135,21 @@ impl MissedSamples {
     }
 }
 
+/// Shows a sample as text, or as JSON with the number of samples that were missed before it.
 fn show(
     topic: &str,
     sample: &Sample,
     limits: Limits,
-    as_json: bool,
+    missed: Option<u64>,
     now: i64,
 ) -> Result<(), Failure> {
-    let text = match as_json {
-        true => format!("{}\n", json(topic, sample, limits, now)),
-        false => text(topic, sample, limits, now),
+    let text = match missed {
+        Some(missed) => {
+            let mut object = json(topic, sample, limits, now);
+            object["missed"] = missed.into();
+            format!("{object}\n")
+        }
+        None => text(topic, sample, limits, now),
     };
     output::write_or_end(&text)
 }

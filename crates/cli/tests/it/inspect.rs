@@ -401,7 +401,13 @@ fn echo_shows_every_kind_of_value() {
         ];
         let mut sample = command_json(&run, &arguments);
         let object = sample.as_object_mut().unwrap();
-        for changing in ["sequence", "stamp_utc_nanos", "age_nanos", "latency_nanos"] {
+        for changing in [
+            "sequence",
+            "stamp_utc_nanos",
+            "age_nanos",
+            "latency_nanos",
+            "missed",
+        ] {
             assert!(object.remove(changing).unwrap().is_i64(), "{changing}");
         }
         sample
