@@ -16,7 +16,7 @@ pub use daemon::{join, up};
 pub use down::down;
 pub use members::machine;
 #[cfg(feature = "api")]
-pub use members::machines_of_fleet;
+pub use members::{clocks, machines_of_fleet};
 pub use part::run_part;
 pub use pause::set_paused_if_fleet;
 pub use start::start;

@@ -82,6 +82,9 @@ pub enum MachineCommand {
     Approve {
         /// Name of the machine.
         name: String,
+        /// Write JSON to stdout.
+        #[arg(long)]
+        json: bool,
     },
     /// Exclude a machine from the fleet.
     ///
@@ -90,6 +93,9 @@ pub enum MachineCommand {
     Revoke {
         /// Name of the machine.
         name: String,
+        /// Write JSON to stdout.
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -106,6 +112,9 @@ pub struct InviteArguments {
     /// How long the invitation is valid.
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = parse_duration)]
     pub valid: Duration,
+    /// Write JSON to stdout.
+    #[arg(long)]
+    pub json: bool,
 }
 
 fn parse_name(text: &str) -> Result<String, String> {

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     failure::Failure,
     format,
-    inspect::answers::{self, ListedMachine, Machines},
+    inspect::answers::{self, Invited, ListedMachine, Machines, ManagedMachine},
     output,
     table::{Align, Table},
 };
@@ -53,8 +53,8 @@ pub fn machine(command: &MachineCommand) -> Result<ExitCode, Failure> {
     match command {
         MachineCommand::List { json } => list(&fleet, *json),
         MachineCommand::Invite(arguments) => invite(&fleet, arguments),
-        MachineCommand::Approve { name } => approve(&fleet, name),
-        MachineCommand::Revoke { name } => revoke(&fleet, name),
+        MachineCommand::Approve { name, json } => approve(&fleet, name, *json),
+        MachineCommand::Revoke { name, json } => revoke(&fleet, name, *json),
     }
 }
 
@@ -82,6 +82,20 @@ fn rows(fleet: &Fleet) -> Result<Vec<Row>, Failure> {
         });
     }
     Ok(rows)
+}
+
+/// How far the clocks of machines that can be reached are ahead of that of the coordinator.
+#[cfg(feature = "api")]
+pub fn clocks() -> Result<Vec<(String, ClockOffset)>, Failure> {
+    let Some(fleet) = Fleet::connect_if_paired()? else {
+        return Ok(Vec::new());
+    };
+    let alive = fleet.client.list(ALIVE).map_err(store_failure)?.entries;
+    let clocks = alive.iter().filter_map(|entry| {
+        let alive: Alive = parse(&entry.key, &entry.value).ok()?;
+        Some((entry.key.strip_prefix(ALIVE)?.to_owned(), alive.clock?))
+    });
+    Ok(clocks.collect())
 }
 
 /// The machines as `--json` writes them.
@@ -159,27 +173,57 @@ fn invite(fleet: &Fleet, arguments: &InviteArguments) -> Result<ExitCode, Failur
         lifetime: arguments.valid,
     };
     let invitation = fleet.client.invite(terms).map_err(call_failure)?;
-    output::write(&format!("nervure join {invitation}\n"))?;
+    output::write(&match arguments.json {
+        true => answers::line(&Invited {
+            invitation: invitation.to_string(),
+            role: terms.role,
+            with_approval: terms.needs_approval,
+            valid_seconds: terms.lifetime.as_secs_f64(),
+        }),
+        false => format!("nervure join {invitation}\n"),
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Pairs a machine that waits.
-fn approve(fleet: &Fleet, name: &str) -> Result<ExitCode, Failure> {
+fn approve(fleet: &Fleet, name: &str, json: bool) -> Result<ExitCode, Failure> {
     let machine = fleet.client.approve(name).map_err(call_failure)?;
-    output::write(&format!(
-        "{} belongs to the fleet, as {}\n",
-        machine.name, machine.role
-    ))?;
+    output::write(&match json {
+        true => answers::line(&ManagedMachine::from(machine)),
+        false => format!(
+            "{} belongs to the fleet, as {}\n",
+            machine.name, machine.role
+        ),
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Takes a machine out of the fleet.
-fn revoke(fleet: &Fleet, name: &str) -> Result<ExitCode, Failure> {
+fn revoke(fleet: &Fleet, name: &str, json: bool) -> Result<ExitCode, Failure> {
     let machine = fleet.client.revoke(name).map_err(call_failure)?;
     // Should it return, it has nothing to do, and stops what it still runs.
-    let cleared = change_desired(&fleet.client, name, |state| state.runs.clear());
-    output::write(&format!("{} was revoked\n", machine.name))?;
-    cleared.map(|_| ExitCode::SUCCESS).map_err(store_failure)
+    change_desired(&fleet.client, name, |state| state.runs.clear())
+        .map_err(store_failure)
+        .inspect_err(|_| {
+            if !json {
+                note!("{} was revoked", machine.name);
+            }
+        })?;
+    output::write(&match json {
+        true => answers::line(&ManagedMachine::from(machine)),
+        false => format!("{} was revoked\n", machine.name),
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+impl From<Machine> for ManagedMachine {
+    fn from(machine: Machine) -> Self {
+        Self {
+            machine: machine.name,
+            role: machine.role,
+            standing: machine.standing,
+        }
+    }
 }
 
 /// The paired machines, by name.
