@@ -73,6 +73,20 @@ impl Snapshot {
                 (vec![("machine", name.as_str())], flag(machine.is_reachable))
             }),
         )?;
+        let clocks = || {
+            let clocks = self.clocks.iter();
+            clocks.map(|(name, clock)| (vec![("machine", name.as_str())], clock))
+        };
+        families.gauge(
+            "nervure_machine_clock_offset_seconds",
+            "How far the clock of a machine is ahead of that of the coordinator's machine",
+            clocks().map(|(labels, clock)| (labels, clock.offset_nanos as f64 / 1e9)),
+        )?;
+        families.gauge(
+            "nervure_machine_clock_offset_error_seconds",
+            "How far the offset of the clock may be wrong",
+            clocks().map(|(labels, clock)| (labels, seconds(clock.error_nanos))),
+        )?;
         let links = || {
             let links = named.iter();
             links.filter_map(|(name, machine)| {

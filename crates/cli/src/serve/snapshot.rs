@@ -2,9 +2,11 @@
 
 use std::{
     collections::BTreeMap,
+    sync::mpsc,
     time::{Duration, Instant},
 };
 
+use nervure_daemon::clock::ClockOffset;
 use nervure_node::running::{self, Remote};
 use nervure_protocol::{
     daemon_to_cli::LinkFigures,
@@ -14,6 +16,7 @@ use nervure_protocol::{
 
 use crate::{
     failure::Failure,
+    fleet,
     inspect::{
         list::state_name,
         places::{self, Everything, Found, Place},
@@ -27,6 +30,9 @@ use crate::{
 /// How long to wait for the use of processes of other machines.
 const USAGES_PATIENCE: Duration = Duration::from_millis(1500);
 
+/// How long to wait for the clocks, which the coordinator knows: it may be away.
+const CLOCKS_PATIENCE: Duration = Duration::from_secs(1);
+
 /// Dataflows that are asked at the same time.
 const AT_ONCE: usize = 16;
 
@@ -35,6 +41,8 @@ const AT_ONCE: usize = 16;
 pub struct Snapshot {
     /// Whether the daemon of this machine answers, if the machine belongs to a fleet.
     pub daemon: Option<bool>,
+    /// How far the clocks of machines are ahead of the coordinator's, if it can be asked.
+    pub clocks: Vec<(String, ClockOffset)>,
     /// The other machines of the fleet.
     pub machines: Vec<MachineFigures>,
     pub dataflows: Vec<DataflowFigures>,
@@ -93,6 +101,11 @@ pub struct EdgeFigures {
 impl Snapshot {
     /// Asks all keepers, those of other machines through the daemon.
     pub fn take() -> Result<Self, Failure> {
+        let (sender, clocks) = mpsc::channel();
+        std::thread::spawn(move || {
+            // Robots may not ask for them.
+            drop(sender.send(fleet::clocks().unwrap_or_default()));
+        });
         let everything = places::everywhere()?;
         let mut dataflows = Vec::new();
         for some in everything.dataflows.chunks(AT_ONCE) {
@@ -118,6 +131,7 @@ impl Snapshot {
                 (Some(_), None) => Some(true),
                 (None, None) => None,
             },
+            clocks: clocks.recv_timeout(CLOCKS_PATIENCE).unwrap_or_default(),
             machines: everything.links.iter().map(machine).collect(),
             dataflows,
         })

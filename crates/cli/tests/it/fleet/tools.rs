@@ -187,6 +187,14 @@ fn metrics_of_all_machines_are_served_on_each() {
         let link = [("machine", other)];
         let reachable = metrics.value("nervure_machine_reachable", &link);
         assert_eq!(reachable, Some(1.0), "{metrics:#?}");
+        let clock = || {
+            let value = |name: &str| server.metrics().value(name, &[("machine", "robot")]);
+            value("nervure_machine_clock_offset_seconds")
+                .zip(value("nervure_machine_clock_offset_error_seconds"))
+        };
+        fleet.await_that("the clock of the robot is known", |_| clock().is_some());
+        // Both are this host's: the true offset is 0.
+        assert!(clock().is_some_and(|(offset, error)| offset.abs() <= error));
         for name in [
             "nervure_link_round_trip_seconds",
             "nervure_link_rate_bytes_per_second",
