@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import pytest
 from nervure.client import ApiError, Client
@@ -108,6 +109,118 @@ def test_the_client_reads_and_changes(server: Server) -> None:
     assert not client.resume(dataflow)["paused"]
     records = client.logs(dataflow, node="gauge", pattern="^INPUT$", most=1)["records"]
     assert len(records) <= 1
+
+
+def test_the_client_examines_and_follows(server: Server, tmp_path: Path) -> None:
+    client, dataflow = server.client, server.dataflow
+    assert client.topic_infos(dataflow, "pump/level")["topics"][0]["producer"]["id"] == "pump"
+    assert client.holders(dataflow, "pump/*")["holders"][0]["consumer"] == "gauge/level"
+    assert [edge["topic"] for edge in client.explain(dataflow)["edges"]] == ["pump/level"]
+    assert client.lint(dataflow, interval_millis=100)["dataflow"] == dataflow
+    with client.samples(dataflow, "pump/level") as samples:
+        assert {next(samples)["topic"] for _ in range(3)} == {"pump/level"}
+        assert (samples.missed, samples.reason) == (0, None)
+    assert list(samples) == []
+    assert samples.reason == "closed"
+    with client.follow_logs(dataflow, node="gauge", since_seconds=3600) as records:
+        assert next(records)["node"] == "gauge"
+    with pytest.raises(ApiError, match="no topic `pump/levle`") as caught:
+        client.samples(dataflow, "pump/levle")
+    assert caught.value.hint == "did you mean `pump/level`?"
+    recording = client.record(dataflow, tmp_path / "run.mcap", "pump/level")["recording"]
+    assert client.recordings()["recordings"][0]["is_running"]
+    assert client.stop_recording(recording)["summary"]["reason"] == "a signal"
+    assert (tmp_path / "run.mcap").exists()
+
+
+def test_a_stream_ends_with_its_dataflow(server: Server) -> None:
+    client = server.client
+    name = f"{server.dataflow}-short"
+    client.start(server.file, name=name)
+    samples = client.samples(name)
+    next(samples)
+    client.stop(name)
+    assert all(sample["topic"] == "pump/level" for sample in samples)
+    assert samples.reason == "the dataflow has ended"
+
+
+class Fleet:
+    """A fleet of one machine, with a server."""
+
+    def __init__(self, folder: Path) -> None:
+        self.name = f"fleet-{os.getpid()}"
+        (folder / "beat.py").write_text("from nervure import Node\nfor event in Node():\n    pass\n")
+        self.file = folder / "beat.yml"
+        self.file.write_text(
+            "machines: {robot: {}}\n"
+            "nodes:\n"
+            "  - {id: beat, path: beat.py, inputs: {tick: nervure/timer/hz/50}, params: {rate: 1}}\n"
+        )
+        environment = os.environ | {
+            "NERVURE_STATE": str(folder / "state"),
+            "NERVURE_LOG_DIR": str(folder / "logs"),
+            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+        }
+        up = [BIN / "nervure", "up", "--name", "laptop", "--address", "127.0.0.1:0"]
+        self.processes = [self._start(up, environment, subprocess.PIPE, None)]
+        self._line(self.processes[0].stdout, "nervure join")
+        serve = [BIN / "nervure", "serve", "--listen", "127.0.0.1:0"]
+        self.processes.append(self._start(serve, environment, None, subprocess.PIPE))
+        token = self._line(self.processes[1].stderr, "the token of requests is in ").strip()
+        url = self._line(self.processes[1].stderr, "serving ").split("/v1")[0].removeprefix("serving ")
+        self.client = Client(url, token=Path(token.split(" is in ")[1]).read_text().strip())
+
+    @staticmethod
+    def _start(
+        command: list[str | Path], environment: dict[str, str], stdout: int | None, stderr: int | None
+    ) -> subprocess.Popen[str]:
+        return subprocess.Popen(command, env=environment, stdout=stdout, stderr=stderr, text=True)
+
+    @staticmethod
+    def _line(lines: IO[str] | None, begin: str) -> str:
+        assert lines is not None
+        line = lines.readline()
+        assert line.startswith(begin), line
+        return line
+
+    def end(self) -> None:
+        for process in self.processes:
+            process.terminate()
+            process.wait()
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    fleet = Fleet(tmp_path)
+    try:
+        yield fleet
+    finally:
+        fleet.end()
+
+
+def test_the_client_starts_on_a_fleet_and_manages_it(fleet: Fleet) -> None:
+    client = fleet.client
+    with pytest.raises(ApiError, match="cannot be placed") as caught:
+        client.start(fleet.file, name=fleet.name, on_fleet=True)
+    assert caught.value.status == 400
+    started = client.start(
+        fleet.file, name=fleet.name, params={"beat.rate": 2}, on_fleet=True, bind={"robot": "laptop"}
+    )
+    assert (started["dataflow"], started["machines"]) == (fleet.name, {"robot": "laptop"})
+    try:
+        status = client.status(fleet.name)
+        assert [(node["id"], node["machine"]) for node in status["nodes"]] == [("beat", "laptop")]
+        assert [param["value"] for param in client.params(fleet.name)["params"]] == [2]
+    finally:
+        assert client.stop(fleet.name)["stopped"]
+    invited = client.invite(role="observer", valid_seconds=60)
+    assert (invited["role"], invited["with_approval"]) == ("observer", False)
+    assert "#" in invited["invitation"]
+    with pytest.raises(ApiError, match="no machine `r07`"):
+        client.approve("r07")
+    with pytest.raises(ApiError, match="cannot be revoked"):
+        client.revoke("laptop")
+    assert [machine["standing"] for machine in client.machines()["machines"]] == ["paired"]
 
 
 def test_errors_have_status_and_hint(server: Server) -> None:

@@ -47,6 +47,8 @@ use failure::Failure;
 fn main() -> ExitCode {
     complete::complete_if_asked(Arguments::command);
     survive_file_size_limit();
+    #[cfg(feature = "api")]
+    serve::end_with_server();
     let parsed = Arguments::command().try_get_matches().and_then(|matches| {
         let as_json = wants_json(&matches);
         Arguments::from_arg_matches(&matches).map(|arguments| (arguments, as_json))
@@ -98,9 +100,9 @@ fn main() -> ExitCode {
         Command::Down(arguments) => fleet::down(&arguments),
         Command::Start(arguments) => fleet::start(&arguments),
         Command::Machine(command) => fleet::machine(&command),
+        Command::Export(command) => export::export(&command),
         #[cfg(feature = "api")]
         Command::Serve(arguments) => serve::serve(&arguments),
-        Command::Export(command) => export::export(&command),
         Command::Part => fleet::run_part(),
         Command::Keeper => keep(),
         Command::Operators => nervure_dora_operators::host()

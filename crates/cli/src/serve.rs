@@ -3,13 +3,20 @@
 //! A process of its own: it asks keepers and the daemon as `status` does, and nothing depends on it.
 
 mod access;
+mod child;
 mod common;
+mod membership;
 mod metrics;
 mod orders;
+mod recorders;
+mod recordings;
 mod server;
 mod snapshot;
+mod streams;
 mod tls;
 mod v1;
+
+pub use child::end_with_server;
 
 use std::{
     net::{Ipv4Addr, SocketAddr},

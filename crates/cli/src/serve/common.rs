@@ -15,7 +15,7 @@ use serde::Deserialize;
 use tokio::sync::{Mutex, Semaphore};
 use utoipa::IntoParams;
 
-use super::access::Access;
+use super::{access::Access, recorders::Recordings};
 use crate::failure::Failure;
 
 #[derive(Debug)]
@@ -25,6 +25,9 @@ pub struct Shared {
     pub metrics: Mutex<Option<(Instant, Bytes)>>,
     /// Requests that change something, at a time.
     pub orders: Arc<Semaphore>,
+    /// Streams at a time.
+    pub streams: Arc<Semaphore>,
+    pub recordings: Recordings,
 }
 
 /// The failure as the commands write it with `--json`.
@@ -47,6 +50,20 @@ pub fn status_of(failure: &Failure) -> StatusCode {
 pub struct OfDataflow {
     /// Its name, or the process id of its keeper.
     pub dataflow: String,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct OfTopics {
+    /// Only these topics, `node/output`, separated by commas; `*` matches anything. Default: all.
+    topics: Option<String>,
+}
+
+impl OfTopics {
+    pub fn patterns(&self) -> Vec<String> {
+        let topics = self.topics.iter().flat_map(|topics| topics.split(','));
+        topics.map(str::to_owned).collect()
+    }
 }
 
 /// Parts of a request; the error of one that cannot be parsed has the form of all errors.

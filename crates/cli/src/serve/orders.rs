@@ -232,7 +232,7 @@ struct NodeOrdered {
 }
 
 /// A body in JSON; the error of one that cannot be parsed has the form of all errors.
-struct Body<T>(T);
+pub struct Body<T>(pub T);
 
 impl<S, T> FromRequest<S> for Body<T>
 where
@@ -277,7 +277,11 @@ async fn on_dataflow(
 }
 
 /// Runs the command with these arguments; for a dataflow, if there is one of this name.
-async fn run(shared: Arc<Shared>, dataflow: Option<String>, arguments: Vec<String>) -> Response {
+pub async fn run(
+    shared: Arc<Shared>,
+    dataflow: Option<String>,
+    arguments: Vec<String>,
+) -> Response {
     let Ok(permit) = Arc::clone(&shared.orders).try_acquire_owned() else {
         let failure = Failure::internal("too many requests are being carried out");
         return error(StatusCode::SERVICE_UNAVAILABLE, &failure);

@@ -9,7 +9,7 @@ use std::{
 };
 
 use axum::{
-    Router,
+    Extension, Router,
     body::Bytes,
     extract::{DefaultBodyLimit, Request, State},
     http::{HeaderMap, StatusCode, header},
@@ -35,7 +35,9 @@ use super::{
     access::Access,
     common::{Shared, error},
     metrics,
+    recorders::Recordings,
     snapshot::Snapshot,
+    streams::{MAX_STREAMS, Streaming},
     v1,
 };
 use crate::failure::Failure;
@@ -43,7 +45,8 @@ use crate::failure::Failure;
 /// The longest handshake, wait for a request, and pause of a client that reads an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The longest life of a connection: a client that reads slowly holds none longer.
+/// The longest life of a connection: a client that reads slowly holds none longer. One with a stream
+/// lasts until that has ended.
 const LIFETIME: Duration = Duration::from_secs(300);
 
 /// Connections at a time. Others wait.
@@ -95,6 +98,8 @@ fn router(access: Access) -> Router {
         access,
         metrics: Mutex::default(),
         orders: Arc::new(Semaphore::new(MAX_ORDERS)),
+        streams: Arc::new(Semaphore::new(MAX_STREAMS)),
+        recordings: Recordings::default(),
     });
     v1::router()
         .route("/metrics", get(metrics))
@@ -147,13 +152,21 @@ async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, router: Router)
 }
 
 async fn http(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, router: Router) {
+    let streaming = Streaming::default();
+    let router = router.layer(Extension(streaming.clone()));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(PATIENCE)
         .max_buf_size(MAX_HEAD_BYTES)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    // An error is the client's, which knows it.
-    let _ = tokio::time::timeout(LIFETIME, connection).await;
+    let mut connection = std::pin::pin!(connection);
+    loop {
+        // An error is the client's, which knows it.
+        let ended = tokio::time::timeout(LIFETIME, &mut connection).await;
+        if ended.is_ok() || !streaming.is_active() {
+            return;
+        }
+    }
 }
 
 /// Refuses requests for other hosts, and those without the token.

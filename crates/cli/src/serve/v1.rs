@@ -23,19 +23,27 @@ use utoipa::{
 };
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::common::{Checked, OfDataflow, Shared, error, status_of};
+use super::common::{Checked, OfDataflow, OfTopics, Shared, error, status_of};
 use crate::{
     failure::{ErrorAnswer, Failure},
     fleet,
     inspect::{
-        answers::{Listing, Load, Logs, Machines, Params, Status, Topics},
-        list, logs, param, status, top, topic,
+        answers::{
+            Explanations, Hints, Holders, Listing, Load, Logs, Machines, Params, Status,
+            TopicInfos, Topics,
+        },
+        explain, holders, lint, list, logs, param, status, top, topic,
     },
 };
 
-/// The interval over which the load is measured, and its limits.
+/// The interval over which the load is measured.
 const LOAD_MILLIS: u64 = 500;
-const MAX_LOAD_MILLIS: u64 = 10_000;
+
+/// The interval over which a dataflow is measured for hints.
+const LINT_MILLIS: u64 = 3000;
+
+/// The longest interval of a measurement.
+const MAX_INTERVAL_MILLIS: u64 = 10_000;
 
 /// Log records of an answer, and at most.
 const LOG_RECORDS: usize = 1000;
@@ -74,10 +82,17 @@ pub fn router() -> axum::Router<Arc<Shared>> {
         .routes(routes!(dataflow))
         .routes(routes!(load))
         .routes(routes!(topics))
+        .routes(routes!(topic_infos))
+        .routes(routes!(holders_of_topics))
+        .routes(routes!(explanations))
+        .routes(routes!(hints))
         .routes(routes!(params))
         .routes(routes!(logs_of_dataflow))
         .routes(routes!(machines))
         .merge(super::orders::router())
+        .merge(super::membership::router())
+        .merge(super::recordings::router())
+        .merge(super::streams::router())
         .split_for_parts();
     let document = Bytes::from(json!(document).to_string());
     let json = [(header::CONTENT_TYPE, "application/json")];
@@ -114,8 +129,7 @@ async fn load(
     Checked(of): Checked<Path<OfDataflow>>,
     Checked(over): Checked<Query<OverInterval>>,
 ) -> Response {
-    let millis = over.interval_millis.unwrap_or(LOAD_MILLIS);
-    let interval = Duration::from_millis(millis.min(MAX_LOAD_MILLIS));
+    let interval = over.interval(LOAD_MILLIS);
     answer(move || top::load_of(&of.dataflow, interval)).await
 }
 
@@ -126,6 +140,55 @@ async fn load(
 ))]
 async fn topics(Checked(of): Checked<Path<OfDataflow>>) -> Response {
     answer(move || topic::topics_of(&of.dataflow)).await
+}
+
+/// Show topics with their edges, as `nervure topic info`
+#[utoipa::path(get, path = "/v1/dataflows/{dataflow}/topics/info", params(OfDataflow, OfTopics), responses(
+    (status = 200, description = "The topics", body = TopicInfos),
+    (status = "default", description = "An error", body = ErrorAnswer),
+))]
+async fn topic_infos(
+    Checked(of): Checked<Path<OfDataflow>>,
+    Checked(topics): Checked<Query<OfTopics>>,
+) -> Response {
+    answer(move || topic::infos_of(&of.dataflow, &topics.patterns())).await
+}
+
+/// List the consumers of topics with the samples that they hold, as `nervure holders`
+#[utoipa::path(get, path = "/v1/dataflows/{dataflow}/holders", params(OfDataflow, OfTopics), responses(
+    (status = 200, description = "The consumers", body = Holders),
+    (status = "default", description = "An error", body = ErrorAnswer),
+))]
+async fn holders_of_topics(
+    Checked(of): Checked<Path<OfDataflow>>,
+    Checked(topics): Checked<Query<OfTopics>>,
+) -> Response {
+    answer(move || holders::holders_of(&of.dataflow, &topics.patterns())).await
+}
+
+/// Explain where and why samples were lost, as `nervure explain`
+#[utoipa::path(get, path = "/v1/dataflows/{dataflow}/explain", params(OfDataflow, OfTopics), responses(
+    (status = 200, description = "The edges, with the causes of their losses", body = Explanations),
+    (status = "default", description = "An error", body = ErrorAnswer),
+))]
+async fn explanations(
+    Checked(of): Checked<Path<OfDataflow>>,
+    Checked(topics): Checked<Query<OfTopics>>,
+) -> Response {
+    answer(move || explain::explanations_of(&of.dataflow, &topics.patterns())).await
+}
+
+/// Suggest better settings for a dataflow, as `nervure lint`
+#[utoipa::path(get, path = "/v1/dataflows/{dataflow}/lint", params(OfDataflow, OverInterval), responses(
+    (status = 200, description = "The hints, after the interval", body = Hints),
+    (status = "default", description = "An error", body = ErrorAnswer),
+))]
+async fn hints(
+    Checked(of): Checked<Path<OfDataflow>>,
+    Checked(over): Checked<Query<OverInterval>>,
+) -> Response {
+    let window = over.interval(LINT_MILLIS);
+    answer(move || lint::hints_of(&of.dataflow, window)).await
 }
 
 /// List the parameters of the nodes of a dataflow, as `nervure param list`
@@ -161,8 +224,15 @@ async fn machines() -> Response {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct OverInterval {
-    /// Measure over this time, 10 s at most. Default: 500.
+    /// Measure over this time, 10 s at most. Default: 500, for hints 3000.
     interval_millis: Option<u64>,
+}
+
+impl OverInterval {
+    fn interval(&self, default_millis: u64) -> Duration {
+        let millis = self.interval_millis.unwrap_or(default_millis);
+        Duration::from_millis(millis.min(MAX_INTERVAL_MILLIS))
+    }
 }
 
 #[derive(Debug, Deserialize, IntoParams)]

@@ -33,6 +33,7 @@ mod serve;
 mod services;
 mod shortage;
 mod steady;
+mod streams;
 mod top;
 mod validate;
 mod vandal;

@@ -18,9 +18,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// `nervure serve` on a free port.
 pub struct Server {
     child: Child,
-    address: String,
+    pub address: String,
     /// Header with the token.
-    authorization: String,
+    pub authorization: String,
 }
 
 /// An answer.
@@ -80,7 +80,7 @@ impl Server {
     }
 
     /// Asks for a path below `/v1`, with the token. The answer is JSON.
-    fn api(&self, method: &str, path: &str, body: Option<Value>) -> (u16, Value) {
+    pub fn api(&self, method: &str, path: &str, body: Option<Value>) -> (u16, Value) {
         let body = body.map(|body| body.to_string()).unwrap_or_default();
         let headers = format!(
             "Host: localhost\r\n{}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
@@ -95,7 +95,7 @@ impl Server {
         (answer.status, serde_json::from_str(&answer.body).unwrap())
     }
 
-    fn get(&self, path: &str) -> Value {
+    pub fn get(&self, path: &str) -> Value {
         let (status, answer) = self.api("GET", path, None);
         assert_eq!(status, 200, "{path}: {answer:#}");
         answer
@@ -112,6 +112,13 @@ impl Server {
             "{answer:?}"
         );
         Metrics::parse(&answer.body)
+    }
+}
+
+impl Server {
+    /// The process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 }
 
@@ -175,14 +182,14 @@ impl Metrics {
     }
 }
 
-fn server(run: &Run) -> Server {
+pub fn server(run: &Run) -> Server {
     let mut command = run.command(&["serve", "--listen", "127.0.0.1:0"]);
     command.env("NERVURE_STATE", run.folder());
     Server::start(command)
 }
 
 /// 50 samples for a consumer that takes all, and for one that takes none.
-fn losing() -> Run {
+pub fn losing() -> Run {
     Dataflow::named()
         .node("source", "source 50 2 99", json!({"outputs": ["out"]}))
         .node(
@@ -462,7 +469,7 @@ fn off_the_loopback_a_certificate_is_needed_and_the_token() {
     );
 }
 
-fn command_json(run: &Run, arguments: &[&str]) -> Value {
+pub fn command_json(run: &Run, arguments: &[&str]) -> Value {
     let (code, stdout, stderr) = output(run.command(arguments));
     assert_eq!(code, Some(0), "{arguments:?}: {stderr}");
     serde_json::from_str(&stdout).unwrap()
@@ -498,6 +505,8 @@ fn answers_are_those_of_the_commands() {
         ("", ["status", ""]),
         ("/topics", ["topic", "list"]),
         ("/params", ["param", "list"]),
+        ("/holders?topics=source/out", ["holders", "source/out"]),
+        ("/explain?topics=source/*", ["explain", ""]),
     ] {
         let words = command.iter().filter(|word| !word.is_empty()).copied();
         let arguments: Vec<_> = words.chain(["-d", &name, "--json"]).collect();
@@ -526,6 +535,13 @@ fn answers_are_those_of_the_commands() {
             .collect::<Vec<_>>()
     };
     assert_eq!(ids(&load), ids(&top));
+
+    let info = server.get(&format!("{of_dataflow}/topics/info?topics=source/out"));
+    let expected = command_json(
+        &run,
+        &["topic", "info", "source/out", "-d", &name, "--json"],
+    );
+    assert_eq!(info["topics"], json!([expected]));
 
     let logs = server.get(&format!(
         "{of_dataflow}/logs?node=sink&pattern=%5Ein%20%5B34%5D&most=1"
@@ -587,6 +603,62 @@ fn errors_have_a_status_and_the_form_of_the_commands() {
             None,
             400,
             "malformed",
+        ),
+        (
+            "GET",
+            format!("/dataflows/{name}/explain?topics=source/uot"),
+            None,
+            400,
+            "did you mean `source/out`",
+        ),
+        (
+            "GET",
+            format!("/dataflows/{name}/samples?topics=nope"),
+            None,
+            400,
+            "no topic `nope`",
+        ),
+        (
+            "GET",
+            "/dataflows/nope/logs/follow".to_owned(),
+            None,
+            404,
+            "no dataflow `nope`",
+        ),
+        (
+            "POST",
+            format!("/dataflows/{name}/recordings"),
+            Some(json!({"file": "here.mcap"})),
+            400,
+            "absolute",
+        ),
+        (
+            "POST",
+            format!("/dataflows/{name}/recordings"),
+            Some(json!({"file": "/nope/nope.mcap"})),
+            400,
+            "nope.mcap",
+        ),
+        (
+            "POST",
+            "/recordings/1/stop".to_owned(),
+            None,
+            404,
+            "no recording 1",
+        ),
+        (
+            "POST",
+            "/invitations".to_owned(),
+            Some(json!({"valid_seconds": 0})),
+            400,
+            "valid_seconds",
+        ),
+        (
+            "POST",
+            "/machines/robot/approve".to_owned(),
+            None,
+            400,
+            "belongs to no fleet",
         ),
         (
             "GET",

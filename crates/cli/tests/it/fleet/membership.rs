@@ -1,7 +1,7 @@
 //! Roles, revocation, approval, and a fleet whose state is in etcd.
 
 use super::*;
-use crate::dataflow::Process;
+use crate::{dataflow::Process, serve::Server};
 
 #[test]
 fn a_robot_can_neither_start_nor_stop_nor_invite() {
@@ -312,4 +312,67 @@ fn domains_of_one_machine_have_fleets_of_their_own() {
     let listed = in_domain("", &["machine", "list"]).output().unwrap();
     let text = String::from_utf8(listed.stderr).unwrap();
     assert!(text.contains("this machine belongs to no fleet"), "{text}");
+}
+
+#[test]
+fn an_invitation_of_the_environment_is_for_a_machine_that_has_not_joined() {
+    let mut fleet = Fleet::new(None);
+    let invitation = fleet.output(0, &["machine", "invite"]);
+    let folder = fleet.folder.path().join("pod");
+    let command = |fleet: &Fleet, invitation: &str, name: &str| {
+        let mut command = fleet.command(1, &["join", "--name", name]);
+        command.env("NERVURE_STATE", &folder);
+        command.env("NERVURE_INVITATION", invitation);
+        command
+    };
+    fleet.daemons[1].as_mut().unwrap().kill();
+    let wrong = command(&fleet, "nervure join 7", "edge").output().unwrap();
+    let text = String::from_utf8(wrong.stderr).unwrap();
+    assert_eq!(wrong.status.code(), Some(2), "{text}");
+    assert!(
+        text.contains("NERVURE_INVITATION: this is no invitation"),
+        "{text}"
+    );
+    fleet.daemons[1] = Some(Daemon::start(command(&fleet, &invitation, "edge")));
+    fleet.daemon(1).line("edge is ready");
+    // It is used up now, and not needed again.
+    fleet.daemons[1].as_mut().unwrap().kill();
+    fleet.daemons[1] = Some(Daemon::start(command(&fleet, &invitation, "other")));
+    fleet.daemon(1).line("this machine is `edge` in the fleet");
+    fleet.daemon(1).line("edge is ready");
+    fleet.check_nothing_left();
+}
+
+#[test]
+fn machines_are_invited_approved_and_revoked_over_http() {
+    let mut fleet = Fleet::new(None);
+    let server = Server::start(fleet.command(0, &["serve", "--listen", "127.0.0.1:0"]));
+    let invite = json!({"role": "observer", "with_approval": true, "valid_seconds": 60});
+    let (status, invited) = server.api("POST", "/invitations", Some(invite));
+    assert_eq!(status, 200, "{invited:#}");
+    assert_eq!(invited["valid_seconds"], 60.0, "{invited:#}");
+    let invitation = invited["invitation"].as_str().unwrap();
+    fleet.daemons[1].as_mut().unwrap().kill();
+    let mut command = fleet.command(1, &["join", invitation, "--name", "screen"]);
+    command.env("NERVURE_STATE", fleet.folder.path().join("screen"));
+    fleet.daemons[1] = Some(Daemon::start(command));
+    fleet.daemon(1).line("waiting for approval");
+    let standing = || {
+        let machines = server.get("/machines")["machines"].clone();
+        let machines = machines.as_array().unwrap().clone();
+        let screen = machines.into_iter().find(|it| it["name"] == "screen");
+        screen.map(|it| it["standing"].clone())
+    };
+    assert_eq!(standing(), Some(json!("waiting")));
+    let (status, approved) = server.api("POST", "/machines/screen/approve", None);
+    let expected = json!({"machine": "screen", "role": "observer", "standing": "paired"});
+    assert_eq!((status, &approved), (200, &expected));
+    fleet.daemon(1).line("screen is ready");
+    let (status, revoked) = server.api("POST", "/machines/screen/revoke", None);
+    assert_eq!((status, &revoked["standing"]), (200, &json!("revoked")));
+    assert_eq!(standing(), Some(json!("revoked")));
+    let (status, unknown) = server.api("POST", "/machines/--json/revoke", None);
+    assert_eq!(status, 400, "{unknown:#}");
+    drop(server);
+    fleet.check_nothing_left();
 }

@@ -1,0 +1,256 @@
+//! Recordings of running dataflows.
+//!
+//! Each is `nervure record` in a process of its own, which goes on when this server ends: until then it
+//! can be stopped here, afterwards with the dataflow or by a signal.
+
+use std::{
+    io::{BufRead, BufReader, Read},
+    os::unix::process::CommandExt,
+    process::Child,
+    sync::Arc,
+    thread,
+};
+
+use axum::{
+    Json,
+    extract::{Path, State},
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::{sync::watch, task::spawn_blocking};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{
+    child,
+    common::{Checked, OfDataflow, Shared, error, status_of},
+    orders::Body,
+    recorders::{Entry, Recording, Recordings},
+};
+use crate::{
+    failure::{ErrorAnswer, Failure},
+    inspect::places,
+};
+
+/// Recordings at a time.
+const MAX_RUNNING: usize = 8;
+
+/// The longest output of `nervure record` that is kept.
+const MAX_SUMMARY_BYTES: u64 = 1 << 20;
+
+/// The routes.
+pub fn router() -> OpenApiRouter<Arc<Shared>> {
+    OpenApiRouter::new()
+        .routes(routes!(record))
+        .routes(routes!(list_recordings))
+        .routes(routes!(stop_recording))
+}
+
+/// Record topics of a dataflow in an MCAP file, as `nervure record`
+#[utoipa::path(post, path = "/v1/dataflows/{dataflow}/recordings", params(OfDataflow), request_body = Record, responses(
+    (status = 200, description = "It records", body = Recording),
+    (status = "default", description = "An error", body = ErrorAnswer),
+))]
+async fn record(
+    State(shared): State<Arc<Shared>>,
+    Checked(of): Checked<Path<OfDataflow>>,
+    body: Body<Record>,
+) -> Response {
+    let record = body.0;
+    if !record.file.starts_with('/') {
+        let failure = Failure::invalid(format!("`{}` is no absolute path", record.file));
+        return error(StatusCode::BAD_REQUEST, &failure);
+    }
+    let Ok(permit) = Arc::clone(&shared.orders).try_acquire_owned() else {
+        let failure = Failure::internal("too many requests are being carried out");
+        return error(StatusCode::SERVICE_UNAVAILABLE, &failure);
+    };
+    if shared.recordings.running() >= MAX_RUNNING {
+        let failure = Failure::internal(format!("there are {MAX_RUNNING} recordings already"));
+        return error(StatusCode::SERVICE_UNAVAILABLE, &failure);
+    }
+    let started = spawn_blocking(move || {
+        let _permit = permit;
+        places::find(Some(&of.dataflow))?;
+        start(&shared.recordings, of.dataflow, record)
+    });
+    let started = started.await;
+    answer(started.unwrap_or_else(|_| Err(Failure::internal("the request panicked"))))
+}
+
+/// List the recordings that this server has started: those that run, and the last ones that have ended
+#[utoipa::path(get, path = "/v1/recordings", responses(
+    (status = 200, description = "The recordings", body = ListedRecordings),
+    (status = "default", description = "An error", body = ErrorAnswer),
+))]
+async fn list_recordings(State(shared): State<Arc<Shared>>) -> Response {
+    let entries = shared.recordings.lock();
+    let recordings = entries.values().map(Entry::shown).collect();
+    Json(ListedRecordings { recordings }).into_response()
+}
+
+/// End a recording, and wait until its file is complete
+#[utoipa::path(post, path = "/v1/recordings/{recording}/stop", params(OfRecording), responses(
+    (status = 200, description = "It has ended", body = Recording),
+    (status = "default", description = "An error", body = ErrorAnswer),
+))]
+async fn stop_recording(
+    State(shared): State<Arc<Shared>>,
+    Checked(of): Checked<Path<OfRecording>>,
+) -> Response {
+    let found = {
+        let entries = shared.recordings.lock();
+        let entry = entries.get(&of.recording);
+        entry.map(|entry| {
+            entry.handle.signal(Signal::INT);
+            entry.end.clone()
+        })
+    };
+    let Some(mut end) = found else {
+        let text = format!("this server has no recording {}", of.recording);
+        return error(StatusCode::NOT_FOUND, &Failure::missing(text));
+    };
+    // Its thread sends the end, whatever it is.
+    let _ = end.wait_for(Option::is_some).await;
+    let entries = shared.recordings.lock();
+    match entries.get(&of.recording) {
+        Some(entry) => Json(entry.shown()).into_response(),
+        None => {
+            let failure = Failure::missing("the recording has ended, and is not listed any more");
+            error(StatusCode::NOT_FOUND, &failure)
+        }
+    }
+}
+
+/// A recording to start.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Record {
+    /// Topics, `node/output`; `*` matches anything. Default: all.
+    #[serde(default)]
+    topics: Vec<String>,
+    /// The absolute path of the file on the machine of the server, which must not exist; `{time}` is the
+    /// start in UTC, `{name}` the dataflow.
+    file: String,
+    /// Start a new numbered file before one exceeds this size, such as `1GB`, or age, such as `10min`.
+    split: Option<String>,
+    /// Delete the oldest files when all of them together exceed this size. Needs `split`.
+    max_disk: Option<String>,
+    /// Compress with LZ4.
+    #[serde(default)]
+    compress: bool,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+struct OfRecording {
+    /// The process of the recording.
+    recording: u32,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct ListedRecordings {
+    recordings: Vec<Recording>,
+}
+
+/// Starts `nervure record`, and waits until it records.
+fn start(recordings: &Recordings, dataflow: String, record: Record) -> Result<Recording, Failure> {
+    let failed = |error: std::io::Error| Failure::internal("cannot run the command").because(error);
+    let mut child = child::command(&arguments(&dataflow, &record))
+        // It goes on when this server ends.
+        .process_group(0)
+        .spawn()
+        .map_err(failed)?;
+    let handle = child::handle(&child).map_err(failed)?;
+    let stderr = child.stderr.take();
+    let mut notes = BufReader::new(stderr.ok_or_else(|| Failure::internal("no pipe"))?).lines();
+    let records = notes.any(|line| line.is_ok_and(|line| line.starts_with(RECORDS)));
+    if !records {
+        return Err(refusal(&last_line(&mut child)));
+    }
+    let recording = Recording {
+        recording: child.id(),
+        dataflow,
+        topics: record.topics,
+        file: record.file,
+        is_running: true,
+        summary: None,
+    };
+    let (sender, end) = watch::channel(None);
+    recordings.insert(Entry {
+        recording: recording.clone(),
+        handle,
+        end,
+    });
+    // Both pipes are read, so that it never waits for room in one.
+    thread::spawn(move || notes.for_each(drop));
+    thread::spawn(move || {
+        let line = last_line(&mut child);
+        let summary = serde_json::from_str(&line).unwrap_or(Value::from(line));
+        sender.send_replace(Some(summary));
+    });
+    Ok(recording)
+}
+
+/// How the note of `nervure record` begins by which it says that it records.
+const RECORDS: &str = "recording ";
+
+fn arguments(dataflow: &str, record: &Record) -> Vec<String> {
+    let mut arguments = vec!["record".to_owned(), "--json".to_owned()];
+    arguments.push(format!("--dataflow={dataflow}"));
+    arguments.push(format!("--output={}", record.file));
+    let split = record.split.iter();
+    arguments.extend(split.map(|split| format!("--split={split}")));
+    let max_disk = record.max_disk.iter();
+    arguments.extend(max_disk.map(|most| format!("--max-disk={most}")));
+    arguments.extend(record.compress.then(|| "--compress".to_owned()));
+    arguments.push("--".to_owned());
+    arguments.extend(record.topics.iter().cloned());
+    arguments
+}
+
+/// The last line that the command writes until it has ended.
+fn last_line(child: &mut Child) -> String {
+    let mut text = String::new();
+    if let Some(mut stdout) = child.stdout.take() {
+        // What is read until an error counts.
+        let _ = stdout
+            .by_ref()
+            .take(MAX_SUMMARY_BYTES)
+            .read_to_string(&mut text);
+        let _ = std::io::copy(&mut stdout, &mut std::io::sink());
+    }
+    let _ = child.wait();
+    text.lines().next_back().unwrap_or_default().to_owned()
+}
+
+/// The failure that the command has written as JSON.
+fn refusal(line: &str) -> Failure {
+    let answer: Value = serde_json::from_str(line).unwrap_or_default();
+    let details = &answer["error"];
+    let Some(message) = details["message"].as_str() else {
+        return Failure::internal("the command has ended without an answer");
+    };
+    let failure = match details["exit_code"].as_u64() {
+        Some(code) if code == u64::from(crate::failure::INVALID) => Failure::invalid(message),
+        _ => Failure::internal(message),
+    };
+    let causes = details["caused_by"].as_array().into_iter().flatten();
+    let failure = causes
+        .filter_map(Value::as_str)
+        .fold(failure, Failure::because);
+    match details["hint"].as_str() {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    }
+}
+
+fn answer(result: Result<Recording, Failure>) -> Response {
+    match result {
+        Ok(recording) => Json(recording).into_response(),
+        Err(failure) => error(status_of(&failure), &failure),
+    }
+}
