@@ -283,6 +283,16 @@ impl Control {
         self.competing.is_some()
     }
 
+    /// The longest time between two drains of the queue, in seconds.
+    pub fn drain_period(&self) -> f64 {
+        let period = if self.competing() {
+            self.config.constants.competing_drain_period
+        } else {
+            self.config.constants.drain_period
+        };
+        period.max(self.config.constants.drain_period_round_trips * self.rtt)
+    }
+
     /// The target of queue delay, in seconds: it falls with the square root of the rate, so that flows that see the
     /// same queue come to the same rate. (Swift, SIGCOMM 2020, section 3.5: flow-based scaling.)
     pub fn target(&self) -> f64 {
@@ -527,11 +537,6 @@ impl Control {
             Some(_) => self.compete(round, judged, losses),
             None => self.follow_queue(round),
         }
-        let period = if self.competing() {
-            self.config.constants.competing_drain_period
-        } else {
-            self.config.constants.drain_period
-        };
         if !round.delivery.backlogged {
             // There were pauses, in which the queue could run empty.
             self.next_deep_drain = Some(round.time + self.config.constants.deep_drain_period);
@@ -539,8 +544,7 @@ impl Control {
         let deep = *self
             .next_deep_drain
             .get_or_insert(round.time + self.config.constants.first_deep_drain);
-        let due = self.last_empty
-            + period.max(self.config.constants.drain_period_round_trips * round.rtt);
+        let due = self.last_empty + self.drain_period();
         self.above = if round.queue > self.config.constants.above * self.target() {
             self.above + 1
         } else {
@@ -629,7 +633,9 @@ impl Control {
             claim.on_excess_loss(round.time);
         }
         self.competing_loss.count.add(round.loss);
-        if round.time - self.competing_loss.began > NOT_LOSS_BASED_AFTER {
+        // TCP heeds loss a round trip after it, and that round trip may be a long queue.
+        let judged_over = self.config.constants.drain_period_round_trips * round.rtt;
+        if round.time - self.competing_loss.began > NOT_LOSS_BASED_AFTER.max(judged_over) {
             let loss = std::mem::replace(&mut self.competing_loss, LossWindow::begin(round.time));
             if loss.count.share() > losses.channel() + self.config.constants.not_loss_based {
                 self.competing = None;

@@ -1,6 +1,6 @@
 //! Round-trip time, one-way delay and its variation.
 
-/// How long the smallest delay is believed, in seconds. Copa (NSDI 2018, section 2.2) and BBR use as much.
+/// How long the smallest delay is believed at least, in seconds. Copa (NSDI 2018, section 2.2) and BBR use as much.
 const BASE_WINDOW: f64 = 10.0;
 /// The same beside a flow that fills the queue: it may not let it run empty for a while.
 const COMPETING_BASE_WINDOW: f64 = 60.0;
@@ -98,12 +98,13 @@ impl Delays {
         self.forget_base();
     }
 
-    /// Whether another flow fills the queue.
-    pub fn set_competing(&mut self, competing: bool) {
+    /// Whether another flow fills the queue, and the time between two drains, in seconds: until the next one shows the smallest
+    /// delay again, it is believed.
+    pub fn set_base_window(&mut self, competing: bool, drain_period: f64) {
         self.base_one_way.length = if competing {
             COMPETING_BASE_WINDOW
         } else {
-            BASE_WINDOW
+            drain_period.clamp(BASE_WINDOW, COMPETING_BASE_WINDOW)
         };
     }
 

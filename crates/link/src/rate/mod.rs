@@ -425,7 +425,8 @@ impl Rate {
             self.delivery.begin_after(last_sent);
         }
         self.delays.relax_report_interval();
-        self.delays.set_competing(self.control.competing());
+        self.delays
+            .set_base_window(self.control.competing(), self.control.drain_period());
     }
 
     /// How often reports are to come, in seconds: as their own way allows, and never so often that they make it long.
