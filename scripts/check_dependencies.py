@@ -73,11 +73,17 @@ FORBIDDEN = [
     ),
     ("nervure-daemon", ["nervure-keeper"], "keepers are started by the command, and outlive daemons"),
     ("nervure-identity", ["nervure-link", "nervure-shm"], "keys know nothing of what they protect"),
+    (
+        "nervure-arrow-import",
+        ["nervure-message", "nervure-node"],
+        "an array is imported whatever becomes of it",
+    ),
     ("nervure-host", ["nervure-node"], "a host loads components, and is no node"),
     ("nervure-keeper", ["nervure-node"], "the keeper wires nodes, it is none"),
 ]
 # Where `unsafe` may stand: these crates, and these files of others (starting, reaping, namespaces).
 UNSAFE_CRATES = {
+    "nervure-arrow-import",
     "nervure-shm",
     "nervure-python",
     "dora-node-api",

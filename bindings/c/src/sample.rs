@@ -3,7 +3,8 @@
 use std::ffi::c_char;
 use std::thread::LocalKey;
 
-use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema};
+use arrow_data::ffi::FFI_ArrowArray;
+use arrow_schema::ffi::FFI_ArrowSchema;
 use nervure_node::Sample as Received;
 use nervure_node::message::{Header, Layout};
 

@@ -3,8 +3,10 @@
 use std::ffi::{c_uint, c_void};
 use std::ptr;
 
-use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi};
+use arrow_data::ffi::FFI_ArrowArray;
 use arrow_schema::Field;
+use arrow_schema::ffi::FFI_ArrowSchema;
+use nervure_arrow_import::import_array;
 use nervure_node::message::{ArraySample, DType, Layout, Scalar, Schema, TensorLayout};
 use nervure_node::{Encode, Tensor as ElementTensor};
 
@@ -243,7 +245,7 @@ impl Value {
                         return Err(Failure::argument("the array is released"));
                     }
                     let field = Field::try_from(&schema).map_err(arrow_failure)?;
-                    let array = from_ffi(array, &schema).map_err(arrow_failure)?;
+                    let array = import_array(array, field.data_type()).map_err(arrow_failure)?;
                     let schema = Schema::array(field);
                     let schema = schema.map_err(|error| Failure::argument(error.to_string()))?;
                     let sample = ArraySample::new(&array, &schema);

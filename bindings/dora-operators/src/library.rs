@@ -5,13 +5,14 @@ use std::ffi::c_void;
 use std::path::Path;
 use std::ptr;
 
-use arrow_array::ffi::from_ffi;
 use arrow_data::ArrayData;
 use arrow_data::ffi::FFI_ArrowArray;
+use arrow_schema::DataType;
 use dora_operator_api_c::{
     Bytes, DoraResult, InitResult, Input, OnEventResult, Output, RawEvent, SendOutput, Status,
 };
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use nervure_arrow_import::import_array;
 
 type Init = unsafe extern "C" fn() -> InitResult;
 type OnEvent = unsafe extern "C" fn(*mut RawEvent, *const SendOutput, *mut c_void) -> OnEventResult;
@@ -146,7 +147,8 @@ where
     let (send, id, array) = unsafe {
         let output = &mut *output;
         let array = FFI_ArrowArray::from_raw(&raw mut output.array);
-        let array = from_ffi(array, &output.schema);
+        let data_type = DataType::try_from(&output.schema);
+        let array = data_type.and_then(|data_type| import_array(array, &data_type));
         (&mut *environment.cast::<F>(), output.id(), array)
     };
     match array {

@@ -4,13 +4,13 @@
 //! <https://arrow.apache.org/docs/format/CDataInterface/PyCapsuleInterface.html>
 
 use crate::array;
-use crate::arrow_import::import_array;
 use crate::error::{chain, exception};
 use crate::objects;
 use arrow_data::ArrayData;
 use arrow_data::ffi::FFI_ArrowArray;
 use arrow_schema::ffi::FFI_ArrowSchema;
 use arrow_schema::{DataType, Field};
+use nervure_arrow_import::import_array;
 use nervure_node::message::{DType, Schema, TensorColumn, TensorLayout};
 use nervure_node::{Sample, SampleError};
 use pyo3::exceptions::PyModuleNotFoundError;
@@ -19,7 +19,6 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyTuple};
 use std::ffi::CStr;
 use std::fmt::Display;
-use std::sync::Arc;
 
 const SCHEMA: &CStr = c"arrow_schema";
 const ARRAY: &CStr = c"arrow_array";
@@ -255,7 +254,7 @@ fn import_capsules(
         ));
     }
     // SAFETY: the exporting library guarantees that the array has the type of its schema.
-    let array = unsafe { import_array(Arc::new(array), field.data_type()) };
+    let array = unsafe { import_array(array, field.data_type()) };
     let array = array.map_err(|error| refused(&error))?;
     let schema = match field.data_type() {
         DataType::Struct(columns) if is_record_batch => Schema::record_batch(

@@ -11,7 +11,6 @@
 
 mod array;
 mod arrow;
-mod arrow_import;
 mod calls;
 mod dora;
 mod dora_node;
