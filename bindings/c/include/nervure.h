@@ -14,9 +14,9 @@
 // Functions return a status: 0 is success, a negative one a failure, whose message `nervure_error` returns. No function
 // throws. A NULL for what is needed is a failure, and frees accept it. Names are UTF-8 with a NUL at the end.
 
-
 #ifndef NERVURE_H
 #define NERVURE_H
+
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -504,8 +504,6 @@ size_t nervure_dtype_size(unsigned int dtype);
 }  // extern "C"
 #endif  // __cplusplus
 
-#endif  /* NERVURE_H */
-
 // Bytes as a value.
 static inline struct nervure_value nervure_from_bytes(const void *data, size_t size) {
     struct nervure_value value;
@@ -596,3 +594,5 @@ nervure_from_tensor(enum nervure_dtype dtype, size_t dimensions, const size_t *s
     value.as.tensor.strides = NULL;
     return value;
 }
+
+#endif // NERVURE_H

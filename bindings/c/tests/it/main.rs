@@ -52,13 +52,24 @@ fn the_header_is_what_the_code_says() {
 fn the_headers_compile_without_warnings() {
     let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
     let folder = tempfile::tempdir().unwrap();
-    for (header, language, standard) in [("nervure.h", "c", "c11"), ("nervure.h", "c++", "c++17")] {
+    let source = folder.path().join("headers");
+    let languages = [
+        ("c", "c11", "nervure.h"),
+        ("c++", "c++17", "nervure.h"),
+        ("c++", "c++17", "nervure.hpp"),
+    ];
+    for (language, standard, header) in languages {
+        // Twice, as when a program's own headers include it too.
+        let text = format!("#include <{header}>\n#include <nervure.h>\n#include <{header}>\n");
+        std::fs::write(&source, text).unwrap();
         let output = Command::new("cc")
             .args(["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-x", language])
             .arg(format!("-std={standard}"))
+            .arg("-I")
+            .arg(&include)
             .args(["-c", "-o"])
             .arg(folder.path().join("header.o"))
-            .arg(include.join(header))
+            .arg(&source)
             .output()
             .unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
