@@ -175,8 +175,49 @@ impl Sample {
     /// # Errors
     /// [`SampleError`] if the producer announced a damaged schema.
     pub fn schema(&self) -> Result<Option<Schema>, SampleError> {
-        let id = self.header().schema_id;
+        // A schema beside another layout is made up: the array of a tensor has not its type.
+        let id = match self.layout()? {
+            Layout::Array(_) => self.header().schema_id,
+            _ => 0,
+        };
         let bytes = (id != 0).then(|| self.0.announcement(id)).flatten();
         Ok(bytes.map(|bytes| Schema::decode(&bytes)).transpose()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nervure_message::{Encode, JsonSample, TensorLayout};
+
+    use super::*;
+
+    /// A tensor with the schema of an array, as a producer may make it up.
+    struct WithSchema(Schema);
+
+    impl Encode for WithSchema {
+        fn layout(&self) -> Layout {
+            Layout::Tensor(TensorLayout::contiguous(u8::DTYPE, &[3]).unwrap())
+        }
+
+        fn payload_bytes(&self) -> usize {
+            3
+        }
+
+        fn write(&self, payload: &mut [u8]) {
+            payload.fill(7);
+        }
+
+        fn schema(&self) -> Option<&Schema> {
+            Some(&self.0)
+        }
+    }
+
+    #[test]
+    fn a_tensor_has_no_schema_whatever_was_announced() {
+        let texts = JsonSample::new(&serde_json::json!(["a", "b", "c"])).unwrap();
+        let value = WithSchema(Encode::schema(&texts).unwrap().clone());
+        let sample = Sample::local(&value, &Metadata::new(), Header::default(), None).unwrap();
+        assert!(sample.schema().unwrap().is_none());
+        assert_eq!(sample.array().unwrap().len(), 3);
     }
 }
