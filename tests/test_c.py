@@ -35,24 +35,19 @@ with open("seen", "w") as seen:
 """
 
 
-@pytest.fixture(scope="session")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The headers and the library, installed in a folder."""
-    folder = tmp_path_factory.mktemp("native")
-    options = ["--without-dora", "--quiet"]
-    subprocess.run([sys.executable, REPOSITORY / "scripts" / "native.py", folder, *options], check=True)
-    return folder
-
-
 def compiled(installed: Path, source: str, folder: Path, *options: str) -> Path:
+    """A program of `tests/c`."""
+    compiler = ["cc", "-std=c11"] if source.endswith(".c") else ["c++", "-std=c++17"]
+    return native(installed, folder / Path(source).stem, *compiler, str(SOURCES / source), *options)
+
+
+def native(installed: Path, program: Path, *command: str) -> Path:
     """A program, built as pkg-config says."""
     found = {**os.environ, "PKG_CONFIG_PATH": str(installed / "lib" / "pkgconfig")}
     pkg_config = ["pkg-config", "--cflags", "--libs", "nervure"]
     flags = subprocess.run(pkg_config, env=found, capture_output=True, text=True, check=True).stdout.split()
-    program = folder / Path(source).stem
-    compiler = ["cc", "-std=c11"] if source.endswith(".c") else ["c++", "-std=c++17"]
-    command = [*compiler, *WARNINGS, *options, str(SOURCES / source), "-o", str(program), *flags]
-    built = subprocess.run(command, capture_output=True, text=True, check=False)
+    whole = [*command, *WARNINGS, "-o", str(program), *flags]
+    built = subprocess.run(whole, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
     return program
 

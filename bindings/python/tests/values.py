@@ -110,6 +110,9 @@ def _tensors() -> Iterator[Value]:
         ("float8", np.arange(6).astype(ml_dtypes.float8_e4m3fn)),
         ("20 dimensions", np.arange(2**6).reshape([2] * 6 + [1] * 14)),
         ("large", np.arange(1_000_000, dtype="f8").reshape(1000, 1000)),
+        ("huge", np.arange(2_000_000, dtype="c16")),
+        ("unaligned", np.frombuffer(bytes(range(33)), "f8", offset=1)),
+        ("unaligned strides", np.ndarray((3,), "i4", bytes(range(14)), strides=(5,))),
         ("read-only", _read_only(np.arange(5))),
     ]
     for name, array in others:
@@ -214,6 +217,12 @@ def _arrow() -> Iterator[Value]:
         ("large lists", pa.array([[1, 2], [3]], pa.large_list(pa.int8()))),
         ("fixed lists", pa.array([[1.0, 2.0], [3.0, 4.0]], pa.list_(pa.float32(), 2)).slice(1)),
         ("structs", pa.array([{"a": 1, "b": "x"}, {"a": None, "b": "y"}])),
+        (
+            "lists of structs",
+            pa.array([[{"a": [1, 2], "b": "x"}], None, [{"a": None, "b": "y"}, None]]).slice(1),
+        ),
+        ("lists of lists", pa.array([[[1], []], [None, [2, 3]]], pa.list_(pa.large_list(pa.uint16())))),
+        ("list views", pa.array([[1, 2], None, [3]], pa.list_view(pa.int16()))),
         ("map", pa.array([[("k", 1)], []], pa.map_(pa.string(), pa.int32()))),
         ("timestamps", pa.array([0, 1, None], pa.timestamp("us", "Europe/Prague"))),
         ("decimals", pa.array([Decimal("1.23"), None], pa.decimal128(10, 2))),
