@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from nervure_lab.messages import BYTES
+
 if TYPE_CHECKING:
     from nervure_lab.comparison.session import Launch
     from nervure_lab.toolchain import Toolchain
@@ -77,6 +79,8 @@ class Wiring:
     """
     settings_file: str = ""
     """A file in the peer's own format, in place of the settings of a configuration."""
+    message: str = BYTES
+    """A type of ``messages.py``, serialised in the peer's own way."""
 
     @classmethod
     def from_environment(cls) -> Wiring:
@@ -107,7 +111,8 @@ class Wiring:
 class Publisher(Protocol):
     def publish(self, source: bytearray, stamp: Stamp) -> None:
         """Sends a copy of ``source``. Calls ``stamp`` on the peer's own memory after the copy; where its API
-        copies inside its send call, calls ``stamp(source)`` right before that.
+        copies inside its send call, calls ``stamp(source)`` right before that. A message with a type is built
+        once, and has only the header of each call.
         """
 
 
@@ -131,6 +136,10 @@ class Peer:
     configurations: tuple[Configuration, ...] = ()
     python: Path
     """Driver: the interpreter of its endpoints, after ``prepare``."""
+    messages: frozenset[str] = frozenset({BYTES})
+    """The types of ``messages.py`` that it can send."""
+    without_types: str = "payloads are bytes"
+    """The reason why it has no others."""
     one_thread: bool = False
     """Whether one thread has to do all: the endpoint then publishes and spins in turns."""
 

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 from nervure_lab import cli
+from nervure_lab.arrow_messages import ArrowMessage, header_of
 from nervure_lab.bulk_tcp import goodput_mbit
 from nervure_lab.comparison import recommend
 from nervure_lab.comparison.accounting import (
@@ -262,6 +263,39 @@ def test_every_peer_fulfils_the_contract(peer) -> None:
         assert (outcome.outcome, outcome.reason) == ("ok", "")
         table = table_of_logs(outcome.logs, outcome.start_nanos, 0, 1, echo=case.pattern == "echo")
         assert losses(table)["received"] == 10
+    for message, size in (("struct", 256), ("struct", 4096), ("point-cloud", 524288)):
+        if message in peer.messages:
+            with Session(peer, Case(size, 10.0, 10, message=message, warmup=0), 1, None) as session:
+                outcome = session.measure(peer.configurations[0].name)
+            assert (outcome.outcome, outcome.reason, outcome.wrong) == ("ok", "", 0)
+            table = table_of_logs(outcome.logs, outcome.start_nanos, 0, 1, echo=False)
+            assert losses(table)["received"] == 10
+
+
+@pytest.mark.parametrize(("message", "size"), [("struct", 256), ("struct", 4096), ("point-cloud", 524288)])
+def test_a_message_in_arrow_has_the_header_in_place(message: str, size: int) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    sent = ArrowMessage(message, size)
+    sent.memory[:32] = bytes(range(100, 132))
+    # As it arrives: not at the start of its buffers.
+    received = pyarrow.concat_arrays([ArrowMessage(message, size).array, sent.array])[1:]
+    assert bytes(header_of(message, received)[:32]) == bytes(range(100, 132))
+
+
+def test_a_peer_without_the_type_of_a_message_is_a_row(tmp_path: Path) -> None:
+    text = 'name="typed"\ntitle="a"\nquestion="a"\nsource="a"\nfigures=["types","loss-map"]\ncell="{size}"\n'
+    grid = 'repeats=1\n[[{}.grid]]\npayload_bytes=256\nmessage="struct"\nrate_hz=1.0\nmessages=1\n'
+    file = tmp_path / "typed.toml"
+    file.write_text(text + "".join(f"[{name}]\n" + grid.format(name) for name in ("quick", "full")))
+    experiment = DeclaredExperiment(read_declaration(file))
+    adapters = [PeerAdapter(PEER, configuration) for configuration in PEER.configurations[:2]]
+    out = tmp_path / "out" / "typed.jsonl"
+    run_experiment(experiment, experiment.plan(True), adapters, Options("quick", False, None), out)
+    assert cli.main(["report", str(out.parent)]) == 0
+    report = (out.parent / "report.md").read_text()
+    assert "- synthetic-faulty, Struct256B: no such type: Synthetic: payloads are bytes" in report
+    assert "no type" in (out.parent / "report.html").read_text(), "in the map of deliveries"
+    assert cli.main(["recommend", str(out.parent), "--payload", "256B", "--rate", "1"]) == 3
 
 
 def small_experiment() -> DeclaredExperiment:
@@ -465,6 +499,24 @@ def test_a_wrong_declaration_names_file_and_key(tmp_path: Path) -> None:
     grid = "repeats=1\n[[{}.grid]]\npayload_byte=64\nrate_hz=1.0\nmessages=1\n"
     file.write_text(text + "".join(f"[{name}]\n" + grid.format(name) for name in ("quick", "full")))
     with pytest.raises(ValueError, match=r"mine.toml: .*payload_byte.*did you mean payload_bytes"):
+        read_declaration(file)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ('message="strukt"\npayload_bytes=256', "there is no type of messages 'strukt'; did you mean struct"),
+        ('message="struct"\npayload_bytes=300', "expected a struct of 256 or 4096 bytes, got 300"),
+        ('message="point-cloud"\npayload_bytes=1000', "a multiple of 32 bytes, got 1000"),
+        ('message="struct"\npayload_bytes=256\npattern="echo"', "not for the link, an echo"),
+    ],
+)
+def test_a_wrong_type_of_messages_is_named(tmp_path: Path, values: str, message: str) -> None:
+    file = tmp_path / "mine.toml"
+    text = 'name="a"\ntitle="a"\nquestion="a"\nsource="a"\nfigures=["bars"]\ncell="{size}"\n'
+    grid = f"repeats=1\n[[NAME.grid]]\n{values}\nrate_hz=1.0\nmessages=1\n"
+    file.write_text(text + "".join(f"[{name}]\n" + grid.replace("NAME", name) for name in ("quick", "full")))
+    with pytest.raises(ValueError, match=message):
         read_declaration(file)
 
 

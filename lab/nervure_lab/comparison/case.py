@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from nervure_lab.messages import BYTES, Message
 from nervure_lab.peer import HOST, LINK, PROCESS
 
 ADDRESS_OF_FIRST_HOST = {PROCESS: "127.0.0.1", HOST: "127.0.0.1", LINK: "10.77.0.1"}
@@ -27,6 +28,8 @@ class Case:
     """KEEP_LAST depth, or length of the queue."""
     keep_all: bool = False
     """KEEP_ALL in place of the depth; only DDS knows it."""
+    message: Message = BYTES
+    """With a type, ``payload_bytes`` is the size that ``messages.py`` gives it."""
     reads: bool = False
     """Whether subscribers read the payload, by one copy of all of it."""
     work_millis: float = 0.0

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nervure_lab.comparison.case import Case
+from nervure_lab.messages import BYTES, TITLES, expect_size
 from nervure_lab.nearest import suggestion
 from nervure_lab.quantities import format_size
 
@@ -35,6 +36,7 @@ _FIGURES = frozenset(
         "blocking",
         "sharing",
         "cpu",
+        "types",
     }
 )
 
@@ -102,10 +104,11 @@ def _plan(entry: dict[str, Any], profile: dict[str, Any]) -> Iterator[PlannedCas
         for chosen in itertools.product(*lists.values()):
             case = Case(**(values | dict(zip(lists, chosen, strict=True)) | _outage(grid)))
             _check(case)
+            # In names without a space, and with K for KiB.
+            size = format_size(case.payload_bytes).replace(" ", "").replace("iB", "")
             name = entry["cell"].format(
                 **dataclasses.asdict(case),
-                # In names without a space, and with K for KiB.
-                size=format_size(case.payload_bytes).replace(" ", "").replace("iB", ""),
+                size=TITLES[case.message] + size,
                 condition=_condition(case),
                 reliability="" if case.reliable else "-best-effort",
             )
@@ -132,6 +135,12 @@ def _check(case: Case) -> None:
         raise ValueError("over the link subscribers do not compute")
     if case.place != "link" and case.neighbours:
         raise ValueError("neighbours are on the link")
+    _expect_known({case.message: None}, frozenset(TITLES), "type of messages")
+    expect_size(case.message, case.payload_bytes)
+    if case.message != BYTES and (
+        case.place == "link" or case.pattern == "echo" or case.reads or case.work_millis
+    ):
+        raise ValueError("a message with a type is not for the link, an echo, or a subscriber that reads it")
     if case.place == "process" and len(case.endpoints) != 2:
         raise ValueError("in one process there are two ends: one publisher and one subscriber, or an echo")
     if not 0 <= case.host_to_host_loss < 1:

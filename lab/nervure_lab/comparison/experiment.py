@@ -11,8 +11,9 @@ from typing import Any
 from nervure_lab.comparison.accounting import figures, violations
 from nervure_lab.comparison.case import Case
 from nervure_lab.comparison.declaration import Declaration, PlannedCase, declarations
+from nervure_lab.comparison.results import LACKS_TYPE
 from nervure_lab.comparison.samples import table_of_logs, write_table
-from nervure_lab.comparison.session import Session, find_emulator
+from nervure_lab.comparison.session import Outcome, Session, find_emulator
 from nervure_lab.contract import Experiment, Job
 from nervure_lab.peer import Configuration, Peer
 from nervure_lab.peers import all_peers
@@ -90,8 +91,12 @@ class DeclaredExperiment(Experiment[PeerAdapter, PlannedCase]):
     ) -> dict[str, Any]:
         case: Case = job.case
         configuration = adapter.configuration
+        peer = adapter.peer
+        if case.message not in peer.messages:
+            lacking = Outcome(LACKS_TYPE, f"{peer.title}: {peer.without_types}")
+            return {"case": asdict(case), "group": job.planned.group, **lacking.record()}
         file = configuration.values.get("settings_file", "")
-        with Session(adapter.peer, case, job.repeat + 1, self._emulator, file) as session:
+        with Session(peer, case, job.repeat + 1, self._emulator, file) as session:
             found = session.measure(configuration.name)
         record: dict[str, Any] = {"case": asdict(case), "group": job.planned.group, **found.record()}
         if found.outcome in ("failed", "hung"):

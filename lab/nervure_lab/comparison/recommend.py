@@ -14,6 +14,7 @@ from pathlib import Path
 from nervure_lab.comparison.case import Case
 from nervure_lab.comparison.report.summary import LOSSLESS_PERCENT, time_text
 from nervure_lab.comparison.results import Cell, ResultSet
+from nervure_lab.messages import BYTES
 from nervure_lab.quantities import parse_bandwidth, parse_loss, parse_size
 
 QUANTITIES = ("payload_bytes", "rate_hz", "loss_percent", "rate_mbit")
@@ -76,7 +77,7 @@ def answer(directory: Path, wanted: Wanted) -> Answer:
 def _comparable(cell: Cell, wanted: Wanted) -> bool:
     case = cell.case
     simple = case.pattern == "stream" and case.publishers == case.subscribers == 1
-    simple = simple and not (case.outage or case.neighbours or case.work_millis)
+    simple = simple and case.message == BYTES and not (case.outage or case.neighbours or case.work_millis)
     return simple and case.place == ("link" if wanted.rate_mbit else "host") and bool(cell.measured)
 
 

@@ -22,6 +22,9 @@ from nervure_lab.comparison.case import Case
 from nervure_lab.comparison.samples import read_table
 from nervure_lab.store import load
 
+LACKS_TYPE = "no such type"
+"""The outcome of a run that did not begin, because the peer does not have the type of the messages."""
+
 
 def is_measured(run: dict[str, Any]) -> bool:
     return "figures" in run and run["outcome"] in ("ok", "unconnected")
@@ -58,6 +61,11 @@ class Cell:
     @property
     def problems(self) -> list[str]:
         return [f"{run['outcome']}: {run['reason']}" for run in self.runs if run["outcome"] != "ok"]
+
+    @property
+    def lacks_type(self) -> bool:
+        """Whether the peer has no message of the case's type."""
+        return all(run["outcome"] == LACKS_TYPE for run in self.runs)
 
     @cached_property
     def tables(self) -> list[pl.DataFrame]:

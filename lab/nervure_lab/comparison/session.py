@@ -222,6 +222,7 @@ class Session:
             domain=self._domain,
             keep_all=case.keep_all,
             settings_file=self.settings_file,
+            message=case.message,
         )
         return json.dumps(asdict(wiring))
 

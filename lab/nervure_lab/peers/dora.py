@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nervure_lab.messages import BYTES, TITLES
 from nervure_lab.peer import Configuration, OnMessage, Peer, Stamp, Wiring
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ _SHARED_MEMORY = Path("/dev/shm")
 class Dora(Peer):
     name = "dora"
     title = "dora-rs"
+    messages = frozenset(TITLES)
     requirements = ("dora-rs==1.1.0", "dora-rs-cli==1.1.0", "numpy>=2,<3")
     packages = ("dora-rs", "dora-rs-cli", "pyarrow", "numpy")
     one_thread = True  # A node object cannot be used by two threads.
@@ -31,10 +33,10 @@ class Dora(Peer):
     )
 
     def open_publisher(self, wiring: Wiring, topic: str) -> Any:
-        return _DoraPublisher(_node(), topic)
+        return _DoraPublisher(_node(), topic, wiring)
 
     def open_subscriber(self, wiring: Wiring, topic: str, on_message: OnMessage) -> Any:
-        return _DoraSubscriber(_node(), on_message)
+        return _DoraSubscriber(_node(), on_message, wiring)
 
     def launch(self, launch: Launch) -> None:
         self._segments_before = shared_segments()
@@ -93,7 +95,7 @@ def _node() -> Any:
 
 
 class _DoraPublisher:
-    def __init__(self, node: Any, topic: str) -> None:
+    def __init__(self, node: Any, topic: str, wiring: Wiring) -> None:
         import numpy
         import pyarrow
 
@@ -102,21 +104,35 @@ class _DoraPublisher:
         self._array: Callable[[Any], Any] = lambda source: pyarrow.array(
             numpy.frombuffer(source, numpy.uint8)
         )
+        self._message = None
+        if wiring.message != BYTES:
+            from nervure_lab.arrow_messages import ArrowMessage
+
+            self._message = ArrowMessage(wiring.message, wiring.payload_bytes)
 
     def publish(self, source: bytearray, stamp: Stamp) -> None:
+        if self._message is not None:
+            stamp(self._message.memory)
+            self._node.send_output(self._topic, self._message.array)
+            return
         stamp(source)
         self._node.send_output(self._topic, self._array(source))
 
 
 class _DoraSubscriber:
-    def __init__(self, node: Any, on_message: OnMessage) -> None:
+    def __init__(self, node: Any, on_message: OnMessage, wiring: Wiring) -> None:
         self._node = node
         self._on_message = on_message
+        self._payload: Callable[[Any], Any] = lambda value: value.to_numpy()
+        if wiring.message != BYTES:
+            from nervure_lab.arrow_messages import header_of
+
+            self._payload = lambda value: header_of(wiring.message, value)
 
     def spin(self, timeout_seconds: float) -> None:
         event = self._node.next(timeout=timeout_seconds)
         if event is not None and event["type"] == "INPUT":
-            self._on_message(event["value"].to_numpy())
+            self._on_message(self._payload(event["value"]))
 
 
 PEER = Dora()

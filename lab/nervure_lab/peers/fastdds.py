@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nervure_lab.messages import TITLES
 from nervure_lab.peer import HOST, LINK, PROCESS, Configuration, Peer
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ class FastDds(Peer):
     name = "fastdds"
     title = "Fast DDS"
     language = "C++"
+    messages = frozenset(TITLES)
     configurations = (
         Configuration(
             "default-async",

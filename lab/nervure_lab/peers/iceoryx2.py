@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 class Iceoryx2(Peer):
     name = "iceoryx2"
     title = "iceoryx2"
+    without_types = "shares types of a fixed layout without serialisation; the lab declares none for it"
     copies_in_send = False
     requirements = ("iceoryx2==0.10.0", "numpy>=2,<3")
     packages = ("iceoryx2", "numpy")

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nervure_lab.messages import BYTES, TITLES
 from nervure_lab.peer import LINK, PROCESS, Configuration, OnMessage, Peer, Stamp, Wiring
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 class Nervure(Peer):
     name = "nervure"
     title = "Nervure"
+    messages = frozenset(TITLES)
     configurations = (
         Configuration(
             "default",
@@ -68,10 +70,10 @@ class Nervure(Peer):
         return {"nervure": source_version(), **python_versions(self.python, ["numpy"])}
 
     def open_publisher(self, wiring: Wiring, topic: str) -> Any:
-        return _NervurePublisher(_node(), topic)
+        return _NervurePublisher(_node(), topic, wiring)
 
     def open_subscriber(self, wiring: Wiring, topic: str, on_message: OnMessage) -> Any:
-        return _NervureSubscriber(_node(), on_message)
+        return _NervureSubscriber(_node(), on_message, wiring)
 
     def launch(self, launch: Launch) -> None:
         if launch.configuration == "link":
@@ -116,27 +118,41 @@ def _node() -> Any:
 
 
 class _NervurePublisher:
-    def __init__(self, node: Any, topic: str) -> None:
+    def __init__(self, node: Any, topic: str, wiring: Wiring) -> None:
         import numpy
 
         self._node = node
         self._topic = topic
         self._array: Callable[[Any], Any] = lambda source: numpy.frombuffer(source, numpy.uint8)
+        self._message = None
+        if wiring.message != BYTES:
+            from nervure_lab.arrow_messages import ArrowMessage
+
+            self._message = ArrowMessage(wiring.message, wiring.payload_bytes)
 
     def publish(self, source: bytearray, stamp: Stamp) -> None:
+        if self._message is not None:
+            stamp(self._message.memory)
+            self._node.send(self._topic, self._message.array)
+            return
         stamp(source)
         self._node.send(self._topic, self._array(source))
 
 
 class _NervureSubscriber:
-    def __init__(self, node: Any, on_message: OnMessage) -> None:
+    def __init__(self, node: Any, on_message: OnMessage, wiring: Wiring) -> None:
         self._node = node
         self._on_message = on_message
+        self._payload: Callable[[Any], Any] = lambda event: event.numpy()
+        if wiring.message != BYTES:
+            from nervure_lab.arrow_messages import header_of
+
+            self._payload = lambda event: header_of(wiring.message, event.value)
 
     def spin(self, timeout_seconds: float) -> None:
         event = self._node.next(timeout=timeout_seconds)
         if event is not None and event.type == "INPUT":
-            self._on_message(event.numpy())
+            self._on_message(self._payload(event))
 
 
 class LinkBench:

@@ -22,6 +22,7 @@ _RMW = {"cyclonedds": "rmw_cyclonedds_cpp", "fastrtps": "rmw_fastrtps_cpp"}
 class Ros2(Peer):
     name = "ros2"
     title = "ROS 2 (rclpy)"
+    without_types = "the types are in no package of ROS 2; performance_test builds its own"
     configurations = tuple(
         Configuration(
             name,

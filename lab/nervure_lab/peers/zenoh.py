@@ -24,6 +24,7 @@ _COMMON = (
 class Zenoh(Peer):
     name = "zenoh"
     title = "Zenoh"
+    without_types = "payloads are bytes; `zenoh.ext` serialises values, but declares no types"
     requirements = ("eclipse-zenoh==1.10.2",)
     packages = ("eclipse-zenoh",)
     configurations = (

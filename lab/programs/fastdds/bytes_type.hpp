@@ -3,12 +3,23 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <random>
 #include <vector>
 
 #include <fastdds/dds/topic/TopicDataType.hpp>
 
+// A type of messages with room for a header in its first octets.
+class MessageType : public eprosima::fastdds::dds::TopicDataType {
+public:
+    // Returns a sample with this many octets, if the type has no size of its own.
+    virtual void* create(std::size_t size) = 0;
+    virtual void write_head(void* sample, const void* head, std::size_t size) = 0;
+    // Returns false for a sample that is too small.
+    virtual bool read_head(void* sample, void* head, std::size_t size) = 0;
+};
+
 // A sequence of bytes in plain CDR, as IDL's `sequence<octet>`.
-class BytesType : public eprosima::fastdds::dds::TopicDataType {
+class BytesType : public MessageType {
 public:
     using Bytes = std::vector<std::uint8_t>;
 
@@ -50,4 +61,27 @@ public:
     void* createData() override { return new Bytes(); }
     void deleteData(void* data) override { delete static_cast<Bytes*>(data); }
     bool getKey(void*, eprosima::fastrtps::rtps::InstanceHandle_t*, bool) override { return false; }
+
+    // With random bytes: compression and shared zero pages would favour some peers.
+    void* create(std::size_t size) override {
+        auto* bytes = new Bytes(size);
+        std::mt19937 random(1);
+        for (auto& byte : *bytes) {
+            byte = static_cast<std::uint8_t>(random());
+        }
+        return bytes;
+    }
+
+    void write_head(void* sample, const void* head, std::size_t size) override {
+        std::memcpy(static_cast<Bytes*>(sample)->data(), head, size);
+    }
+
+    bool read_head(void* sample, void* head, std::size_t size) override {
+        const auto& bytes = *static_cast<Bytes*>(sample);
+        if (bytes.size() < size) {
+            return false;
+        }
+        std::memcpy(head, bytes.data(), size);
+        return true;
+    }
 };

@@ -18,7 +18,6 @@
 #include <iostream>
 #include <mutex>
 #include <numeric>
-#include <random>
 #include <set>
 #include <string>
 #include <thread>
@@ -36,8 +35,8 @@
 #include <fastdds/rtps/transport/UDPv4TransportDescriptor.h>
 #include <fastdds/rtps/transport/shared_mem/SharedMemTransportDescriptor.h>
 
-#include "bytes_type.hpp"
 #include "environment.hpp"
+#include "message_types.hpp"
 
 using namespace eprosima::fastdds::dds;
 using eprosima::fastdds::rtps::SharedMemTransportDescriptor;
@@ -63,6 +62,7 @@ struct Wiring {
     std::string text;
     std::string configuration = text_of(text, "configuration");
     std::string role = text_of(text, "role");
+    std::string message = text_of(text, "message");
     bool on_link = text_of(text, "place") == "link";
     bool reliable = text.find("\"reliable\": true") != std::string::npos;
     bool keep_all = text.find("\"keep_all\": true") != std::string::npos;
@@ -182,9 +182,11 @@ void set_common_qos(Qos& qos, const Wiring& wiring) {
 class Entities {
 public:
     explicit Entities(const Wiring& wiring)
-        : wiring_(wiring), participant_(create_participant(wiring)), type_(new BytesType(wiring.payload_bytes)) {
+        : wiring_(wiring), participant_(create_participant(wiring)), type_(type_of(wiring.message, wiring.payload_bytes)) {
         type_.register_type(participant_);
     }
+
+    MessageType& type() { return *static_cast<MessageType*>(type_.get()); }
 
     DataWriter* writer(const char* name) {
         auto* publisher = participant_->create_publisher(PUBLISHER_QOS_DEFAULT);
@@ -225,7 +227,9 @@ public:
     }
 
 private:
-    Topic* topic(const char* name) { return participant_->create_topic(name, "Bytes", TOPIC_QOS_DEFAULT); }
+    Topic* topic(const char* name) {
+        return participant_->create_topic(name, type_.get_type_name(), TOPIC_QOS_DEFAULT);
+    }
 
     const Wiring& wiring_;
     DomainParticipant* participant_;
@@ -234,12 +238,14 @@ private:
 
 class Listener : public DataReaderListener {
 public:
-    using OnMessage = std::function<void(BytesType::Bytes&)>;
-    explicit Listener(OnMessage on_message) : on_message_(std::move(on_message)) {}
+    using OnMessage = std::function<void(void*)>;
+    Listener(MessageType& type, OnMessage on_message)
+        : type_(type), on_message_(std::move(on_message)), sample_(type.createData()) {}
+    ~Listener() override { type_.deleteData(sample_); }
 
     void on_data_available(DataReader* reader) override {
         SampleInfo info;
-        while (reader->take_next_sample(&sample_, &info) == ReturnCode_t::RETCODE_OK) {
+        while (reader->take_next_sample(sample_, &info) == ReturnCode_t::RETCODE_OK) {
             if (info.valid_data) {
                 on_message_(sample_);
             }
@@ -247,23 +253,23 @@ public:
     }
 
 private:
+    MessageType& type_;
     OnMessage on_message_;
-    BytesType::Bytes sample_;
+    void* sample_;
 };
 
 class Receptions {
 public:
-    Receptions(Driver& driver, std::size_t expected, bool reads, std::int64_t work_nanos)
-        : driver_(driver), expected_(expected), reads_(reads), work_nanos_(work_nanos) {}
+    Receptions(Driver& driver, MessageType& type, std::size_t expected, bool reads, std::int64_t work_nanos)
+        : driver_(driver), type_(type), expected_(expected), reads_(reads), work_nanos_(work_nanos) {}
 
-    void on_message(BytesType::Bytes& sample) {
+    void on_message(void* sample) {
         const std::int64_t received = monotonic_nanos();
-        if (sample.size() < sizeof(Header)) {
+        Header header{};
+        if (!type_.read_head(sample, &header, sizeof header)) {
             ++wrong_;
             return;
         }
-        Header header{};
-        std::memcpy(&header, sample.data(), sizeof header);
         if (header.sequence == PROBE) {
             if (probed_.insert(header.publisher).second) {
                 driver_.report("{\"probe\": " + std::to_string(header.publisher) +
@@ -272,14 +278,16 @@ public:
             return;
         }
         std::int64_t read = received;
+        // Only samples of bytes are read or worked on.
         if (reads_) {
-            const BytesType::Bytes copy(sample);
+            const BytesType::Bytes copy(*static_cast<BytesType::Bytes*>(sample));
             asm volatile("" : : "r"(copy.data()) : "memory");
             read = monotonic_nanos();
         }
         if (work_nanos_ > 0) {
             while (monotonic_nanos() < received + work_nanos_) {
-                const std::uint64_t sum = std::accumulate(sample.begin(), sample.end(), std::uint64_t{0});
+                const auto& bytes = *static_cast<BytesType::Bytes*>(sample);
+                const std::uint64_t sum = std::accumulate(bytes.begin(), bytes.end(), std::uint64_t{0});
                 asm volatile("" : : "r"(sum));
             }
             read = monotonic_nanos();
@@ -300,6 +308,7 @@ public:
 
 private:
     Driver& driver_;
+    MessageType& type_;
     std::size_t expected_;
     bool reads_;
     std::int64_t work_nanos_;
@@ -312,13 +321,18 @@ private:
 
 class Publications {
 public:
-    Publications(DataWriter* writer, const Wiring& wiring)
-        : writer_(writer), index_(wiring.index), sample_(wiring.payload_bytes), probe_(LEAST_BYTES) {
-        std::mt19937 random(1);
-        for (auto& byte : sample_) {
-            byte = static_cast<std::uint8_t>(random());
-        }
+    Publications(DataWriter* writer, MessageType& type, const Wiring& wiring)
+        : writer_(writer),
+          type_(type),
+          index_(wiring.index),
+          sample_(type.create(wiring.payload_bytes)),
+          probe_(type.create(LEAST_BYTES)) {}
+    ~Publications() {
+        type_.deleteData(sample_);
+        type_.deleteData(probe_);
     }
+    Publications(const Publications&) = delete;
+    Publications& operator=(const Publications&) = delete;
 
     void probe() { write(probe_, PROBE, 0); }
 
@@ -331,17 +345,18 @@ public:
     std::vector<std::int64_t> log;
 
 private:
-    std::int64_t write(BytesType::Bytes& sample, std::int64_t sequence, std::int64_t due) {
+    std::int64_t write(void* sample, std::int64_t sequence, std::int64_t due) {
         const Header header{sequence, index_, due, monotonic_nanos()};
-        std::memcpy(sample.data(), &header, sizeof header);
-        writer_->write(&sample);
+        type_.write_head(sample, &header, sizeof header);
+        writer_->write(sample);
         return header.stamped;
     }
 
     DataWriter* writer_;
+    MessageType& type_;
     std::int64_t index_;
-    BytesType::Bytes sample_;
-    BytesType::Bytes probe_;
+    void* sample_;
+    void* probe_;
 };
 
 void wait_until(std::int64_t due) {
@@ -369,17 +384,18 @@ void run_endpoint(const Wiring& wiring) {
     std::unique_ptr<Listener> listener;
     const bool is_client = wiring.role == "client";
     if (wiring.role == "publisher" || is_client) {
-        publications = std::make_unique<Publications>(entities.writer(is_client ? "ping" : "data"), wiring);
+        publications = std::make_unique<Publications>(entities.writer(is_client ? "ping" : "data"), entities.type(), wiring);
     }
     if (wiring.role == "subscriber" || is_client) {
-        receptions = std::make_unique<Receptions>(driver, static_cast<std::size_t>(messages * wiring.publishers), reads, work_nanos);
-        listener = std::make_unique<Listener>([&](BytesType::Bytes& sample) { receptions->on_message(sample); });
+        const auto expected = static_cast<std::size_t>(messages * wiring.publishers);
+        receptions = std::make_unique<Receptions>(driver, entities.type(), expected, reads, work_nanos);
+        listener = std::make_unique<Listener>(entities.type(), [&](void* sample) { receptions->on_message(sample); });
         entities.reader(is_client ? "pong" : "data", listener.get());
     }
     if (wiring.role == "echo") {
         DataWriter* answer = entities.writer("pong");
-        listener = std::make_unique<Listener>([answer](BytesType::Bytes& sample) {
-            BytesType::Bytes copy(sample);
+        listener = std::make_unique<Listener>(entities.type(), [answer](void* sample) {
+            BytesType::Bytes copy(*static_cast<BytesType::Bytes*>(sample));
             answer->write(&copy);
         });
         entities.reader("ping", listener.get());

@@ -29,6 +29,7 @@ from nervure_lab.drawing import (
     finished,
     label_time_axis,
 )
+from nervure_lab.messages import BYTES
 from nervure_lab.quantities import format_size
 from nervure_lab.statistics import fairness
 
@@ -76,6 +77,16 @@ def _bars(results: ResultSet, experiment: str) -> Drawn:
 def _end_to_end(results: ResultSet, experiment: str) -> Drawn:
     word = "From before the publish call to the end of the read"
     return _bars_of(results, experiment, "end-to-end", word, lambda cell: cell.ends_to_ends)
+
+
+def _types(results: ResultSet, experiment: str) -> Drawn:
+    """The messages with a type alone."""
+    word = "Latency of messages with a type"
+    return [
+        drawn
+        for drawn in _bars_of(results, experiment, "types", word, lambda cell: cell.latencies)
+        if any(drawn[0] == f"types-{cell.name}" for cell in results.cells if cell.case.message != BYTES)
+    ]
 
 
 def _bars_of(
@@ -280,7 +291,7 @@ def _curves(results: ResultSet, experiment: str, curve: _Curve) -> Drawn:
         fastest = {
             cell.case.payload_bytes: cell.name
             for cell in sorted(cells, key=lambda cell: cell.case.rate_hz)
-            if cell.case.place == place
+            if cell.case.place == place and cell.case.message == BYTES
         }
         names = list(fastest.values())
         if len(names) < 2:
@@ -361,7 +372,7 @@ def _loss_map(results: ResultSet, experiment: str) -> Drawn:
                 cell = results.find(experiment, name, adapter)
                 if cell is None:
                     continue
-                texts[line, column] = "failed"
+                texts[line, column] = "no type" if cell.lacks_type else "failed"
                 if cell.delivered_percent is not None:
                     grid[line, column] = cell.delivered_percent
                     texts[line, column] = _percent(cell.delivered_percent)
@@ -559,6 +570,7 @@ _DRAWN: dict[str, Callable[[ResultSet, str], Drawn]] = {
     "loss-map": _loss_map,
     "rate": _rate,
     "cpu": _cpu,
+    "types": _types,
     "blocking": _blocking,
     "sharing": _sharing,
 }
