@@ -43,7 +43,12 @@ class Configuration:
     """Where the peer's own documentation advises it, or "defaults"."""
     places: frozenset[str] = frozenset({HOST})
     values: Mapping[str, Any] = field(default_factory=dict)
-    """For the peer's own functions. The report shows ``encrypted``, and ``language`` if not the peer's."""
+    """For the peer's own functions. The report shows ``encrypted``; ``language``, ``copies_in_send``,
+    ``messages`` and ``without_types`` are in place of the peer's.
+    """
+
+    def value(self, name: str, peer: Peer) -> Any:
+        return self.values.get(name, getattr(peer, name))
 
 
 @dataclass(frozen=True)
@@ -152,6 +157,9 @@ class Peer:
     def prepare(self, toolchain: Toolchain) -> None:
         """Driver: installs or builds the peer; raises ``Unavailable``."""
         self.python = toolchain.python_environment(self.name, self.requirements)
+
+    def prepare_configuration(self, toolchain: Toolchain, configuration: str) -> None:
+        """Driver: installs or builds what this configuration needs beyond that."""
 
     def versions(self) -> dict[str, str]:
         """Driver: the exact versions in use, after ``prepare``."""

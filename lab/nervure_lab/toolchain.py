@@ -49,12 +49,14 @@ class Toolchain:
             self._built.add(binary)
         return RELEASE_DIRECTORY / binary
 
-    def rust_program(self, package: str) -> Path:
-        """The release binary of a package of ``lab/programs``."""
+    def rust_program(self, package: str, program: str = "") -> Path:
+        """The release binary of a package of ``lab/programs``, with the name of the package or another."""
+        if not IN_CHECKOUT:
+            raise Unavailable("its program is built in a checkout of Nervure")
         if package not in self._built:
             _run(["cargo", "build", "--release", "--package", package], cwd=PROGRAMS_DIRECTORY)
             self._built.add(package)
-        return PROGRAMS_DIRECTORY / "target" / "release" / package
+        return PROGRAMS_DIRECTORY / "target" / "release" / (program or package)
 
     def fastdds_program(self, name: str) -> Path:
         """A C++ program of ``lab/programs/fastdds``, built against the system's Fast DDS."""

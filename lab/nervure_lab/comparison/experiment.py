@@ -36,6 +36,7 @@ class PeerAdapter:
 
     def prepare(self, toolchain: Toolchain) -> None:
         self.peer.prepare(toolchain)
+        self.peer.prepare_configuration(toolchain, self.configuration.name)
 
     def versions(self) -> dict[str, str]:
         return self.peer.versions()
@@ -76,10 +77,10 @@ class DeclaredExperiment(Experiment[PeerAdapter, PlannedCase]):
             "name": adapter.name,
             "title": adapter.title,
             "peer": peer.name,
-            "language": configuration.values.get("language", peer.language),
+            "language": configuration.value("language", peer),
             "settings": configuration.settings,
             "source": configuration.source,
-            "copies_in_send": peer.copies_in_send,
+            "copies_in_send": configuration.value("copies_in_send", peer),
             "encrypted": configuration.values.get("encrypted", False),
         }
 
@@ -92,8 +93,9 @@ class DeclaredExperiment(Experiment[PeerAdapter, PlannedCase]):
         case: Case = job.case
         configuration = adapter.configuration
         peer = adapter.peer
-        if case.message not in peer.messages:
-            lacking = Outcome(LACKS_TYPE, f"{peer.title}: {peer.without_types}")
+        if case.message not in configuration.value("messages", peer):
+            reason = configuration.value("without_types", peer)
+            lacking = Outcome(LACKS_TYPE, f"{peer.title}: {reason}")
             return {"case": asdict(case), "group": job.planned.group, **lacking.record()}
         file = configuration.values.get("settings_file", "")
         with Session(peer, case, job.repeat + 1, self._emulator, file) as session:

@@ -104,18 +104,25 @@ class Launch:
         return self._session.environment(endpoint, self.configuration)
 
     def write_dataflow(
-        self, python: str, input_keys: dict[str, Any], node_keys: dict[str, Any], function: str = ""
+        self,
+        program: str,
+        input_keys: dict[str, Any],
+        node_keys: dict[str, Any],
+        function: str = "",
+        arguments: str | None = None,
     ) -> str:
-        """Writes a dataflow of the endpoints with these keys of every input and of every sender. With a
-        function (`module:function`, called with the role as argument) all are in one process.
+        """Writes a dataflow of the endpoints with these keys of every input and of every sender. The program
+        is the interpreter of the endpoint in Python, or has arguments of its own. With a function
+        (`module:function`, called with the role as argument) all are in one process.
         """
-        module = self._session.peer.__class__.__module__
+        if arguments is None:
+            arguments = f"-m nervure_lab.peer_endpoint {self._session.peer.__class__.__module__}"
         nodes = []
         for role, index in self.endpoints:
             node: dict[str, Any] = {
                 "id": f"{role}-{index}",
-                "path": python,
-                "args": f"-m nervure_lab.peer_endpoint {module}",
+                "path": program,
+                "args": arguments,
                 "env": self.environment((role, index)),
             }
             if function:

@@ -12,6 +12,7 @@ from nervure_lab.peer import PROCESS, Configuration, OnMessage, Peer, Stamp, Wir
 
 if TYPE_CHECKING:
     from nervure_lab.comparison.session import Launch
+    from nervure_lab.toolchain import Toolchain
 
 
 class Iceoryx2(Peer):
@@ -30,6 +31,12 @@ class Iceoryx2(Peer):
             "its book, event-based communication",
         ),
         Configuration(
+            "rust",
+            "As `shm`, with endpoints in Rust.",
+            "its book, event-based communication",
+            values={"language": "Rust"},
+        ),
+        Configuration(
             "local",
             "As `shm`, with services of one process (`ServiceType.Local`).",
             "its book, event-based communication",
@@ -43,9 +50,16 @@ class Iceoryx2(Peer):
     def open_subscriber(self, wiring: Wiring, topic: str, on_message: OnMessage) -> Any:
         return _IceoryxSubscriber(*_services(wiring, topic), on_message)
 
+    def prepare_configuration(self, toolchain: Toolchain, configuration: str) -> None:
+        if configuration == "rust":
+            self._program = toolchain.rust_program("nervure-lab-iceoryx2", "iceoryx2-lab-peer")
+
     def launch(self, launch: Launch) -> None:
         write_configuration(Path(launch.directory), launch.run_name)
-        super().launch(launch)
+        if launch.configuration == "rust":
+            launch.spawn_all([self._program])
+        else:
+            super().launch(launch)
 
     def clean(self, launch: Launch) -> None:
         remove_segments(launch.run_name)

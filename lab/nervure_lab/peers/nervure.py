@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from nervure_lab.toolchain import Toolchain
 
 
+_OF_BYTES: dict[str, Any] = {
+    "messages": frozenset({BYTES}),
+    "without_types": "this endpoint sends bytes alone; `nervure-default` has types",
+}
+
+
 class Nervure(Peer):
     name = "nervure"
     title = "Nervure"
@@ -29,6 +35,18 @@ class Nervure(Peer):
             "default",
             "Python nodes under `nervure run`, `queue_size` of the case; otherwise the defaults.",
             "defaults",
+        ),
+        Configuration(
+            "loan",
+            "As `default`, but messages are written into loaned memory, as those of iceoryx2 are.",
+            "defaults",
+            values=_OF_BYTES | {"copies_in_send": False},
+        ),
+        Configuration(
+            "rust",
+            "As `loan`, with nodes in Rust.",
+            "defaults",
+            values=_OF_BYTES | {"copies_in_send": False, "language": "Rust"},
         ),
         Configuration(
             "composed",
@@ -63,6 +81,10 @@ class Nervure(Peer):
         # The one in .venv may be a debug build, which is slower by a multiple.
         self._command = toolchain.workspace_program("nervure-cli", "nervure")
 
+    def prepare_configuration(self, toolchain: Toolchain, configuration: str) -> None:
+        if configuration == "rust":
+            self._program = toolchain.rust_program("nervure-lab-nervure", "nervure-lab-peer")
+
     def versions(self) -> dict[str, str]:
         from nervure_lab.machine import source_version
         from nervure_lab.toolchain import python_versions
@@ -70,6 +92,8 @@ class Nervure(Peer):
         return {"nervure": source_version(), **python_versions(self.python, ["numpy"])}
 
     def open_publisher(self, wiring: Wiring, topic: str) -> Any:
+        if wiring.configuration == "loan":
+            return _NervureLender(_node(), topic)
         return _NervurePublisher(_node(), topic, wiring)
 
     def open_subscriber(self, wiring: Wiring, topic: str, on_message: OnMessage) -> Any:
@@ -81,8 +105,12 @@ class Nervure(Peer):
                 command = [sys.executable, "-m", __name__, str(self._command)]
                 launch.spawn(endpoint, command)
             return
-        function = f"{__name__}:run_composed" if launch.in_one_process else ""
-        file = launch.write_dataflow(str(self.python), {"queue_size": launch.depth}, {}, function)
+        keys = {"queue_size": launch.depth}
+        if launch.configuration == "rust":
+            file = launch.write_dataflow(str(self._program), keys, {}, arguments="")
+        else:
+            function = f"{__name__}:run_composed" if launch.in_one_process else ""
+            file = launch.write_dataflow(str(self.python), keys, {}, function)
         launch.spawn_launcher(
             [self._command, "run", file],
             {
@@ -137,6 +165,20 @@ class _NervurePublisher:
             return
         stamp(source)
         self._node.send(self._topic, self._array(source))
+
+
+class _NervureLender:
+    def __init__(self, node: Any, topic: str) -> None:
+        import numpy
+
+        self._node = node
+        self._topic = topic
+        self._array: Callable[[Any], Any] = lambda source: numpy.frombuffer(source, numpy.uint8)
+
+    def publish(self, source: bytearray, stamp: Stamp) -> None:
+        with self._node.loan(self._topic, (len(source),), "uint8") as loan:
+            loan.array[:] = self._array(source)
+            stamp(loan.array)
 
 
 class _NervureSubscriber:

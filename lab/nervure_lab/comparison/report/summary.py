@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nervure_lab.comparison.results import Cell, ResultSet
+from nervure_lab.peer import LINK
 from nervure_lab.statistics import fairness
 
 LOSSLESS_PERCENT = 99.5
 THREATS = (
-    "Endpoints of most peers are Python programs, those of Fast DDS C++, that of Nervure's link Rust; the "
-    "tables name the language. Compare rows of one language.",
+    "Endpoints of most peers are Python programs, those of Fast DDS C++, that of Nervure's link Rust; on one "
+    "host Nervure and iceoryx2 have rows of either language, Python and Rust. The tables name it: compare "
+    "rows of one language.",
     "Nervure's link and Zenoh over QUIC encrypt; the other peers do not.",
-    "On one host, compare *end to end* where APIs differ in their copies: iceoryx2 loans memory, and its "
-    "latency begins after the payload was copied there; the others copy inside the send call.",
+    "On one host, compare *end to end* where APIs differ in their copies: iceoryx2, and Nervure in "
+    "`nervure-loan` and `nervure-rust`, loan memory, and the latency begins after the payload was copied "
+    "there; the others copy inside the send call.",
     "Both ends of the link run on one machine, with one clock and a share of the same cores; the emulator "
     "takes a part of them.",
     "The settings follow each project's own documentation, but were chosen by the authors of Nervure.",
@@ -96,35 +99,47 @@ def time_text(micros: float) -> str:
 
 
 def sentences(results: ResultSet, experiment: str) -> list[str]:
-    """What an engineer can act on: for each cell the best rows, and the place of Nervure."""
+    """What an engineer can act on: for each cell the best rows, and the place of Nervure. On one host,
+    endpoints in each language are compared by themselves.
+    """
+    languages = {adapter["name"]: adapter["language"] for adapter in results.adapters(experiment)}
     found = []
     for name in results.names(experiment):
         cells = list(results.measured(experiment, name))
-        whole = [
-            cell
-            for cell in cells
-            if (cell.delivered_percent or 0.0) >= LOSSLESS_PERCENT and cell.latency["count"]
+        groups: dict[str, list[Cell]] = {}
+        for cell in cells:
+            on_host = cell.case.place != LINK
+            groups.setdefault(languages[cell.adapter] if on_host else "", []).append(cell)
+        rankings = [
+            (f"in {language} " if len(groups) > 1 else "") + _ranking(group)
+            for language, group in (groups or {"": cells}).items()
         ]
-        text = f"{name}: "
-        if not whole:
-            best = max(cells, key=lambda cell: cell.delivered_percent or 0.0, default=None)
-            text += "no peer delivered 99.5 %"
-            if best is not None and best.delivered_percent:
-                text += f"; most arrived with {best.adapter}, {best.delivered_percent:.1f} %"
-        else:
-            by_median = sorted(whole, key=lambda cell: cell.latency["p50"])
-            by_p99 = min(whole, key=lambda cell: cell.latency["p99"])
-            best = by_median[0]
-            text += f"lowest median {best.adapter} ({time_text(best.latency['p50'])})"
-            if _overlaps(best, by_median[1:]):
-                text += ", not significantly below " + _overlaps(best, by_median[1:])
-            text += f"; lowest p99 {by_p99.adapter} ({time_text(by_p99.latency['p99'])})"
-            if len(whole) < len(cells):
-                text += f"; {len(whole)} of {len(cells)} delivered 99.5 % or more"
-            text += _place_of_nervure(by_median, cells)
-        text += _sharing(cells) + _ages(cells)
-        found.append(text + ".")
+        found.append(f"{name}: " + "; ".join(rankings) + _sharing(cells) + _ages(cells) + ".")
     return found
+
+
+def _ranking(cells: list[Cell]) -> str:
+    whole = [
+        cell
+        for cell in cells
+        if (cell.delivered_percent or 0.0) >= LOSSLESS_PERCENT and cell.latency["count"]
+    ]
+    if not whole:
+        text = "no peer delivered 99.5 %"
+        best = max(cells, key=lambda cell: cell.delivered_percent or 0.0, default=None)
+        if best is not None and best.delivered_percent:
+            text += f"; most arrived with {best.adapter}, {best.delivered_percent:.1f} %"
+        return text
+    by_median = sorted(whole, key=lambda cell: cell.latency["p50"])
+    by_p99 = min(whole, key=lambda cell: cell.latency["p99"])
+    best = by_median[0]
+    text = f"lowest median {best.adapter} ({time_text(best.latency['p50'])})"
+    if _overlaps(best, by_median[1:]):
+        text += ", not significantly below " + _overlaps(best, by_median[1:])
+    text += f"; lowest p99 {by_p99.adapter} ({time_text(by_p99.latency['p99'])})"
+    if len(whole) < len(cells):
+        text += f"; {len(whole)} of {len(cells)} delivered 99.5 % or more"
+    return text + _place_of_nervure(by_median, cells)
 
 
 def _sharing(cells: list[Cell]) -> str:

@@ -33,6 +33,7 @@
 mod case;
 mod consumer;
 mod driver;
+pub mod peer;
 mod process;
 mod producer;
 
