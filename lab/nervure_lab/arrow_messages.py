@@ -4,9 +4,11 @@ octets of the header, and those of a point cloud, are not copied.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from nervure_lab.messages import (
+    BYTES,
     FLOAT32,
     FRAME,
     OCTETS,
@@ -16,6 +18,7 @@ from nervure_lab.messages import (
     STRUCT_DIGITS,
     STRUCT_NAMES,
 )
+from nervure_lab.peer import Stamp, Wiring
 
 
 class ArrowMessage:
@@ -24,6 +27,24 @@ class ArrowMessage:
     def __init__(self, message: str, size: int) -> None:
         self.memory = bytearray(size)
         self.array = _struct(self.memory, size) if message == STRUCT else _point_cloud(self.memory)
+
+
+def outgoing(wiring: Wiring, array_of: Callable[[bytearray], Any]) -> Callable[[bytearray, Stamp], Any]:
+    """Returns a function that stamps a message and returns what is sent; of bytes by ``array_of``."""
+    if wiring.message == BYTES:
+
+        def stamped(source: bytearray, stamp: Stamp) -> Any:
+            stamp(source)
+            return array_of(source)
+
+        return stamped
+    message = ArrowMessage(wiring.message, wiring.payload_bytes)
+
+    def stamped_message(_source: bytearray, stamp: Stamp) -> Any:
+        stamp(message.memory)
+        return message.array
+
+    return stamped_message
 
 
 def header_of(message: str, array: Any) -> memoryview:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nervure_lab.arrow_messages import header_of, outgoing
 from nervure_lab.messages import BYTES, TITLES
 from nervure_lab.peer import Configuration, OnMessage, Peer, Stamp, Wiring
 
@@ -101,22 +102,10 @@ class _DoraPublisher:
 
         self._node = node
         self._topic = topic
-        self._array: Callable[[Any], Any] = lambda source: pyarrow.array(
-            numpy.frombuffer(source, numpy.uint8)
-        )
-        self._message = None
-        if wiring.message != BYTES:
-            from nervure_lab.arrow_messages import ArrowMessage
-
-            self._message = ArrowMessage(wiring.message, wiring.payload_bytes)
+        self._stamped = outgoing(wiring, lambda source: pyarrow.array(numpy.frombuffer(source, numpy.uint8)))
 
     def publish(self, source: bytearray, stamp: Stamp) -> None:
-        if self._message is not None:
-            stamp(self._message.memory)
-            self._node.send_output(self._topic, self._message.array)
-            return
-        stamp(source)
-        self._node.send_output(self._topic, self._array(source))
+        self._node.send_output(self._topic, self._stamped(source, stamp))
 
 
 class _DoraSubscriber:
@@ -125,8 +114,6 @@ class _DoraSubscriber:
         self._on_message = on_message
         self._payload: Callable[[Any], Any] = lambda value: value.to_numpy()
         if wiring.message != BYTES:
-            from nervure_lab.arrow_messages import header_of
-
             self._payload = lambda value: header_of(wiring.message, value)
 
     def spin(self, timeout_seconds: float) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nervure_lab.arrow_messages import header_of, outgoing
 from nervure_lab.messages import BYTES, TITLES
 from nervure_lab.peer import LINK, PROCESS, Configuration, OnMessage, Peer, Stamp, Wiring
 
@@ -151,20 +152,10 @@ class _NervurePublisher:
 
         self._node = node
         self._topic = topic
-        self._array: Callable[[Any], Any] = lambda source: numpy.frombuffer(source, numpy.uint8)
-        self._message = None
-        if wiring.message != BYTES:
-            from nervure_lab.arrow_messages import ArrowMessage
-
-            self._message = ArrowMessage(wiring.message, wiring.payload_bytes)
+        self._stamped = outgoing(wiring, lambda source: numpy.frombuffer(source, numpy.uint8))
 
     def publish(self, source: bytearray, stamp: Stamp) -> None:
-        if self._message is not None:
-            stamp(self._message.memory)
-            self._node.send(self._topic, self._message.array)
-            return
-        stamp(source)
-        self._node.send(self._topic, self._array(source))
+        self._node.send(self._topic, self._stamped(source, stamp))
 
 
 class _NervureLender:
@@ -187,8 +178,6 @@ class _NervureSubscriber:
         self._on_message = on_message
         self._payload: Callable[[Any], Any] = lambda event: event.numpy()
         if wiring.message != BYTES:
-            from nervure_lab.arrow_messages import header_of
-
             self._payload = lambda event: header_of(wiring.message, event.value)
 
     def spin(self, timeout_seconds: float) -> None:
