@@ -179,9 +179,15 @@ fn a_client_that_reads_nothing_misses_samples_and_is_informed() {
     let samples = events.iter().filter(|(kind, _)| kind == "sample").count();
     assert!(missed > 0 && samples > 0, "{missed} of {samples}");
     let (_, end) = events.last().unwrap();
-    assert_eq!(
-        end,
-        &json!({"reason": "the dataflow has ended", "missed": missed})
+    assert_eq!(end["missed"], missed, "{end:#}");
+    // The second one where all this takes that long.
+    let reasons = [
+        "the dataflow has ended",
+        "the client has read nothing for 30 s",
+    ];
+    assert!(
+        reasons.contains(&end["reason"].as_str().unwrap()),
+        "{end:#}"
     );
     run.finish();
 }
