@@ -309,6 +309,7 @@ fn alone(topics: &BTreeSet<&str>, mut player: Node) -> Dataflow {
     Dataflow {
         machines: Vec::new(),
         labels: BTreeMap::new(),
+        resources: BTreeMap::new(),
         name: PLAYER.to_owned(),
         directory: PathBuf::from("/"),
         env: BTreeMap::new(),

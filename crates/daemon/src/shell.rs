@@ -187,6 +187,7 @@ pub fn serve(config: Config, on_ready: impl FnOnce()) -> Result<(), DaemonError>
         folder: folder.clone(),
         live: Arc::clone(&live),
     };
+    let resources = host.resources();
     let served = Served {
         bridge: Arc::clone(&bridge),
         dataflows: dataflows.clone(),
@@ -235,7 +236,7 @@ pub fn serve(config: Config, on_ready: impl FnOnce()) -> Result<(), DaemonError>
     )?;
     spawn("nervure-report", move || {
         let Pairing { name, labels, .. } = &pairing;
-        sync::report(&client, name, labels, address, link_port, &live);
+        sync::report(&client, name, labels, resources, address, link_port, &live);
     })?;
     on_ready();
     shell.run(&received)

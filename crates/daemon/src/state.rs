@@ -77,12 +77,26 @@ pub enum Phase {
     Stop,
 }
 
+/// What a machine has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resources {
+    /// Processors that the daemon may use.
+    pub cpus: u32,
+    /// Memory in bytes, of the machine or of the control group of the daemon.
+    pub memory: u64,
+    /// Graphics processors.
+    pub gpus: u32,
+}
+
 /// What a machine does.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Actual {
     /// Its labels.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// What it has; `None` from a daemon of an earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Resources>,
     /// Its parts of dataflows.
     pub runs: BTreeMap<RunId, ActualRun>,
 }

@@ -17,7 +17,7 @@ use crate::folder::Folder;
 use crate::machine::{Event, Kept};
 use crate::peers::{PeerChange, Peers};
 use crate::reports::Reports;
-use crate::state::{Actual, ActualRun, RunId, actual_key, desired_key, link_key, parse};
+use crate::state::{Actual, ActualRun, Resources, RunId, actual_key, desired_key, link_key, parse};
 
 /// File of the other machines.
 pub(crate) const PEERS: &str = "peers.json";
@@ -264,6 +264,7 @@ pub(crate) fn report(
     client: &Client,
     machine: &str,
     labels: &BTreeMap<String, String>,
+    resources: Resources,
     address: Option<IpAddr>,
     port: u16,
     live: &Live,
@@ -274,6 +275,7 @@ pub(crate) fn report(
     loop {
         let actual = Actual {
             labels: labels.clone(),
+            resources: Some(resources),
             runs: live.runs_after(&mut version, WATCH),
         };
         let link = address.map_or_else(|| client.local_address(), Ok);

@@ -417,6 +417,7 @@ impl World {
             });
         Actual {
             labels: BTreeMap::new(),
+            resources: None,
             runs: runs.collect(),
         }
     }

@@ -22,6 +22,20 @@ pub const DEFAULT_HELD_BEYOND_QUEUE: u32 = 8;
 /// Labels by the role whose machine must have them.
 pub type Labels = BTreeMap<String, BTreeMap<String, String>>;
 
+/// What a machine must have at least.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Resources {
+    /// Processors.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<u32>,
+    /// Memory in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<u64>,
+    /// Graphics processors.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<u32>,
+}
+
 /// A dataflow without errors.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Dataflow {
@@ -41,6 +55,9 @@ pub struct Dataflow {
     /// Labels that the machine of a role must have, for roles with some.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: Labels,
+    /// What the machine of a role must have, for roles that need something.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub resources: BTreeMap<String, Resources>,
 }
 
 /// A node: a process, or a thread of one. Indices in other structures refer to its place in [`Dataflow::nodes`].

@@ -65,8 +65,8 @@ mod unit;
 pub use diagnostic::{Code, Diagnostic, MAX_DIAGNOSTICS, Related, Severity};
 pub use graph::{
     Client, DEFAULT_HELD_BEYOND_QUEUE, DEFAULT_QUEUE_SIZE, Dataflow, Edge, GitReference, GitSource,
-    Input, InputIndex, InputQueue, Labels, Node, Output, OutputIndex, Qos, QueuePolicy, Service,
-    ServiceClient, Source, TrafficClass,
+    Input, InputIndex, InputQueue, Labels, Node, Output, OutputIndex, Qos, QueuePolicy, Resources,
+    Service, ServiceClient, Source, TrafficClass,
 };
 pub use load::{Host, load, load_for};
 pub use name::{MAX_NAME_BYTES, TypeName, check_name};

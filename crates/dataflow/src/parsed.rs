@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nervure_protocol::graph::{LogForm, NodeSettings, Program};
 
-use crate::graph::{GitSource, InputQueue, Labels, Qos};
+use crate::graph::{GitSource, InputQueue, Labels, Qos, Resources};
 use crate::name::TypeName;
 use crate::source::Span;
 use crate::tree::Text;
@@ -19,6 +19,8 @@ pub(crate) struct ParsedDataflow {
     pub machines: Vec<Text>,
     /// Labels that the machine of a role must have.
     pub labels: Labels,
+    /// What the machine of a role must have.
+    pub resources: BTreeMap<String, Resources>,
     /// Whether all of `machines` could be read.
     pub machines_complete: bool,
     /// Whether types by dora's keys must be equal.

@@ -57,6 +57,7 @@ impl Dataflow {
             mut edges,
             machines,
             labels,
+            resources,
         } = self;
         edges.retain(|edge| !replaced.contains(&edge.to.node));
         for edge in &mut edges {
@@ -77,6 +78,7 @@ impl Dataflow {
             edges,
             machines,
             labels,
+            resources,
         })
     }
 

@@ -258,6 +258,7 @@ pub(crate) fn assemble(
         nodes,
         machines,
         labels,
+        resources,
         ..
     } = parsed;
     let machines: Vec<String> = machines.into_iter().map(|role| role.text).collect();
@@ -287,6 +288,7 @@ pub(crate) fn assemble(
         edges,
         machines,
         labels,
+        resources,
     })
 }
 

@@ -274,6 +274,7 @@ impl<'d> Split<'d> {
                 edges,
                 machines: Vec::new(),
                 labels: Labels::new(),
+                resources: BTreeMap::new(),
             },
             outgoing,
             incoming,

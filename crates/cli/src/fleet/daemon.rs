@@ -16,6 +16,7 @@ use nervure_coordinator::{
 use nervure_daemon::{
     Config, DaemonError, Host, PAIRING,
     folder::{Folder, Pairing},
+    state::Resources,
 };
 use nervure_identity::KeyPair;
 use nervure_protocol::{
@@ -39,6 +40,7 @@ use crate::{
     failure::Failure,
     inspect::{logs, processes},
     output,
+    run::memory,
 };
 
 /// Port of the coordinator, and of links where it is free.
@@ -363,6 +365,15 @@ fn serve(folder: Folder, pairing: Pairing, address: Option<IpAddr>) -> Result<Ex
 struct Command;
 
 impl Host for Command {
+    fn resources(&self) -> Resources {
+        Resources {
+            cpus: std::thread::available_parallelism()
+                .map_or(0, |cpus| cpus.get().try_into().unwrap_or(u32::MAX)),
+            memory: memory::total().unwrap_or(0),
+            gpus: gpus(),
+        }
+    }
+
     fn usage(&self, pid: u32) -> Option<Usage> {
         processes::of_node(pid)
     }
@@ -370,6 +381,22 @@ impl Host for Command {
     fn logs(&self, folder: &Path, filter: &LogFilter) -> Result<Vec<LogRecord>, String> {
         logs::read_for_other(folder, filter)
     }
+}
+
+/// Graphics processors: render nodes of the kernel, or devices of NVIDIA's driver, which need not have
+/// any.
+fn gpus() -> u32 {
+    let devices = |folder: &str, prefix: &str| {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let is_device = |name: &String| {
+            let number = name.strip_prefix(prefix);
+            number.is_some_and(|it| !it.is_empty() && it.bytes().all(|b| b.is_ascii_digit()))
+        };
+        names.filter(is_device).count()
+    };
+    let count = devices("/dev/dri", "renderD").max(devices("/dev", "nvidia"));
+    count.try_into().unwrap_or(u32::MAX)
 }
 
 /// The address of this machine towards the default route. Nothing is sent.

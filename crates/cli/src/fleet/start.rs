@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, path::Path, process::ExitCode};
 use nervure_coordinator::{Machine, Role, Standing};
 use nervure_daemon::{
     bundle,
-    state::{ActualRun, DesiredRun, Phase, RunState, change_desired, random_id},
+    state::{self, Actual, ActualRun, DesiredRun, Phase, RunState, change_desired, random_id},
 };
-use nervure_dataflow::{Dataflow, Node, Program};
+use nervure_dataflow::{Dataflow, Node, Program, Resources};
 use nervure_protocol::did_you_mean;
 use serde_json::json;
 
@@ -18,7 +18,7 @@ use super::{
     progress::Progress,
     stop::desired_runs,
 };
-use crate::{domain, failure::Failure, output, overrides::Assignment};
+use crate::{domain, failure::Failure, format::count, output, overrides::Assignment};
 
 /// Starts a dataflow on its machines: all are prepared before any node starts.
 pub fn start(arguments: &StartArguments) -> Result<ExitCode, Failure> {
@@ -153,29 +153,32 @@ fn place(
         (!ids.is_empty()).then_some((role, what))
     });
     let none = BTreeMap::new();
-    let mut by_labels = Vec::new();
+    let mut by_needs = Vec::new();
     for (role, what) in used {
-        let labels = dataflow.labels.get(role).unwrap_or(&none);
+        let needs = Needs {
+            labels: dataflow.labels.get(role).unwrap_or(&none),
+            resources: dataflow.resources.get(role),
+        };
         let bound = bindings.iter().find(|(of, _)| of == role);
         let name = bound.map_or(role, |(_, machine)| machine);
         match known.iter().find(|known| known.name == *name) {
             Some(machine) => {
-                if let Some(why) = unfit(fleet, machine, labels, &placed)? {
+                if let Some(why) = unfit(fleet, machine, &needs, &placed)? {
                     problems.push(format!("{what}: `{name}` {why}"));
                 }
                 placed.insert(role.clone(), name.clone());
             }
-            None if bound.is_none() && !labels.is_empty() => by_labels.push((role, what, labels)),
+            None if bound.is_none() && needs.any() => by_needs.push((role, what, needs)),
             None => problems.push(format!(
                 "{what}: no machine `{name}` has joined; these have: {}",
                 names().collect::<Vec<_>>().join(", ")
             )),
         }
     }
-    for (role, what, labels) in by_labels {
+    for (role, what, needs) in by_needs {
         let mut reasons = Vec::new();
         for machine in &known {
-            match unfit(fleet, machine, labels, &placed)? {
+            match unfit(fleet, machine, &needs, &placed)? {
                 None => {
                     placed.insert(role.clone(), machine.name.clone());
                     break;
@@ -185,7 +188,8 @@ fn place(
         }
         if !placed.contains_key(role) {
             problems.push(format!(
-                "{what}: no machine has its labels: {}",
+                "{what}: no machine has its {}: {}",
+                needs.name(),
                 reasons.join("; ")
             ));
         }
@@ -199,11 +203,67 @@ fn place(
     ))
 }
 
-/// Why a role with these labels cannot be placed on a machine.
+/// What a role needs of its machine.
+struct Needs<'d> {
+    labels: &'d BTreeMap<String, String>,
+    resources: Option<&'d Resources>,
+}
+
+impl Needs<'_> {
+    fn any(&self) -> bool {
+        !self.labels.is_empty() || self.resources.is_some()
+    }
+
+    fn name(&self) -> &'static str {
+        match (self.labels.is_empty(), self.resources) {
+            (_, None) => "labels",
+            (true, Some(_)) => "resources",
+            (false, Some(_)) => "labels and resources",
+        }
+    }
+
+    /// What a machine lacks.
+    fn lacking(&self, actual: &Actual) -> Option<String> {
+        let missing = self.labels.iter().find_map(|(name, text)| {
+            let own = actual.labels.get(name);
+            match own {
+                Some(own) if own == text => None,
+                Some(own) => Some(format!("has the label `{name}={own}`, not `{name}={text}`")),
+                None => Some(format!("has no label `{name}`")),
+            }
+        });
+        missing.or_else(|| {
+            let needed = self.resources?;
+            match &actual.resources {
+                Some(own) => lacking(needed, own),
+                None => Some("has not reported its resources".to_owned()),
+            }
+        })
+    }
+}
+
+fn lacking(needed: &Resources, own: &state::Resources) -> Option<String> {
+    let counted = |number: u32, what| count(number as usize, what);
+    let mebibytes = |bytes: u64| format!("{} MiB of memory", bytes >> 20);
+    let is_less = |needed: Option<u32>, own: u32| needed.filter(|needed| own < *needed);
+    if let Some(cpus) = is_less(needed.cpus, own.cpus) {
+        let own = counted(own.cpus, "processor");
+        return Some(format!("has {own}, not {cpus}"));
+    }
+    if let Some(memory) = needed.memory.filter(|memory| own.memory < *memory) {
+        let own = mebibytes(own.memory);
+        return Some(format!("has {own}, not {}", memory.div_ceil(1 << 20)));
+    }
+    let gpus = is_less(needed.gpus, own.gpus)?;
+    let own = counted(own.gpus, "GPU");
+    Some(format!("has {own}, not {gpus}"))
+}
+
+/// Why a role with these needs cannot be placed on a machine.
 fn unfit(
     fleet: &Fleet,
     machine: &Machine,
-    labels: &BTreeMap<String, String>,
+    needs: &Needs<'_>,
     placed: &BTreeMap<String, String>,
 ) -> Result<Option<String>, Failure> {
     if let Some(why) = cannot_run(machine) {
@@ -215,15 +275,7 @@ fn unfit(
     if let Some((other, _)) = placed.iter().find(|(_, taken)| **taken == machine.name) {
         return Ok(Some(format!("is bound to `{other}` already")));
     }
-    let missing = labels.iter().find_map(|(name, text)| {
-        let own = actual.labels.get(name);
-        match own {
-            Some(own) if own == text => None,
-            Some(own) => Some(format!("has the label `{name}={own}`, not `{name}={text}`")),
-            None => Some(format!("has no label `{name}`")),
-        }
-    });
-    Ok(missing)
+    Ok(needs.lacking(&actual))
 }
 
 /// Why nodes cannot run on a machine of the fleet.

@@ -9,6 +9,11 @@ use std::{
 /// Half of the memory of the host or of the container, in bytes: the default limit on a node's
 /// shared memory.
 pub fn default_shared_memory() -> Result<u64> {
+    Ok(total()? / 2)
+}
+
+/// The memory of the host or of the container, in bytes.
+pub fn total() -> Result<u64> {
     let meminfo = fs::read_to_string("/proc/meminfo")?;
     let kibibytes = meminfo.lines().find_map(|line| {
         line.strip_prefix("MemTotal:")?
@@ -19,7 +24,7 @@ pub fn default_shared_memory() -> Result<u64> {
             .ok()
     });
     let physical = kibibytes.ok_or_else(|| Error::other("no MemTotal in /proc/meminfo"))? * 1024;
-    Ok(cgroup_limit().unwrap_or(u64::MAX).min(physical) / 2)
+    Ok(cgroup_limit().unwrap_or(u64::MAX).min(physical))
 }
 
 /// The lowest limit of the control groups (version 2) of this process; `None` without a limit.

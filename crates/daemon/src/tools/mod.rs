@@ -19,10 +19,15 @@ pub(crate) use serve::Served;
 use nervure_protocol::daemon_to_daemon::{LogFilter, Usage};
 use nervure_protocol::report::LogRecord;
 
+use crate::state::Resources;
+
 /// What the daemon needs of the command that it is part of.
 pub trait Host: Send + Sync {
     /// The CPU time and memory of the node with this process; `None` if it has ended.
     fn usage(&self, pid: u32) -> Option<Usage>;
+
+    /// What this machine has.
+    fn resources(&self) -> Resources;
 
     /// The log records in a folder that pass the filter, by time.
     ///

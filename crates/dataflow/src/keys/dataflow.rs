@@ -90,11 +90,40 @@ pub(crate) static DATAFLOW: Level = Level {
 pub(crate) static MACHINE: Level = Level {
     name: "machine",
     noun: "a machine",
-    keys: &[optional(
-        "labels",
-        Labels,
-        "Labels that the machine must have, such as `{gpu: \"true\"}`: those of `--label` of `nervure up` or `join`. Without `--bind`, `nervure start` takes the machine with the name of the role, or else the first by name that has them.",
-    )],
+    keys: &[
+        optional(
+            "labels",
+            Labels,
+            "Labels that the machine must have, such as `{gpu: \"true\"}`: those of `--label` of `nervure up` or `join`. Without `--bind`, `nervure start` takes the machine with the name of the role, or else the first by name that has them.",
+        ),
+        optional(
+            "resources",
+            Map(&RESOURCES),
+            "What the machine must have at least (see resources). Machines are found by it as by labels.",
+        ),
+    ],
+};
+
+pub(crate) static RESOURCES: Level = Level {
+    name: "resources",
+    noun: "`resources`",
+    keys: &[
+        optional(
+            "cpus",
+            Integer(&COUNT),
+            "Processors that the daemon of the machine may use.",
+        ),
+        optional(
+            "memory",
+            Size,
+            "Memory of the machine, or of the control group of its daemon, such as `2GiB`; whether it is in use does not count.",
+        ),
+        optional(
+            "gpus",
+            Integer(&COUNT),
+            "Graphics processors: render nodes of the kernel (`/dev/dri/renderD*`) or devices of NVIDIA (`/dev/nvidia0`).",
+        ),
+    ],
 };
 
 pub(crate) static MODULE_FILE: Level = Level {

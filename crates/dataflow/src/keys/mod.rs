@@ -11,7 +11,7 @@ mod node;
 use std::ops::RangeInclusive;
 
 use Shape::*;
-pub(crate) use dataflow::{DATAFLOW, MACHINE, MODULE, MODULE_FILE};
+pub(crate) use dataflow::{DATAFLOW, MACHINE, MODULE, MODULE_FILE, RESOURCES};
 pub(crate) use dora::{CUSTOM, DEPLOY, OPERATOR, PYTHON_SOURCE};
 pub(crate) use edge::{INPUT, OUTPUT, QOS};
 pub(crate) use node::{LOOP, NODE, ON_FAILURE, PARAM, SCHEDULING};
@@ -106,6 +106,8 @@ pub(crate) enum Shape {
 
 pub(crate) const FORMAT_VERSION: i64 = 1;
 pub(crate) const FORMAT_VERSIONS: RangeInclusive<i64> = 1..=FORMAT_VERSION;
+/// Processors or graphics processors of a machine.
+pub(crate) const COUNT: RangeInclusive<i64> = 1..=4096;
 pub(crate) const QUEUE_SIZE: RangeInclusive<i64> = 1..=65_536;
 pub(crate) const MAX_HELD: RangeInclusive<i64> = 1..=131_072;
 pub(crate) const HISTORY: RangeInclusive<i64> = 0..=1_000;
@@ -155,6 +157,7 @@ pub(crate) static LEVELS: &[&Level] = &[
     &PARAM,
     &SCHEDULING,
     &MACHINE,
+    &RESOURCES,
 ];
 
 const ONE_HOST: &str = "all nodes run on this host";

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::environment::read_environment;
 use super::log_outputs::add_log_outputs;
-use super::machines::read_machines;
+use super::machines::{Machines, read_machines};
 use super::map::read_keys;
 use super::module::{node_list, read_nodes};
 use super::node::Host;
@@ -58,7 +58,11 @@ pub(crate) fn read_dataflow(
     let mut nodes = read_nodes(reader, &host, nodes, 0).nodes;
     add_log_outputs(reader, &mut nodes);
     let errors_before = reader.errors();
-    let (machines, labels) = keys
+    let Machines {
+        roles: machines,
+        labels,
+        resources,
+    } = keys
         .value("machines")
         .map(|value| read_machines(reader, value))
         .unwrap_or_default();
@@ -72,6 +76,7 @@ pub(crate) fn read_dataflow(
         nodes,
         machines,
         labels,
+        resources,
         machines_complete,
         strict_types: strict_types.unwrap_or(false),
     })

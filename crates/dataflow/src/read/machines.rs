@@ -5,12 +5,20 @@ use std::collections::BTreeMap;
 use super::map::{read_entries, read_keys};
 use super::reader::Reader;
 use crate::diagnostic::{Code, Finding};
-use crate::graph::{Labels, Qos, TrafficClass};
-use crate::keys::{MACHINE, QOS, RELIABILITIES, Shape, TRAFFIC_CLASSES};
+use crate::graph::{Labels, Qos, Resources, TrafficClass};
+use crate::keys::{COUNT, MACHINE, QOS, RELIABILITIES, RESOURCES, Shape, TRAFFIC_CLASSES};
 use crate::tree::{Kind, Text, Value};
 
-/// The roles, in the order of the file, and the labels that their machines must have.
-pub(super) fn read_machines(reader: &mut Reader<'_>, value: &Value) -> (Vec<Text>, Labels) {
+/// The key `machines`.
+#[derive(Default)]
+pub(super) struct Machines {
+    /// In the order of the file.
+    pub roles: Vec<Text>,
+    pub labels: Labels,
+    pub resources: BTreeMap<String, Resources>,
+}
+
+pub(super) fn read_machines(reader: &mut Reader<'_>, value: &Value) -> Machines {
     let entries = read_entries(
         reader,
         value,
@@ -24,21 +32,48 @@ pub(super) fn read_machines(reader: &mut Reader<'_>, value: &Value) -> (Vec<Text
         let finding = Finding::error(Code::InvalidValue, value.span, message);
         reader.report(finding.hint("name one, as in `{robot: {}}`, or leave `machines` out"));
     }
-    let (mut roles, mut labels) = (Vec::new(), Labels::new());
+    let mut machines = Machines::default();
     for entry in entries {
         if !matches!(entry.value.kind, Kind::Null) {
             let keys = read_keys(reader, &entry.value, &MACHINE, Some("write `robot: {}`"));
+            let role = &entry.key.text;
             if let Some(value) = keys.as_ref().and_then(|keys| keys.value("labels")) {
-                let role = entry.key.text.clone();
-                labels.insert(role, read_labels(reader, value));
+                let labels = read_labels(reader, value);
+                machines.labels.insert(role.clone(), labels);
+            }
+            if let Some(value) = keys.as_ref().and_then(|keys| keys.value("resources")) {
+                let resources = read_resources(reader, value);
+                machines.resources.insert(role.clone(), resources);
             }
         }
         if reader.check_name(&entry.key, "machine") {
-            roles.push(entry.key.clone());
+            machines.roles.push(entry.key.clone());
         }
     }
-    labels.retain(|_, labels| !labels.is_empty());
-    (roles, labels)
+    machines.labels.retain(|_, labels| !labels.is_empty());
+    let needs_nothing = Resources::default();
+    machines
+        .resources
+        .retain(|_, needs| *needs != needs_nothing);
+    machines
+}
+
+fn read_resources(reader: &mut Reader<'_>, value: &Value) -> Resources {
+    let hint = "write `{cpus: 4, memory: 2GiB}`, for example";
+    let Some(keys) = read_keys(reader, value, &RESOURCES, Some(hint)) else {
+        return Resources::default();
+    };
+    let mut count = |key| {
+        let value = keys.value(key)?;
+        reader.unsigned(value, &COUNT)
+    };
+    let (cpus, gpus) = (count("cpus"), count("gpus"));
+    let memory = keys.value("memory");
+    Resources {
+        cpus,
+        memory: memory.and_then(|value| reader.size(value, false)),
+        gpus,
+    }
 }
 
 fn read_labels(reader: &mut Reader<'_>, value: &Value) -> BTreeMap<String, String> {

@@ -197,6 +197,50 @@ fn a_role_without_a_machine_of_its_name_takes_one_with_its_labels() {
     fleet.check_nothing_left();
 }
 
+#[test]
+fn a_role_takes_a_machine_that_has_its_resources() {
+    let fleet = Fleet::new(None);
+    let start = |resources: Value, bind: &[&str]| {
+        let mut dataflow = numbers("source 10 1 1");
+        dataflow["machines"]["edge"] = json!({"resources": resources});
+        let file = fleet.file(&dataflow);
+        let start = [&["start", file.to_str().unwrap()], bind].concat();
+        let output = fleet.command(0, &start).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (
+            output.status.code(),
+            text(output.stdout) + &text(output.stderr),
+        )
+    };
+    for (resources, bind, reason) in [
+        (
+            json!({"cpus": 4096}),
+            &[][..],
+            "no machine has its resources: `laptop` has ",
+        ),
+        (
+            json!({"memory": "900TiB", "cpus": 1}),
+            &["--bind", "edge=laptop"],
+            "MiB of memory, not 943718400",
+        ),
+        (
+            json!({"gpus": 4096}),
+            &["--bind", "edge=laptop"],
+            "not 4096",
+        ),
+    ] {
+        let (code, text) = start(resources, bind);
+        assert_eq!(code, Some(2), "{text}");
+        assert!(text.contains("machine `edge` with sink: "), "{text}");
+        assert!(text.contains(reason), "{text}");
+    }
+    let (code, text) = start(json!({"cpus": 1, "memory": "1MiB"}), &[]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("runs on laptop (edge), robot"), "{text}");
+    fleet.output(0, &["stop", "-d", "two"]);
+    fleet.check_nothing_left();
+}
+
 fn await_label(fleet: &Fleet, label: &str) {
     let (name, text) = label.split_once('=').unwrap();
     fleet.await_that("the label is reported", |fleet| {
