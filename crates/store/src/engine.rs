@@ -54,6 +54,11 @@ impl Engine {
         }
     }
 
+    /// With the same content, and no history.
+    pub fn reopened(&self, now: Instant) -> Self {
+        Self::new(self.content.clone(), now)
+    }
+
     pub fn get(&self, key: &str) -> Option<Entry> {
         self.content.entries.get(key).cloned()
     }
@@ -76,10 +81,13 @@ impl Engine {
             let oldest = self.oldest;
             return Err(StoreError::Compacted { after, oldest });
         }
-        let is_new = |change: &&Change| change.revision > after && change.key.starts_with(prefix);
+        // By revision: most watches are a few changes behind.
+        let first = self.history.partition_point(|it| it.revision <= after);
+        let new = self.history.range(first..);
+        let is_below = |change: &&Change| change.key.starts_with(prefix);
         Ok(Changes {
             revision: self.content.revision,
-            changes: self.history.iter().filter(is_new).cloned().collect(),
+            changes: new.filter(is_below).cloned().collect(),
         })
     }
 

@@ -29,7 +29,7 @@ mod shared;
 pub use durable::{OpenError, open};
 #[cfg(feature = "etcd")]
 pub use etcd::{Etcd, etcd};
-pub use shared::{Local, memory, memory_at};
+pub use shared::{Local, memory, memory_at, memory_on};
 
 use std::time::{Duration, Instant};
 

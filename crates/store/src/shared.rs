@@ -23,6 +23,18 @@ impl Journal for Forgetful {
     }
 }
 
+/// A disk that may refuse to write.
+struct Disk<F>(F);
+
+impl<F: FnMut() -> Result<(), StoreError> + Send> Journal for Disk<F> {
+    fn write(&mut self, _: &Step) -> Result<(), StoreError> {
+        self.0()
+    }
+}
+
+/// The pause before the end of a lease is written again that could not be.
+const EXPIRY_PAUSE: Duration = Duration::from_millis(500);
+
 /// A store in this process; clones are the same store.
 #[derive(Clone)]
 pub struct Local(Arc<Inner>);
@@ -54,7 +66,21 @@ pub fn memory_at(clock: impl Clock + 'static) -> Local {
     Local::new(Content::default(), Forgetful, clock)
 }
 
+/// As [`memory_at`], on a disk that may be full: `write` is called before each change.
+pub fn memory_on(
+    write: impl FnMut() -> Result<(), StoreError> + Send + 'static,
+    clock: impl Clock + 'static,
+) -> Local {
+    Local::new(Content::default(), Disk(write), clock)
+}
+
 impl Local {
+    /// Forgets the history, as a store does that is opened again: for tests.
+    pub fn forget_history(&self) {
+        let mut state = self.lock();
+        state.engine = state.engine.reopened(self.0.clock.now());
+    }
+
     pub(crate) fn new(
         content: Content,
         journal: impl Journal + 'static,
@@ -71,14 +97,15 @@ impl Local {
         }))
     }
 
-    /// The state, without leases that are over.
-    fn lock(&self) -> Result<MutexGuard<'_, State>, StoreError> {
+    /// The state, without leases that are over. If that cannot be written, they are not over yet, so
+    /// that a store on a full disk can be read.
+    fn lock(&self) -> MutexGuard<'_, State> {
         // A panic between two statements leaves no step half applied that another thread could use.
         let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(step) = state.engine.prepare_expiry(self.0.clock.now()) {
-            self.commit(&mut state, step)?;
+            let _ = self.commit(&mut state, step);
         }
-        Ok(state)
+        state
     }
 
     fn commit(&self, state: &mut State, step: Step) -> Result<(), StoreError> {
@@ -93,7 +120,7 @@ impl Local {
 
 impl Store for Local {
     fn get(&self, key: &str) -> Result<Option<Entry>, StoreError> {
-        Ok(self.lock()?.engine.get(key))
+        Ok(self.lock().engine.get(key))
     }
 
     fn compare_and_set(
@@ -103,7 +130,7 @@ impl Store for Local {
         value: Option<&[u8]>,
         lease: Option<LeaseId>,
     ) -> Result<Revision, StoreError> {
-        let mut state = self.lock()?;
+        let mut state = self.lock();
         let step = state.engine.prepare_set(key, expected, value, lease)?;
         let revision = step.changes[0].revision;
         self.commit(&mut state, step)?;
@@ -111,7 +138,7 @@ impl Store for Local {
     }
 
     fn list(&self, prefix: &str) -> Result<Listing, StoreError> {
-        Ok(self.lock()?.engine.list(prefix))
+        Ok(self.lock().engine.list(prefix))
     }
 
     fn watch(
@@ -122,7 +149,7 @@ impl Store for Local {
     ) -> Result<Changes, StoreError> {
         let deadline = Instant::now() + timeout;
         loop {
-            let state = self.lock()?;
+            let state = self.lock();
             let changes = state.engine.changes(prefix, after)?;
             let left = deadline.saturating_duration_since(Instant::now());
             if !changes.changes.is_empty() || left.is_zero() {
@@ -130,22 +157,70 @@ impl Store for Local {
             }
             // A lease that ends is a change as well.
             let now = self.0.clock.now();
-            let expiry = state
-                .engine
-                .next_expiry()
-                .map(|at| at.saturating_duration_since(now));
+            let expiry = state.engine.next_expiry().map(|at| match at > now {
+                true => at - now,
+                false => EXPIRY_PAUSE,
+            });
             let wait = expiry.map_or(left, |expiry| left.min(expiry));
             drop(self.0.changed.wait_timeout(state, wait));
         }
     }
 
     fn lease(&self, lease: Option<LeaseId>, lifetime: Duration) -> Result<LeaseId, StoreError> {
-        let mut state = self.lock()?;
+        let mut state = self.lock();
         let (id, step) = state.engine.prepare_lease(lease, lifetime)?;
         self.commit(&mut state, step)?;
         if !lifetime.is_zero() {
             state.engine.renew(id, self.0.clock.now() + lifetime);
         }
         Ok(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[derive(Clone)]
+    struct Set(Arc<Mutex<Instant>>);
+
+    impl Clock for Set {
+        fn now(&self) -> Instant {
+            *self.0.lock().unwrap()
+        }
+    }
+
+    #[test]
+    fn a_store_on_a_full_disk_can_be_read_and_ends_its_leases_later() {
+        let is_full = Arc::new(AtomicBool::new(false));
+        let of_disk = Arc::clone(&is_full);
+        let clock = Set(Arc::new(Mutex::new(Instant::now())));
+        let store = memory_on(
+            move || match of_disk.load(Ordering::Relaxed) {
+                true => Err(StoreError::Unavailable("no space left".to_owned())),
+                false => Ok(()),
+            },
+            clock.clone(),
+        );
+        let life = Duration::from_secs(1);
+        let lease = store.lease(None, life).unwrap();
+        let set = |key, lease| store.compare_and_set(key, Expected::Absent, Some(b"1"), lease);
+        set("alive/robot", Some(lease)).unwrap();
+        let before = set("desired/robot", None).unwrap();
+
+        is_full.store(true, Ordering::Relaxed);
+        *clock.0.lock().unwrap() += 2 * life;
+        assert!(store.get("desired/robot").unwrap().is_some());
+        assert_eq!(store.list("").unwrap().entries.len(), 2);
+        let changes = store.watch("", before, Duration::ZERO).unwrap();
+        assert_eq!((changes.revision, changes.changes.len()), (before, 0));
+        assert!(set("desired/other", None).is_err());
+
+        is_full.store(false, Ordering::Relaxed);
+        assert!(store.get("alive/robot").unwrap().is_none());
+        let changes = store.watch("", before, Duration::ZERO).unwrap();
+        assert_eq!(changes.changes.len(), 1);
     }
 }
