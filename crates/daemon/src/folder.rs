@@ -167,16 +167,21 @@ impl Folder {
         }
     }
 
-    /// Writes a value, durably: after a power failure the file has the old or the new one.
+    /// Writes a value, durably: after a power failure the file has the old or the new one. What the
+    /// file has already is not written, so that a full disk does not matter.
     ///
     /// # Errors
     /// If it cannot be written; the old one is left.
     pub fn write(&self, name: &str, value: &impl Serialize) -> io::Result<()> {
         let (path, temporary) = (self.0.join(name), self.0.join(format!("{name}.new")));
+        let json = serde_json::to_vec_pretty(value)?;
+        if fs::read(&path).is_ok_and(|known| known == json) {
+            return Ok(());
+        }
         let mut options = OpenOptions::new();
         options.create(true).truncate(true).write(true).mode(0o600);
         let mut file = options.open(&temporary)?;
-        file.write_all(&serde_json::to_vec_pretty(value)?)?;
+        file.write_all(&json)?;
         file.sync_all()?;
         fs::rename(&temporary, &path)?;
         // The rename itself.

@@ -4,6 +4,11 @@
 //! other. A step that is under way is awaited before the next: so a run has at most one keeper. A
 //! run is identified by its id, not by the dataflow's name: a stale revision names only runs that
 //! have been, and a run that has ended does not start again.
+//!
+//! A desired state counts once it is on disk, so that the next daemon does not go back behind it. The
+//! disk may take its time: events of the lease are handled meanwhile. If the disk is full, the state
+//! counts nevertheless, and is kept later; but no run starts that no state on disk names, since the next
+//! daemon would stop it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,9 +18,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::state::{Desired, DesiredRun, Phase, RunId, RunState};
 
-/// The pause before a keeper that was killed is started again; doubles with each, up to the longest.
+/// The pause before a keeper that was killed, or could not be started, is started again; doubles with
+/// each, up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// The pause before a desired state is kept again that could not be.
+const KEEP_PAUSE: Duration = Duration::from_secs(5);
 
 /// The desired state that a daemon keeps on disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +40,13 @@ pub struct Kept {
 pub enum Event {
     /// The desired state, from the store or from the disk.
     Desired(Kept),
+    /// The answer to [`Action::Keep`].
+    Kept {
+        /// The state.
+        kept: Kept,
+        /// Whether it is on disk.
+        is_durable: bool,
+    },
     /// At the start of the daemon: a keeper runs.
     Found {
         /// Its run.
@@ -74,6 +90,11 @@ pub enum Event {
         /// Whether all nodes had ended. Otherwise it was killed.
         finished: bool,
     },
+    /// The answer to [`Action::NoteEnded`].
+    EndNoted {
+        /// The run.
+        run: RunId,
+    },
     /// The lease of this machine has begun or ended.
     Lease {
         /// Whether it is held.
@@ -93,7 +114,7 @@ pub enum Event {
 /// What the shell is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Keep the desired state on disk, before anything else is done.
+    /// Keep the desired state on disk: answered by [`Event::Kept`].
     Keep(Kept),
     /// Fetch and check the programs of a run: answered by [`Event::Prepared`].
     Prepare {
@@ -142,8 +163,14 @@ pub enum Action {
         /// The run.
         run: RunId,
     },
-    /// Note on disk that a run has ended.
+    /// Note on disk that a run has ended: answered by [`Event::EndNoted`].
     NoteEnded {
+        /// The run.
+        run: RunId,
+    },
+    /// Remove the programs of a run, but not the note of its end: a state on disk may name it, as long
+    /// as the disk is full.
+    Clear {
         /// The run.
         run: RunId,
     },
@@ -163,8 +190,12 @@ struct Run {
     asked_to_pause: Option<bool>,
     /// Whether it is paused.
     is_paused: bool,
-    /// Number of keepers that were killed.
-    killed: u32,
+    /// Number of keepers that were killed, and of failed attempts.
+    failures: u32,
+    /// Whether its programs were removed, and the note of its end stays.
+    is_cleared: bool,
+    /// Whether the state on disk names it.
+    is_on_disk: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -173,17 +204,35 @@ enum State {
     Preparing,
     Prepared,
     Starting,
-    Running { keeper: u32 },
+    Running {
+        keeper: u32,
+    },
     Stopping,
-    Waiting { until: Duration },
+    Waiting {
+        until: Duration,
+    },
+    /// It has ended, which may not be on disk yet: the next daemon would start it again.
+    Ending,
     Ended,
-    Failed { reason: String },
+    Failed {
+        reason: String,
+        until: Duration,
+    },
 }
 
 /// The state machine of a daemon.
 #[derive(Clone, Debug, Default)]
 pub struct Daemon {
+    /// The newest desired state that is known.
+    newest: Option<Kept>,
+    /// Whether a state is being kept.
+    is_keeping: bool,
+    /// When the newest is to be kept again, if the disk was full.
+    keep_at: Option<Duration>,
+    /// The revision that counts.
     revision: Option<Revision>,
+    /// Whether it is on disk.
+    is_durable: bool,
     /// Whether the lease is held; `None` before that is known.
     holds_lease: Option<bool>,
     runs: BTreeMap<RunId, Run>,
@@ -195,6 +244,7 @@ impl Daemon {
         let mut actions = Vec::new();
         match event {
             Event::Desired(kept) => self.desired(kept, &mut actions),
+            Event::Kept { kept, is_durable } => self.kept(kept, is_durable, now, &mut actions),
             Event::Found { run, keeper } => {
                 self.run(&run).state = State::Running { keeper };
                 actions.push(Action::Follow { run, keeper });
@@ -206,32 +256,27 @@ impl Daemon {
             }
             Event::WasEnded { run } => self.run(&run).state = State::Ended,
             Event::HasFiles { run } => drop(self.run(&run)),
-            Event::Prepared { run, result } => self.finish_step(
-                &run,
-                State::Preparing,
-                match result {
-                    Ok(()) => State::Prepared,
-                    Err(reason) => State::Failed { reason },
-                },
-            ),
+            Event::Prepared { run, result } => {
+                self.finish_step(
+                    &run,
+                    State::Preparing,
+                    result.map(|()| State::Prepared),
+                    now,
+                );
+            }
             Event::Started { run, result } => {
                 // What the lease was when the nodes were started may be old.
                 if let (Ok(_), Some(is_held)) = (&result, self.holds_lease) {
                     let run = run.clone();
                     actions.push(Action::Lease { run, is_held });
                 }
-                self.finish_step(
-                    &run,
-                    State::Starting,
-                    match result {
-                        Ok(keeper) => State::Running { keeper },
-                        Err(reason) => State::Failed { reason },
-                    },
-                );
+                let result = result.map(|keeper| State::Running { keeper });
+                self.finish_step(&run, State::Starting, result, now);
             }
             Event::KeeperGone { run, finished } => {
                 self.keeper_gone(&run, finished, now, &mut actions)
             }
+            Event::EndNoted { run } => self.finish_step(&run, State::Ending, Ok(State::Ended), now),
             Event::Paused { run, is_paused } => {
                 if let Some(run) = self.runs.get_mut(&run) {
                     run.is_paused = is_paused;
@@ -239,17 +284,17 @@ impl Daemon {
             }
             Event::Tick => {}
         }
+        if self.keep_at.is_some_and(|at| at <= now) {
+            self.keep_newest(&mut actions);
+        }
         self.settle(now, &mut actions);
         actions
     }
 
     /// When [`Event::Tick`] is due.
     pub fn deadline(&self) -> Option<Duration> {
-        let waits = self.runs.values().filter_map(|run| match run.state {
-            State::Waiting { until } => Some(until),
-            _ => None,
-        });
-        waits.min()
+        let waits = self.runs.values().filter_map(Run::deadline);
+        waits.chain(self.keep_at).min()
     }
 
     /// The runs and their states, and whether each is paused.
@@ -266,22 +311,46 @@ impl Daemon {
             state: State::New,
             asked_to_pause: None,
             is_paused: false,
-            killed: 0,
+            failures: 0,
+            is_cleared: false,
+            is_on_disk: false,
         })
     }
 
     fn desired(&mut self, kept: Kept, actions: &mut Vec<Action>) {
-        if self.revision.is_some_and(|known| kept.revision <= known) {
+        let newest = self.newest.as_ref();
+        if newest.is_some_and(|known| kept.revision <= known.revision) {
             return;
         }
+        self.newest = Some(kept);
+        if !self.is_keeping {
+            self.keep_newest(actions);
+        }
+    }
+
+    fn keep_newest(&mut self, actions: &mut Vec<Action>) {
+        self.keep_at = None;
+        self.is_keeping = self.newest.is_some();
+        actions.extend(self.newest.clone().map(Action::Keep));
+    }
+
+    fn kept(&mut self, kept: Kept, is_durable: bool, now: Duration, actions: &mut Vec<Action>) {
+        self.is_keeping = false;
+        if self.newest.as_ref() != Some(&kept) {
+            self.keep_newest(actions);
+        } else if !is_durable {
+            self.keep_at = Some(now + KEEP_PAUSE);
+        }
+        self.is_durable = is_durable;
         self.revision = Some(kept.revision);
         for (id, run) in &mut self.runs {
             run.desired = kept.desired.runs.get(id).cloned();
         }
-        for (id, desired) in &kept.desired.runs {
-            self.run(id).desired = Some(desired.clone());
+        for (id, desired) in kept.desired.runs {
+            let run = self.run(&id);
+            run.desired = Some(desired);
+            run.is_on_disk |= is_durable;
         }
-        actions.push(Action::Keep(kept));
     }
 
     fn lease(&mut self, is_held: bool, actions: &mut Vec<Action>) {
@@ -290,7 +359,7 @@ impl Daemon {
         }
         // A run that starts meanwhile is brought in line when it has started.
         for (run, state) in &self.runs {
-            if matches!(state.state, State::Running { .. }) {
+            if matches!(state.state, State::Running { .. } | State::Stopping) {
                 let run = run.clone();
                 actions.push(Action::Lease { run, is_held });
             }
@@ -298,11 +367,20 @@ impl Daemon {
     }
 
     /// A step has ended, unless it was overtaken.
-    fn finish_step(&mut self, run: &str, step: State, next: State) {
+    fn finish_step(
+        &mut self,
+        run: &str,
+        step: State,
+        result: Result<State, String>,
+        now: Duration,
+    ) {
         if let Some(run) = self.runs.get_mut(run)
             && run.state == step
         {
-            run.state = next;
+            run.state = result.unwrap_or_else(|reason| State::Failed {
+                reason,
+                until: run.pause_until(now),
+            });
         }
     }
 
@@ -316,14 +394,12 @@ impl Daemon {
         }
         (run.asked_to_pause, run.is_paused) = (None, false);
         if finished || was_asked {
-            run.state = State::Ended;
+            run.state = State::Ending;
             actions.push(Action::NoteEnded { run: id.to_owned() });
         } else {
-            let pause = FIRST_PAUSE
-                .saturating_mul(1 << run.killed.min(6))
-                .min(LONGEST_PAUSE);
-            run.killed += 1;
-            run.state = State::Waiting { until: now + pause };
+            run.state = State::Waiting {
+                until: run.pause_until(now),
+            };
         }
     }
 
@@ -333,34 +409,59 @@ impl Daemon {
         if self.revision.is_none() {
             return;
         }
+        let is_durable = self.is_durable;
         for (id, run) in &mut self.runs {
-            run.settle(id, now, actions);
+            run.settle(id, is_durable, now, actions);
         }
         self.runs
-            .retain(|_, run| run.desired.is_some() || !run.is_idle());
+            .retain(|_, run| run.desired.is_some() || !run.is_idle() || !is_durable);
     }
 }
 
 impl Run {
+    /// When it is tried again after one more failure.
+    fn pause_until(&mut self, now: Duration) -> Duration {
+        let pause = FIRST_PAUSE
+            .saturating_mul(1 << self.failures.min(6))
+            .min(LONGEST_PAUSE);
+        self.failures += 1;
+        now + pause
+    }
+
+    fn deadline(&self) -> Option<Duration> {
+        let desired = self.desired.as_ref()?;
+        match self.state {
+            State::Waiting { until } | State::Failed { until, .. } => {
+                (desired.phase == Phase::Run).then_some(until)
+            }
+            _ => None,
+        }
+    }
+
     /// Whether no step is under way and no keeper runs.
     fn is_idle(&self) -> bool {
         !matches!(
             self.state,
-            State::Preparing | State::Starting | State::Running { .. } | State::Stopping
+            State::Preparing
+                | State::Starting
+                | State::Running { .. }
+                | State::Stopping
+                | State::Ending
         )
     }
 
-    fn settle(&mut self, id: &str, now: Duration, actions: &mut Vec<Action>) {
+    fn settle(&mut self, id: &str, is_durable: bool, now: Duration, actions: &mut Vec<Action>) {
         let run = || id.to_owned();
         let Some(desired) = &self.desired else {
-            match self.state {
-                State::Running { .. } => self.stop(id, actions),
-                _ if self.is_idle() => actions.push(Action::Remove { run: run() }),
-                _ => {}
-            }
-            return;
+            return self.settle_removed(id, is_durable, actions);
         };
         match (desired.phase, &self.state) {
+            (Phase::Prepare | Phase::Run, State::New) if !self.is_on_disk => {
+                self.state = State::Failed {
+                    reason: "the desired state cannot be kept on disk".to_owned(),
+                    until: self.pause_until(now),
+                };
+            }
             (Phase::Prepare | Phase::Run, State::New) => {
                 actions.push(Action::Prepare {
                     run: run(),
@@ -374,6 +475,11 @@ impl Run {
                     desired: desired.clone(),
                 });
                 self.state = State::Starting;
+            }
+            // What has failed may go now: a device that was not there yet, a disk that was full.
+            (Phase::Run, State::Failed { until, .. }) if *until <= now => {
+                self.state = State::New;
+                self.settle(id, is_durable, now, actions);
             }
             (Phase::Run, State::Waiting { until }) if *until <= now => {
                 actions.push(Action::Start {
@@ -392,11 +498,34 @@ impl Run {
                 });
             }
             (Phase::Stop, State::Running { .. }) => self.stop(id, actions),
-            (Phase::Stop, State::New | State::Prepared | State::Waiting { .. }) => {
-                self.state = State::Ended;
+            (
+                Phase::Stop,
+                State::New | State::Prepared | State::Waiting { .. } | State::Failed { .. },
+            ) => {
+                self.state = State::Ending;
                 actions.push(Action::NoteEnded { run: run() });
             }
             _ => {}
+        }
+    }
+
+    /// As [`Run::settle`], if it is not desired any more.
+    fn settle_removed(&mut self, id: &str, is_durable: bool, actions: &mut Vec<Action>) {
+        let run = id.to_owned();
+        match self.state {
+            State::Running { .. } => self.stop(id, actions),
+            _ if !self.is_idle() => {}
+            _ if is_durable => actions.push(Action::Remove { run }),
+            // The next daemon may read a state that names it.
+            State::Ended if !self.is_cleared => {
+                self.is_cleared = true;
+                actions.push(Action::Clear { run });
+            }
+            State::Ended => {}
+            _ => {
+                self.state = State::Ending;
+                actions.push(Action::NoteEnded { run });
+            }
         }
     }
 
@@ -412,9 +541,9 @@ impl Run {
             State::Starting => RunState::Starting,
             State::Running { keeper } => RunState::Running { keeper: *keeper },
             State::Waiting { .. } => RunState::Waiting,
-            State::Stopping => RunState::Stopping,
+            State::Stopping | State::Ending => RunState::Stopping,
             State::Ended => RunState::Ended,
-            State::Failed { reason } => RunState::Failed {
+            State::Failed { reason, .. } => RunState::Failed {
                 reason: reason.clone(),
             },
         }

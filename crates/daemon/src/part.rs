@@ -57,6 +57,9 @@ const START_LOG: &str = "start.log";
 /// Name of the file that says that a run has ended.
 pub(crate) const ENDED: &str = "ended";
 
+/// Name of that file before: it is renamed, which needs no room on a full disk.
+const NOT_ENDED: &str = "not-ended";
+
 /// Name of the folder with the unpacked bundle.
 pub(crate) const FILES: &str = "files";
 
@@ -124,15 +127,37 @@ impl PartSpec {
     }
 }
 
-/// Takes the lock of the process that checks or starts a run; `None` if there is such a process.
-pub(crate) fn lock_start(folder: &Path) -> io::Result<Option<File>> {
+/// Prepares the note of the end of a run.
+pub(crate) fn prepare_end(folder: &Path) -> io::Result<()> {
+    if folder.join(ENDED).exists() {
+        return Ok(());
+    }
+    private_file(&folder.join(NOT_ENDED)).map(drop)
+}
+
+/// Notes durably that a run has ended.
+pub(crate) fn note_ended(folder: &Path) -> io::Result<()> {
+    let renamed = std::fs::rename(folder.join(NOT_ENDED), folder.join(ENDED));
+    if renamed.is_err() {
+        crate::folder::make(folder)?;
+        private_file(&folder.join(ENDED))?;
+    }
+    File::open(folder)?.sync_all()
+}
+
+fn private_file(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options
         .create(true)
         .truncate(false)
         .append(true)
         .mode(0o600);
-    let file = options.open(folder.join(START_LOG))?;
+    options.open(path)
+}
+
+/// Takes the lock of the process that checks or starts a run; `None` if there is such a process.
+pub(crate) fn lock_start(folder: &Path) -> io::Result<Option<File>> {
+    let file = private_file(&folder.join(START_LOG))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Some(file)),
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),

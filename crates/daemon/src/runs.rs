@@ -1,8 +1,9 @@
 //! Prepares, starts, finds, follows and stops the keepers of runs. Each function here may block.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nervure_coordinator::Client;
@@ -13,7 +14,7 @@ use nervure_protocol::report::{NodeEnded, Report};
 
 use crate::bundle;
 use crate::folder::{self, Folder};
-use crate::part::{FILES, PartSpec, lock_start};
+use crate::part::{self, FILES, PartSpec, lock_start};
 use crate::state::DesiredRun;
 
 /// Pause between two looks for a keeper that is being started.
@@ -28,7 +29,9 @@ pub(crate) fn prepare(
 ) -> Result<(), String> {
     let target = folder.run(run);
     let files = target.join(FILES);
-    folder::make(&target).map_err(|error| format!("{}: {error}", target.display()))?;
+    folder::make(&target)
+        .and_then(|()| part::prepare_end(&target))
+        .map_err(|error| format!("{}: {error}", target.display()))?;
     if !files.exists() {
         let bytes = client
             .bundle(&desired.bundle)
@@ -217,21 +220,47 @@ fn ended_text(ended: &NodeEnded) -> String {
 /// File of the nodes that were stopped because the lease had ended: only these start again.
 const STOPPED: &str = "stopped-in-partition.json";
 
-/// Stops nodes while the lease is not held, and starts them again when it is. A node that a user has
-/// stopped stays so.
-pub(crate) fn stop_in_partition(
+/// The nodes that were stopped because the lease had ended, by the folder of their run. A copy is on
+/// disk for the next daemon; this one needs none, if the disk is full.
+#[derive(Debug, Default)]
+pub(crate) struct StoppedNodes(BTreeMap<PathBuf, BTreeSet<String>>);
+
+impl StoppedNodes {
+    /// Stops nodes while the lease is not held, and starts them again when it is. A node that a user
+    /// has stopped stays so.
+    pub fn apply(
+        &mut self,
+        keeper: u32,
+        run: &Path,
+        nodes: &[String],
+        is_held: bool,
+    ) -> Result<(), String> {
+        self.0.retain(|run, _| run.exists());
+        let folder = Folder::at(run).map_err(|error| error.to_string())?;
+        let stopped = match self.0.entry(run.to_owned()) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                let read = folder.read(STOPPED).map_err(|error| error.to_string())?;
+                place.insert(read.unwrap_or_default())
+            }
+        };
+        let before = stopped.clone();
+        stop_or_start(keeper, nodes, is_held, stopped)?;
+        if *stopped == before {
+            return Ok(());
+        }
+        folder
+            .write(STOPPED, stopped)
+            .map_err(|error| error.to_string())
+    }
+}
+
+fn stop_or_start(
     keeper: u32,
-    run: &Path,
     nodes: &[String],
     is_held: bool,
+    stopped: &mut BTreeSet<String>,
 ) -> Result<(), String> {
-    let text = |error: &dyn std::fmt::Display| error.to_string();
-    let folder = Folder::at(run).map_err(|error| text(&error))?;
-    let mut stopped: BTreeSet<String> = folder
-        .read(STOPPED)
-        .map_err(|error| text(&error))?
-        .unwrap_or_default();
-    let before = stopped.clone();
     let (order, concerned): (_, Vec<&String>) = match is_held {
         true => (
             NodeOrder::Start,
@@ -273,11 +302,6 @@ pub(crate) fn stop_in_partition(
             false => {}
         }
     }
-    if stopped != before {
-        folder
-            .write(STOPPED, &stopped)
-            .map_err(|error| text(&error))?;
-    }
     Ok(())
 }
 
@@ -312,9 +336,18 @@ fn order(keeper: u32, program: &str, message: &Message) -> bool {
     }
 }
 
+/// Removes the programs of a run.
+pub(crate) fn clear(folder: &Folder, run: &str) -> io::Result<()> {
+    remove_all(&folder.run(run).join(FILES))
+}
+
 /// Removes the files of a run.
 pub(crate) fn remove(folder: &Folder, run: &str) -> io::Result<()> {
-    match std::fs::remove_dir_all(folder.run(run)) {
+    remove_all(&folder.run(run))
+}
+
+fn remove_all(path: &Path) -> io::Result<()> {
+    match std::fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }

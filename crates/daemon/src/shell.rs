@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::os::unix::fs::OpenOptionsExt;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,10 +16,10 @@ use crate::bridge::Bridge;
 use crate::folder::{Folder, Pairing};
 use crate::machine::{Action, Daemon, Event, Kept};
 use crate::node_changes::ChangeSenders;
-use crate::part::{ENDED, PartSpec};
+use crate::part::{self, ENDED, PartSpec};
 use crate::peers::Peers;
 use crate::reports::Reports;
-use crate::runs;
+use crate::runs::{self, StoppedNodes};
 use crate::stand_ins;
 use crate::state::{ActualRun, RunId, random_number};
 use crate::sync::{self, Live, PEERS, spawn};
@@ -75,7 +74,11 @@ struct Shell {
     keepers: BTreeMap<RunId, u32>,
     lease: Arc<HeldLease>,
     pauses: Arc<Pauses>,
+    /// What is written to the disk, in this order.
+    disk: Sender<DiskWork>,
 }
+
+type DiskWork = Box<dyn FnOnce(&Sender<Event>) + Send>;
 
 /// The runs that are to be paused. The last of several changes is the last that is applied.
 #[derive(Debug, Default)]
@@ -111,7 +114,7 @@ impl Pauses {
 struct HeldLease {
     /// `None` before it is known.
     is_held: Mutex<Option<bool>>,
-    applied: Mutex<()>,
+    applied: Mutex<StoppedNodes>,
 }
 
 impl HeldLease {
@@ -131,14 +134,14 @@ impl HeldLease {
             return;
         }
         // The last of several changes is the last that is applied.
-        let _applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stopped = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
         let known = *self.is_held.lock().unwrap_or_else(PoisonError::into_inner);
         let is_held = match known {
             Some(is_held) => is_held,
             None if has_just_started => false,
             None => return,
         };
-        if let Err(error) = runs::stop_in_partition(keeper, &spec.folder, &nodes, is_held) {
+        if let Err(error) = stopped.apply(keeper, &spec.folder, &nodes, is_held) {
             tracing::warn!(
                 "the nodes of {} with `on_partition: stop` are not as the lease is: {error}",
                 spec.dataflow
@@ -178,7 +181,10 @@ pub fn serve(config: Config, on_ready: impl FnOnce()) -> Result<(), DaemonError>
         link_port,
         ..pairing
     };
-    folder.write(PAIRING, &pairing)?;
+    // Peers are given the port, also if it is not kept.
+    if let Err(error) = folder.write(PAIRING, &pairing) {
+        tracing::warn!("the port of the link is not kept on disk: {error}");
+    }
     let (requests, arrived) = channel();
     let bridge = Bridge::start(pairing.name.clone(), link, requests)?;
     let reports = Arc::new(Reports::default());
@@ -205,6 +211,7 @@ pub fn serve(config: Config, on_ready: impl FnOnce()) -> Result<(), DaemonError>
     let folder_for_peers = folder.clone();
     let (events, received) = channel();
     let shell = Shell {
+        disk: start_disk(events.clone())?,
         changes: ChangeSenders::start(&bridge)?,
         bridge: Arc::clone(&bridge),
         client: Arc::clone(&client),
@@ -240,6 +247,15 @@ pub fn serve(config: Config, on_ready: impl FnOnce()) -> Result<(), DaemonError>
     })?;
     on_ready();
     shell.run(&received)
+}
+
+/// Starts the thread that writes to the disk.
+fn start_disk(events: Sender<Event>) -> io::Result<Sender<DiskWork>> {
+    let (sender, work) = channel::<DiskWork>();
+    spawn("nervure-disk", move || {
+        work.into_iter().for_each(|write| write(&events))
+    })?;
+    Ok(sender)
 }
 
 /// Holds the lease of this machine, or grants those of the others.
@@ -335,6 +351,9 @@ impl Shell {
         if let Event::Lease { is_held } = &event {
             self.lease.set(*is_held);
         }
+        if let Event::Kept { kept, .. } = &event {
+            self.desired.clone_from(&kept.desired.runs);
+        }
         let actions = self.machine.handle(event, self.begin.elapsed());
         for action in actions {
             self.perform(action);
@@ -345,11 +364,16 @@ impl Shell {
     fn perform(&mut self, action: Action) {
         match action {
             Action::Keep(kept) => {
-                self.desired.clone_from(&kept.desired.runs);
-                // The next start without the coordinator would be of the state before.
-                if let Err(error) = self.folder.write(DESIRED, &kept) {
-                    tracing::warn!("the desired state is not kept on disk: {error}");
-                }
+                let folder = self.folder.clone();
+                self.on_disk(move |events| {
+                    let written = folder.write(DESIRED, &kept);
+                    // The next start without the coordinator would be of the state before.
+                    if let Err(error) = &written {
+                        tracing::warn!("the desired state is not kept on disk: {error}");
+                    }
+                    let is_durable = written.is_ok();
+                    let _ = events.send(Event::Kept { kept, is_durable });
+                });
             }
             Action::Prepare { run, desired } => {
                 let (folder, client) = (self.folder.clone(), Arc::clone(&self.client));
@@ -412,14 +436,20 @@ impl Shell {
             }
             Action::NoteEnded { run } => {
                 let path = self.folder.run(&run);
-                let noted = crate::folder::make(&path).and_then(|()| {
-                    let mut options = std::fs::OpenOptions::new();
-                    options.create(true).truncate(true).write(true).mode(0o600);
-                    options.open(path.join(ENDED))?.sync_all()
+                self.on_disk(move |events| {
+                    if let Err(error) = part::note_ended(&path) {
+                        tracing::warn!("the end of a run is not kept on disk: {error}");
+                    }
+                    let _ = events.send(Event::EndNoted { run });
                 });
-                if let Err(error) = noted {
-                    tracing::warn!("the end of a run is not kept on disk: {error}");
-                }
+            }
+            Action::Clear { run } => {
+                let folder = self.folder.clone();
+                self.on_disk(move |_| {
+                    if let Err(error) = runs::clear(&folder, &run) {
+                        tracing::warn!("the programs of a run are not removed: {error}");
+                    }
+                });
             }
             Action::Remove { run } => {
                 self.keepers.remove(&run);
@@ -430,9 +460,12 @@ impl Shell {
                     state.nodes.remove(&run);
                     state.crossings.remove(&run);
                 });
-                if let Err(error) = runs::remove(&self.folder, &run) {
-                    tracing::warn!("the files of a run are not removed: {error}");
-                }
+                let folder = self.folder.clone();
+                self.on_disk(move |_| {
+                    if let Err(error) = runs::remove(&folder, &run) {
+                        tracing::warn!("the files of a run are not removed: {error}");
+                    }
+                });
             }
         }
     }
@@ -464,6 +497,12 @@ impl Shell {
                 let _ = events.send(Event::KeeperGone { run, finished });
             }
         }
+    }
+
+    /// Writes to the disk, which may be slow: no event waits for it, such as the end of the lease.
+    fn on_disk(&self, write: impl FnOnce(&Sender<Event>) + Send + 'static) {
+        // Its thread ends with the daemon.
+        let _ = self.disk.send(Box::new(write));
     }
 
     fn background(&self, work: impl FnOnce(&Sender<Event>) + Send + 'static) {

@@ -28,6 +28,10 @@ const RECONNECT: Duration = Duration::from_millis(500);
 /// The pause before it is called again after it has refused: this machine waits or was revoked.
 const REFUSED: Duration = Duration::from_secs(10);
 
+/// The pause after changes of other machines: those in between share an answer, so that machines that
+/// join together do not wake all others once for each.
+const GATHER: Duration = Duration::from_millis(100);
+
 /// The longest wait of a watch.
 const WATCH: Duration = Duration::from_secs(30);
 
@@ -114,15 +118,23 @@ pub(crate) fn watch_desired(store: &dyn Store, machine: &str, events: &Sender<Ev
             }
         }
     };
-    follow_prefix(store, &key, BTreeSet::new(), on_error, found);
+    follow_prefix(
+        store,
+        &key,
+        BTreeSet::new(),
+        Duration::ZERO,
+        on_error,
+        found,
+    );
 }
 
 /// Calls `found` with each key below a prefix and each later change of one, until it returns false.
-/// `known` are keys that were there before. Errors, and their end, are passed to `on_error`.
+/// `known` are keys that were there before. After changes it pauses for `gather`. Errors, and their end, are passed to `on_error`.
 fn follow_prefix(
     store: &dyn Store,
     prefix: &str,
     mut known: BTreeSet<String>,
+    gather: Duration,
     mut on_error: impl FnMut(Option<&StoreError>),
     mut found: impl FnMut(&str, Option<&Entry>) -> bool,
 ) {
@@ -145,7 +157,7 @@ fn follow_prefix(
         match step {
             Ok((revision, changes)) => {
                 on_error(None);
-                from = Some(revision);
+                let has_changed = from.replace(revision).is_some() && !changes.is_empty();
                 for (key, entry) in changes {
                     if !found(&key, entry.as_ref()) {
                         return;
@@ -154,6 +166,9 @@ fn follow_prefix(
                         Some(_) => known.insert(key),
                         None => known.remove(&key),
                     };
+                }
+                if has_changed {
+                    std::thread::sleep(gather);
                 }
             }
             Err(StoreError::Compacted { .. }) => from = None,
@@ -191,6 +206,7 @@ pub(crate) fn follow_peers(
             &*client_for_links,
             LINKS,
             BTreeSet::new(),
+            GATHER,
             |_| {},
             |key, entry| {
                 let name = key.strip_prefix(LINKS).unwrap_or_default();
@@ -207,6 +223,7 @@ pub(crate) fn follow_peers(
             &*client,
             MACHINES,
             known,
+            GATHER,
             |_| {},
             |key, entry| {
                 let name = key.strip_prefix(MACHINES).unwrap_or_default();
@@ -226,6 +243,7 @@ pub(crate) fn follow_reports(client: &Arc<Client>, reports: Arc<Reports>) -> io:
             &*client,
             ACTUAL,
             BTreeSet::new(),
+            GATHER,
             |_| {},
             |key, entry| {
                 let name = key.strip_prefix(ACTUAL).unwrap_or_default();

@@ -57,10 +57,13 @@ impl World {
                         kept.revision >= self.disk.revision,
                         "an old state replaces a new one"
                     );
-                    self.disk = kept;
+                    self.disk = kept.clone();
+                    let is_durable = true;
+                    self.handle(Event::Kept { kept, is_durable });
                 }
                 Action::NoteEnded { run } => {
-                    self.ended.insert(run);
+                    self.ended.insert(run.clone());
+                    self.handle(Event::EndNoted { run });
                 }
                 Action::Remove { run } => {
                     assert!(
@@ -370,13 +373,13 @@ fn a_keeper_that_is_killed_again_and_again_is_started_less_often() {
     let desired = Desired {
         runs: [("run1".to_owned(), desired_run(Phase::Run))].into(),
     };
-    daemon.handle(
-        Event::Desired(Kept {
-            revision: Revision(1),
-            desired,
-        }),
-        Duration::ZERO,
-    );
+    let kept = Kept {
+        revision: Revision(1),
+        desired,
+    };
+    let is_durable = true;
+    daemon.handle(Event::Desired(kept.clone()), Duration::ZERO);
+    daemon.handle(Event::Kept { kept, is_durable }, Duration::ZERO);
     let run = || "run1".to_owned();
     daemon.handle(
         Event::Prepared {
@@ -433,4 +436,87 @@ fn a_keeper_that_is_killed_again_and_again_is_started_less_often() {
     );
     assert_eq!(actions, [Action::NoteEnded { run: run() }]);
     assert_eq!(daemon.deadline(), None);
+}
+
+/// A state that the disk does not take counts for what runs and what stops; nothing starts by it that the
+/// next daemon would not know of, and its end is noted as long as an older state names it.
+#[test]
+fn on_a_full_disk_runs_are_stopped_and_none_is_started_until_the_state_is_kept() {
+    let mut daemon = Daemon::default();
+    let kept = |revision, runs: &[(&str, Phase)]| Kept {
+        revision: Revision(revision),
+        desired: Desired {
+            runs: runs
+                .iter()
+                .map(|(run, phase)| ((*run).to_owned(), desired_run(*phase)))
+                .collect(),
+        },
+    };
+    let old = || "old".to_owned();
+    let mut now = Duration::ZERO;
+    let first = kept(1, &[("old", Phase::Run)]);
+    let found = Event::Found {
+        run: old(),
+        keeper: 7,
+    };
+    daemon.handle(found, now);
+    daemon.handle(Event::Desired(first.clone()), now);
+    let is_durable = true;
+    let actions = daemon.handle(
+        Event::Kept {
+            kept: first,
+            is_durable,
+        },
+        now,
+    );
+    let is_paused = false;
+    assert_eq!(
+        actions,
+        [Action::SetPaused {
+            run: old(),
+            is_paused
+        }]
+    );
+
+    let second = kept(2, &[("new", Phase::Run)]);
+    daemon.handle(Event::Desired(second.clone()), now);
+    let refused = Event::Kept {
+        kept: second.clone(),
+        is_durable: false,
+    };
+    assert_eq!(daemon.handle(refused, now), [Action::Stop { run: old() }]);
+    let gone = Event::KeeperGone {
+        run: old(),
+        finished: true,
+    };
+    assert_eq!(daemon.handle(gone, now), [Action::NoteEnded { run: old() }]);
+    let noted = Event::EndNoted { run: old() };
+    assert_eq!(daemon.handle(noted, now), [Action::Clear { run: old() }]);
+    let states: Vec<_> = daemon
+        .runs()
+        .map(|(run, _, state, _)| (run.clone(), state))
+        .collect();
+    assert!(
+        matches!(&states[0], (run, RunState::Failed { .. }) if run == "new"),
+        "{states:?}"
+    );
+
+    now += Duration::from_secs(5);
+    let again = daemon.handle(Event::Tick, now);
+    assert!(again.contains(&Action::Keep(second.clone())), "{again:?}");
+    let taken = Event::Kept {
+        kept: second,
+        is_durable,
+    };
+    let actions = daemon.handle(taken, now);
+    assert!(
+        actions.contains(&Action::Remove { run: old() }),
+        "{actions:?}"
+    );
+    now += Duration::from_secs(60);
+    let actions = daemon.handle(Event::Tick, now);
+    assert!(
+        matches!(actions.as_slice(), [Action::Prepare { run, .. }] if run == "new"),
+        "{actions:?}"
+    );
 }

@@ -1,0 +1,210 @@
+//! What an operator and fate do to a fleet, and what holds in the end.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use nervure_daemon::state::{
+    Actual, Desired, DesiredRun, Phase, RunState, actual_key, change_desired, desired_key, parse,
+};
+use nervure_store::Store;
+
+use crate::operator::desired_run;
+use crate::world::World;
+
+impl World {
+    /// Some seconds in which all kinds of things fail, and after which what is desired has to become so.
+    pub fn live(&mut self) {
+        for at in 0..self.machines.len() {
+            self.start_daemon(at);
+        }
+        for _ in 0..150 {
+            let pause = self.random.below(200);
+            self.run_to(self.now + Duration::from_millis(pause));
+            match self.random.below(5) {
+                0 | 1 => self.operate(),
+                2 => self.fail(),
+                _ => {}
+            }
+        }
+        self.check_convergence();
+    }
+
+    /// An operator starts, advances, pauses, stops or removes a dataflow of some machines.
+    fn operate(&mut self) {
+        let all = (0..self.machines.len()).map(|at| self.desired(at));
+        let runs: BTreeSet<String> = all.flat_map(|it| it.runs.into_keys()).collect();
+        let runs: Vec<String> = runs.into_iter().collect();
+        let pick = self.random.below(runs.len().max(1) as u64) as usize;
+        match (self.random.below(6), runs.get(pick)) {
+            (0 | 1, _) | (_, None) => {
+                let run = format!("run{}", self.draw_number());
+                for at in 0..self.machines.len() {
+                    if self.random.one_in(2) {
+                        self.change(at, |desired| {
+                            let prepared = desired_run(Phase::Prepare);
+                            desired.runs.insert(run.clone(), prepared);
+                        });
+                    }
+                }
+            }
+            (2, Some(run)) => self.advance(run, |it| it.phase = Phase::Stop),
+            (3, Some(run)) => {
+                for at in 0..self.machines.len() {
+                    self.change(at, |desired| drop(desired.runs.remove(run)));
+                }
+            }
+            (4, Some(run)) => self.advance(run, |it| it.is_paused ^= true),
+            (_, Some(run)) => self.advance(run, |it| it.phase = Phase::Run),
+        }
+    }
+
+    fn advance(&mut self, run: &str, change: impl Fn(&mut DesiredRun)) {
+        for at in 0..self.machines.len() {
+            self.change(at, |desired| {
+                if let Some(run) = desired.runs.get_mut(run)
+                    && run.phase != Phase::Stop
+                {
+                    change(run);
+                }
+            });
+        }
+    }
+
+    fn desired(&self, at: usize) -> Desired {
+        let key = desired_key(&self.machines[at].name);
+        let entry = self.coordinator.store.get(&key).unwrap();
+        entry.map_or_else(Desired::default, |entry| parse(&key, &entry.value).unwrap())
+    }
+
+    /// Nothing is changed, and so intended, if the coordinator's disk is full.
+    fn change(&mut self, at: usize, change: impl Fn(&mut Desired)) {
+        let name = self.machines[at].name.clone();
+        let before = self.desired(at);
+        let done = change_desired(&self.coordinator.store, &name, change);
+        let now = self.desired(at);
+        assert!(done.is_ok() || now == before, "seed {}", self.seed);
+        let runs = now.runs.iter();
+        let runs = runs.filter(|(_, it)| it.phase == Phase::Run);
+        self.machines[at]
+            .intended
+            .extend(runs.map(|(run, _)| run.clone()));
+        if now != before {
+            self.notify(&desired_key(&name));
+        }
+    }
+
+    fn fail(&mut self) {
+        let at = self.random.below(self.machines.len() as u64) as usize;
+        match self.random.below(12) {
+            0 | 1 => {
+                let is_reachable = !self.machines[at].is_reachable;
+                self.set_reachable(at, is_reachable);
+            }
+            2 if self.coordinator.is_up => {
+                let with_machine = self.random.one_in(2);
+                self.stop_coordinator(with_machine);
+            }
+            2 => self.start_coordinator(),
+            3 => self.kill_daemon(at),
+            4 => self.fail_power(at),
+            5 | 6 => {
+                let runs: Vec<String> = self.machines[at].keepers.keys().cloned().collect();
+                let pick = self.random.below(runs.len().max(1) as u64) as usize;
+                // Nobody notes an end by itself while there is no daemon.
+                let finished = self.random.one_in(4) && self.machines[at].daemon.is_some();
+                if let Some(run) = runs.get(pick) {
+                    self.end_keeper(at, run, finished);
+                }
+            }
+            7 | 8 => self.machines[at].disk.is_full ^= true,
+            9 => {
+                let millis = [10, 10, 500, 4000][self.random.below(4) as usize];
+                self.machines[at].disk.write_millis = millis;
+            }
+            10 => *self.coordinator.is_disk_full.lock().unwrap() ^= true,
+            _ => {
+                let millis = [2, 2, 300, 2000][self.random.below(4) as usize];
+                self.coordinator.write = Duration::from_millis(millis);
+            }
+        }
+        for at in 0..self.machines.len() {
+            if self.machines[at].daemon.is_none() && self.random.one_in(3) {
+                self.start_daemon(at);
+            }
+        }
+    }
+
+    /// Nothing fails any more: what is desired becomes so, is reported, and is on disk.
+    fn check_convergence(&mut self) {
+        *self.coordinator.is_disk_full.lock().unwrap() = false;
+        self.coordinator.write = Duration::from_millis(2);
+        if !self.coordinator.is_up {
+            self.start_coordinator();
+        }
+        for at in 0..self.machines.len() {
+            self.set_reachable(at, true);
+            self.machines[at].disk.is_full = false;
+            self.machines[at].disk.write_millis = 10;
+            if self.machines[at].daemon.is_none() {
+                self.start_daemon(at);
+            }
+        }
+        // A watch waits up to 40 s for a coordinator that has failed without a word, and a keeper
+        // that was killed again and again a minute.
+        let until = self.now + Duration::from_secs(150);
+        while self.now < until && !(0..self.machines.len()).all(|at| self.is_settled(at)) {
+            self.run_to(self.now + Duration::from_millis(500));
+        }
+        for at in 0..self.machines.len() {
+            assert!(
+                self.is_settled(at),
+                "seed {}: {}: desired {:?}, on disk {:?}, actual {:?}, reported {:?}, files {:?}",
+                self.seed,
+                self.machines[at].name,
+                self.desired(at),
+                self.machines[at].disk.kept,
+                self.actual(at),
+                self.reported(at),
+                self.machines[at].disk.runs.keys(),
+            );
+        }
+    }
+
+    fn actual(&self, at: usize) -> Actual {
+        let machine = &self.machines[at];
+        machine.daemon.as_ref().unwrap().actual(&machine.keepers)
+    }
+
+    fn reported(&self, at: usize) -> Option<Actual> {
+        let key = actual_key(&self.machines[at].name);
+        let entry = self.coordinator.store.get(&key).unwrap()?;
+        parse(&key, &entry.value).ok()
+    }
+
+    fn is_settled(&self, at: usize) -> bool {
+        let (desired, actual, machine) = (self.desired(at), self.actual(at), &self.machines[at]);
+        let is_so = |(run, desired): (&String, &DesiredRun)| {
+            let keeper = machine.keepers.get(run);
+            let found = actual.runs.get(run);
+            match (desired.phase, found.map(|it| &it.state)) {
+                // What cannot be prepared is reported: the operator's command removes it.
+                (Phase::Prepare, Some(RunState::Prepared | RunState::Failed { .. })) => {
+                    keeper.is_none()
+                }
+                (Phase::Run, Some(RunState::Running { keeper: id })) => keeper.is_some_and(|it| {
+                    let is_paused = found.is_some_and(|it| it.is_paused);
+                    it.id == *id && it.leased_runs && is_paused == desired.is_paused
+                }),
+                (Phase::Run, Some(RunState::Ended)) => machine.is_over.contains(run),
+                (Phase::Stop, Some(RunState::Ended)) => keeper.is_none(),
+                _ => false,
+            }
+        };
+        let is_known = |run: &String| desired.runs.contains_key(run);
+        desired.runs.iter().all(is_so)
+            && machine.keepers.keys().all(is_known)
+            && machine.disk.runs.keys().all(is_known)
+            && machine.disk.kept.desired == desired
+            && self.reported(at) == Some(actual.clone())
+    }
+}

@@ -1,0 +1,241 @@
+//! A machine: what outlives its daemon, and the daemon.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use nervure_coordinator::Role;
+use nervure_daemon::lease::{Holder, LIFETIME};
+use nervure_daemon::machine::{Daemon, Kept};
+use nervure_daemon::state::{Actual, ActualRun};
+
+use crate::client::{Thread, WATCHERS, Watcher, Writer};
+
+pub struct Machine {
+    pub name: String,
+    pub role: Role,
+    pub disk: Disk,
+    pub keepers: BTreeMap<String, Keeper>,
+    /// Processes that start a keeper: which of them.
+    pub starting: BTreeMap<String, u32>,
+    pub daemon: Option<Process>,
+    pub is_reachable: bool,
+    /// What it was to run at any time, what has run, and what of that has ended.
+    pub intended: BTreeSet<String>,
+    pub has_run: BTreeSet<String>,
+    pub is_over: BTreeSet<String>,
+}
+
+/// What a power failure leaves.
+#[derive(Default)]
+pub struct Disk {
+    pub kept: Kept,
+    pub runs: BTreeMap<String, RunFolder>,
+    pub is_full: bool,
+    /// The longest time of a write, in milliseconds.
+    pub write_millis: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+pub struct RunFolder {
+    /// It has its programs, and the file that becomes the note of its end.
+    pub is_prepared: bool,
+    pub has_ended: bool,
+}
+
+/// What the daemon's thread for the disk has to do.
+pub enum Write {
+    Keep(Kept),
+    NoteEnded(String),
+    Clear(String),
+    Remove(String),
+}
+
+pub struct Keeper {
+    pub id: u32,
+    /// Whether its node with `on_partition: stop` runs.
+    pub leased_runs: bool,
+    pub nodes: BTreeMap<String, String>,
+}
+
+pub struct Process {
+    pub id: u32,
+    pub machine: Daemon,
+    pub begin: Duration,
+    pub holder: Holder,
+    pub lease: Option<bool>,
+    /// The runs whose start it awaits, and the keepers that it follows.
+    pub awaits: BTreeSet<String>,
+    pub follows: BTreeMap<String, u32>,
+    pub wanted_pauses: BTreeMap<String, bool>,
+    pub writes: VecDeque<Write>,
+    pub watchers: Vec<(Thread, Watcher)>,
+    pub writer: Writer,
+    /// Whether what it reports may have changed since its writer has called.
+    pub has_changed: bool,
+    /// When it is to be woken.
+    pub wakes_at: Option<Duration>,
+    /// What it knows of the other machines.
+    pub peers: BTreeSet<String>,
+}
+
+impl Machine {
+    pub fn new(name: String, role: Role) -> Self {
+        Self {
+            name,
+            role,
+            disk: Disk {
+                write_millis: 10,
+                ..Disk::default()
+            },
+            keepers: BTreeMap::new(),
+            starting: BTreeMap::new(),
+            daemon: None,
+            is_reachable: true,
+            intended: BTreeSet::new(),
+            has_run: BTreeSet::new(),
+            is_over: BTreeSet::new(),
+        }
+    }
+
+    /// Carries out a write. Returns whether it has succeeded.
+    pub fn write(&mut self, write: &Write) -> bool {
+        let is_full = self.disk.is_full;
+        match write {
+            Write::Keep(kept) if *kept == self.disk.kept => true,
+            Write::Keep(_) if is_full => false,
+            Write::Keep(kept) => {
+                assert!(
+                    kept.revision >= self.disk.kept.revision,
+                    "an old state replaces a new one"
+                );
+                self.disk.kept = kept.clone();
+                true
+            }
+            // A file is renamed, if there is one.
+            Write::NoteEnded(run) => {
+                let can_note = !is_full || self.disk.runs.get(run).is_some_and(|it| it.is_prepared);
+                if can_note {
+                    self.disk.runs.entry(run.clone()).or_default().has_ended = true;
+                }
+                can_note
+            }
+            Write::Clear(run) => {
+                if let Some(folder) = self.disk.runs.get_mut(run) {
+                    folder.is_prepared = false;
+                }
+                true
+            }
+            Write::Remove(run) => {
+                assert!(
+                    !self.keepers.contains_key(run),
+                    "{run} runs, and its files are removed"
+                );
+                self.disk.runs.remove(run);
+                true
+            }
+        }
+    }
+
+    /// The run that may not start again after a write.
+    pub fn ended_by(&self, write: &Write) -> Option<String> {
+        match write {
+            Write::NoteEnded(run) if self.has_run.contains(run) => Some(run.clone()),
+            _ => None,
+        }
+    }
+
+    /// Whether the programs of a run are there after this.
+    pub fn prepare(&mut self, run: &str) -> bool {
+        let is_full = self.disk.is_full;
+        match self.disk.runs.get_mut(run) {
+            Some(folder) => folder.is_prepared |= !is_full,
+            None if is_full => return false,
+            None => {
+                let folder = RunFolder {
+                    is_prepared: true,
+                    has_ended: false,
+                };
+                self.disk.runs.insert(run.to_owned(), folder);
+            }
+        }
+        self.disk.runs[run].is_prepared
+    }
+}
+
+impl Process {
+    pub fn new(id: u32, machine: &str, now: Duration) -> Self {
+        Self {
+            id,
+            machine: Daemon::default(),
+            begin: now,
+            holder: Holder::new(u64::from(id)),
+            lease: None,
+            awaits: BTreeSet::new(),
+            follows: BTreeMap::new(),
+            wanted_pauses: BTreeMap::new(),
+            writes: VecDeque::new(),
+            watchers: WATCHERS
+                .into_iter()
+                .map(|thread| (thread, Watcher::new(thread, machine)))
+                .collect(),
+            writer: Writer::new(machine),
+            has_changed: true,
+            wakes_at: None,
+            peers: BTreeSet::new(),
+        }
+    }
+
+    /// The change of the lease that it notices now.
+    pub fn take_lease(&mut self, now: Duration) -> Option<bool> {
+        let own = now - self.begin;
+        let is_held = self.holder.is_held(own);
+        let is_known = is_held || self.lease.is_some() || own > LIFETIME;
+        if !is_known || self.lease == Some(is_held) {
+            return None;
+        }
+        self.lease = Some(is_held);
+        self.lease
+    }
+
+    pub fn deadline(&self, now: Duration) -> Duration {
+        let own = now - self.begin;
+        let lines = self.watchers.iter().map(|(_, it)| it.deadline());
+        let lines = lines.chain([self.writer.deadline()]).filter(|at| *at > now);
+        let lease = self.begin + self.holder.deadline(own);
+        let first =
+            (self.lease.is_none()).then(|| self.begin + LIFETIME + Duration::from_millis(1));
+        let machine = self.machine.deadline().map(|at| self.begin + at);
+        lines
+            .chain([lease])
+            .chain(first)
+            .chain(machine)
+            .min()
+            .unwrap()
+    }
+
+    /// What it reports.
+    pub fn actual(&self, keepers: &BTreeMap<String, Keeper>) -> Actual {
+        let runs = self
+            .machine
+            .runs()
+            .map(|(run, dataflow, state, is_paused)| {
+                let nodes = match (self.follows.get(run), keepers.get(run)) {
+                    (Some(id), Some(keeper)) if keeper.id == *id => keeper.nodes.clone(),
+                    _ => BTreeMap::new(),
+                };
+                let actual = ActualRun {
+                    dataflow: dataflow.to_owned(),
+                    state,
+                    is_paused,
+                    nodes,
+                    streams: Vec::new(),
+                };
+                (run.clone(), actual)
+            });
+        Actual {
+            labels: BTreeMap::new(),
+            resources: None,
+            runs: runs.collect(),
+        }
+    }
+}
