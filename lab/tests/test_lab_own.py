@@ -168,3 +168,31 @@ def test_fleet_judges_the_worst_start_and_the_median_of_pairs() -> None:
     assert lines[4].endswith("| median 4 ms, at most 5 ms | 2 RTT + 50 ms: 54 ms | met |")
     assert lines[6].endswith("20.2 ms, `link bench` 20 ms: ratio 1.010 | within 2 % | met |")
     assert lines[-1].endswith("ratio 1.10 | at most 1.15 times | met |")
+
+
+def test_fleet_states_peers_that_cannot_be_run_and_the_traffic_of_nodes() -> None:
+    good = {"delivered": 1.0, "mean_ms": 20.0, "p99_ms": 30.0}
+    names = ("nervure", "cyclonedds", "fastdds", "zenoh", "dora")
+    runs = {name: [good] for name in names} | {
+        "zenoh": [{"delivered": 0.0, "failure": "no sample arrived"}],
+        "nervure": [good | {"delivered": share} for share in (1.0, 0.9, 0.95)],
+    }
+    traffic = {"begin_packets": 90, "begin_bytes": 9000, "rest_packets": 40, "rest_bytes": 5000}
+    nodes = {"nervure": traffic | {"seconds": 0.5, "rest_seconds": 4.0}, "unavailable": "no wheel"}
+    lines = all_experiments()["fleet"].lines(
+        [
+            run(
+                "peers-20",
+                {"runs": runs, "unavailable": {"fastdds": "not installed"}},
+                {"what": "peers", "loss_percent": 20},
+            ),
+            run("nodes-10", nodes, {"what": "nodes", "nodes": 10}),
+            run("alarms-20", {"false_alarms": 0}, {"what": "alarms", "loss_percent": 20, "seconds": 600}),
+        ]
+    )
+    assert "95.0% delivered, mean 20 ms, p99 30 ms (delivered by 3 runs: 90.0%, 95.0%, 100.0%)" in lines[2]
+    assert "not run: not installed" in lines[4]
+    assert "0.0% delivered; no sample arrived" in lines[5]
+    assert "90 packets, 9 kB until they have settled; at rest 10.0 packets a second, 10.0 kbit/s" in lines[7]
+    assert "not run: no wheel" in lines[8]
+    assert lines[9] == "| false alarms in 10 minutes, 20 % loss | 0 | none | met |"

@@ -1,9 +1,10 @@
-"""Zenoh, from PyPI: two peers that are connected directly."""
+"""Zenoh, from PyPI: two peers that are connected directly, or two clients of a router."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,14 @@ class Zenoh(Peer):
             _DOCUMENTED,
             _BOTH,
             {"scheme": "quic", "encrypted": True},
+        ),
+        Configuration(
+            "router",
+            "A router on the subscriber's host, whose two clients are the ends. TCP (Cubic), shared memory "
+            "off, multicast scouting off. Reliable streams have congestion control BLOCK, the others DROP.",
+            _DOCUMENTED,
+            frozenset({LINK}),
+            {"scheme": "tcp", "router": True},
         ),
         Configuration(
             "shm",
@@ -79,6 +88,8 @@ class Zenoh(Peer):
         if self._session is None:
             import zenoh
 
+            if wiring.listens and self.configuration(wiring.configuration).values.get("router"):
+                _start_router(wiring)
             self._session = zenoh.open(
                 _configuration(zenoh, wiring, self.configuration(wiring.configuration))
             )
@@ -94,8 +105,11 @@ def _configuration(zenoh: Any, wiring: Wiring, chosen: Configuration) -> Any:
         config.insert_json5("listen/endpoints", "[]")
         return config
     endpoint = f'["{chosen.values["scheme"]}/{wiring.address}:{wiring.port}"]'
-    config.insert_json5("listen/endpoints", endpoint if wiring.listens else "[]")
-    if not wiring.listens:
+    is_client = bool(chosen.values.get("router"))
+    if is_client:
+        config.insert_json5("mode", '"client"')
+    config.insert_json5("listen/endpoints", endpoint if wiring.listens and not is_client else "[]")
+    if is_client or not wiring.listens:
         config.insert_json5("connect/endpoints", endpoint)
         # By default a session gives up after the first failed attempt.
         config.insert_json5("connect/timeout_ms", "10000")
@@ -107,6 +121,25 @@ def _configuration(zenoh: Any, wiring: Wiring, chosen: Configuration) -> Any:
         config.insert_json5(f"{tls}/listen_private_key", f'"{wiring.directory}/key.pem"')
         config.insert_json5(f"{tls}/verify_name_on_connect", "false")
     return config
+
+
+_ROUTER = """
+import ctypes, signal, sys, threading, zenoh
+ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # It ends with the endpoint.
+config = zenoh.Config()
+config.insert_json5("mode", '"router"')
+config.insert_json5("scouting/multicast/enabled", "false")
+config.insert_json5("transport/shared_memory/enabled", "false")
+config.insert_json5("listen/endpoints", sys.argv[1])
+router = zenoh.open(config)
+threading.Event().wait()
+"""
+
+
+def _start_router(wiring: Wiring) -> None:
+    """What `zenohd` is: a session in the mode `router`, in a process of its own."""
+    endpoint = f'["tcp/{wiring.address}:{wiring.port}"]'
+    subprocess.Popen([sys.executable, "-c", _ROUTER, endpoint], stdin=subprocess.DEVNULL)
 
 
 def _make_certificate(launch: Launch) -> None:

@@ -1,5 +1,5 @@
 """A dataflow on several machines: start, failures, samples beside `link bench`, control beside images, idle
-daemons, and fifty machines on this one.
+daemons, fifty machines on this one; large samples and discovery beside peers.
 
 Machines are namespaces of this one, with the emulated link between two, or loopback between many. Nodes are
 those of the example `observed` of `nervure-node`, which write what happens to them, and when. The page is one
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nervure_lab.experiments.fleet import measures
+from nervure_lab.experiments.fleet import measures, nodes, peers
 from nervure_lab.experiments.fleet.measures import FleetCase, Programs
 from nervure_lab.experiments.own import Build, OwnExperiment, PlannedFigures
 from nervure_lab.toolchain import Toolchain, try_emulator
@@ -22,6 +22,7 @@ from nervure_lab.toolchain import Toolchain, try_emulator
 MEASURES: dict[str, Callable[[Programs, FleetCase, Path], dict[str, Any]]] = {
     "start": measures.start_and_failure,
     "unreachable": measures.unreachable,
+    "alarms": measures.alarms,
     "road": measures.road,
     "control": measures.control,
     "rest": measures.rest,
@@ -35,6 +36,7 @@ SETUP_SECONDS = 3.0
 class FleetBuild(Build):
     def prepare(self, toolchain: Toolchain) -> None:
         super().prepare(toolchain)
+        self.toolchain = toolchain
         self.emulator = toolchain.workspace_program("nervure-linkemu", "nervure-linkemu")
         try_emulator(self.emulator)
 
@@ -58,6 +60,16 @@ class FleetExperiment(OwnExperiment):
             "control-0": FleetCase("control", 0, 100, rounds=1 if quick else 3, seconds=3 if quick else 10),
             "control-20": FleetCase("control", 20, 100, rounds=1 if quick else 3, seconds=3 if quick else 10),
             "rest": FleetCase("rest", seconds=5 if quick else 20),
+            # Ten minutes are the target's; the figure of a quick run is of `unreachable-20`.
+            **({} if quick else {"alarms-20": FleetCase("alarms", 20, seconds=600)}),
+            **{
+                f"peers-{loss}": FleetCase("peers", loss, rounds=3, seconds=10)
+                for loss in (() if quick else (0, 1, 20))
+            },
+            **{
+                f"nodes-{count}": FleetCase("nodes", seconds=5 if quick else 20, nodes=count)
+                for count in ((10,) if quick else (10, 100))
+            },
             "many": FleetCase("many", seconds=5 if quick else 10, machines=4, nodes=16)
             if quick
             else FleetCase("many", seconds=10, machines=50, nodes=200),
@@ -71,6 +83,9 @@ class FleetExperiment(OwnExperiment):
             "road": case.rounds * 2 * (case.seconds + 4.0),
             "control": case.rounds * 2 * (case.seconds + 2.0),
             "rest": case.seconds + 5.0,
+            "alarms": case.seconds,
+            "peers": case.rounds * len(peers.TITLES) * (case.seconds + 8.0),
+            "nodes": 2 * (case.seconds + nodes.SETTLED_SECONDS) + case.nodes * 0.05,
             "many": 2 * case.seconds + case.machines * 0.5,
         }
         return SETUP_SECONDS + seconds[case.what]
@@ -78,6 +93,10 @@ class FleetExperiment(OwnExperiment):
     def measure(self, build: Build, case: FleetCase, directory: Path) -> dict[str, Any]:
         assert isinstance(build, FleetBuild)
         programs = Programs(build.command.resolve(), build.emulator.resolve(), build.example.resolve())
+        if case.what == "peers":
+            return peers.beside(programs, case, directory, build.toolchain)
+        if case.what == "nodes":
+            return nodes.nodes(programs, case, directory, build.toolchain)
         return MEASURES[case.what](programs, case, directory)
 
     def lines(self, runs: list[dict[str, Any]]) -> list[str]:
@@ -127,6 +146,52 @@ def _unreachable_rows(case: FleetCase, run: dict[str, Any]) -> list[Row]:
         Row(f"shown as reachable again, {loss}", _spread(figures["back_ms"])),
         Row(f"false alarms in {figures['watched_s']:g} s, {loss}", str(alarms), "none", alarms == 0),
     ]
+
+
+def _alarms_rows(case: FleetCase, run: dict[str, Any]) -> list[Row]:
+    alarms, minutes = run["figures"]["false_alarms"], case.seconds / 60
+    what = f"false alarms in {minutes:g} minutes, {case.loss_percent} % loss"
+    return [Row(what, str(alarms), "none", alarms == 0)]
+
+
+def _peers_rows(case: FleetCase, run: dict[str, Any]) -> list[Row]:
+    """Of each middleware the run with the median share delivered."""
+    rows = []
+    for name, title in peers.TITLES.items():
+        what = f"512 KiB at 30 Hz, {case.loss_percent} % loss: {title}"
+        if why := run["figures"]["unavailable"].get(name):
+            rows.append(Row(what, f"not run: {why}"))
+            continue
+        runs = sorted(run["figures"]["runs"][name], key=lambda it: float(it["delivered"]))
+        middle = runs[len(runs) // 2]
+        text = f"{middle['delivered']:.1%} delivered"
+        if "mean_ms" in middle:
+            text += f", mean {middle['mean_ms']:.0f} ms, p99 {middle['p99_ms']:.0f} ms"
+        if len(runs) > 1:
+            shares = ", ".join(f"{it['delivered']:.1%}" for it in runs)
+            text += f" (delivered by {len(runs)} runs: {shares})"
+        rows.append(Row(what, text + (f"; {middle['failure']}" if "failure" in middle else "")))
+    return rows
+
+
+def _nodes_rows(case: FleetCase, run: dict[str, Any]) -> list[Row]:
+    rows, figures = [], run["figures"]
+    for name, title, what in (
+        ("nervure", "nodes of a dataflow", "`start` returns"),
+        ("cyclonedds", "participants of Cyclone DDS", "all readers have their writers"),
+    ):
+        if name not in figures:
+            rows.append(Row(f"{case.nodes} {title}", f"not run: {figures['unavailable']}"))
+            continue
+        it = figures[name]
+        per_second = {unit: it[f"rest_{unit}"] / it["rest_seconds"] for unit in ("packets", "bytes")}
+        text = (
+            f"{what} after {it['seconds']:.2f} s; {it['begin_packets']} packets, "
+            f"{it['begin_bytes'] / 1e3:.0f} kB until they have settled; at rest "
+            f"{per_second['packets']:.1f} packets a second, {per_second['bytes'] * 8e-3:.1f} kbit/s"
+        )
+        rows.append(Row(f"{case.nodes} {title} on two machines", text))
+    return rows
 
 
 def _road_rows(case: FleetCase, run: dict[str, Any]) -> list[Row]:
@@ -242,6 +307,9 @@ def _many_rows(case: FleetCase, run: dict[str, Any]) -> list[Row]:
 ROWS: dict[str, Callable[[FleetCase, dict[str, Any]], list[Row]]] = {
     "start": _start_rows,
     "unreachable": _unreachable_rows,
+    "alarms": _alarms_rows,
+    "peers": _peers_rows,
+    "nodes": _nodes_rows,
     "road": _road_rows,
     "control": _control_rows,
     "rest": _rest_rows,

@@ -64,11 +64,15 @@ class Programs:
         return common | {"args": f"log {file}", "inputs": inputs}
 
 
+def link_options(case: FleetCase) -> list[str]:
+    """Of the emulated link."""
+    return [f"--rate={case.rate_mbit}mbit", "--delay=1ms", "--queue=100ms", f"--loss={case.loss_percent}%"]
+
+
 @contextmanager
 def two_machines(programs: Programs, case: FleetCase, directory: Path) -> Iterator[Fleet]:
     """The paired machines `edge`, with the coordinator, and `robot`."""
-    options = [f"--rate={case.rate_mbit}mbit", "--delay=1ms", "--queue=100ms", f"--loss={case.loss_percent}%"]
-    with emulated_hosts(programs.emulator, directory, options) as hosts:
+    with emulated_hosts(programs.emulator, directory, link_options(case)) as hosts:
         machines = [
             Machine(name, host, programs.nervure, directory)
             for name, host in zip(("edge", "robot"), hosts, strict=True)
@@ -131,6 +135,14 @@ def unreachable(programs: Programs, case: FleetCase, directory: Path) -> dict[st
     return figures
 
 
+def alarms(programs: Programs, case: FleetCase, directory: Path) -> dict[str, Any]:
+    """How often a machine is shown as unreachable over a time in which it is not."""
+    with two_machines(programs, case, directory) as fleet:
+        time.sleep(case.seconds)
+        shown = fleet.operator.log().count("cannot be reached")
+        return {"false_alarms": shown, "reachable": fleet.reachable()}
+
+
 def road(programs: Programs, case: FleetCase, directory: Path) -> dict[str, Any]:
     """The road video and an IMU from robot to edge, by the fleet and by `link bench`, in turns."""
     figures: dict[str, Any] = {"fleet": [], "bench": []}
@@ -160,7 +172,7 @@ def _road_by_fleet(programs: Programs, fleet: Fleet, seconds: float, place: Path
     daemons = [machine.daemon_tree().pid for machine in fleet.machines]
     used = _cpu_over(daemons, seconds)
     streams = fleet.stop(place.name)
-    received = _samples(file)
+    received = samples_of(file)
     return {"cpu_s": used, "seconds": seconds} | {
         name: _stream_figures(received[name], streams[topic]) for name, topic in TOPICS.items()
     }
@@ -253,8 +265,8 @@ def control(programs: Programs, case: FleetCase, directory: Path) -> dict[str, A
             streams = fleet.stop(name)
             figures[kind].append(
                 {
-                    "to_robot": _stream_figures(_samples(files["robot"])["in"], streams["driver/out"]),
-                    "to_edge": _stream_figures(_samples(files["edge"])["in"], streams["odometry/out"]),
+                    "to_robot": _stream_figures(samples_of(files["robot"])["in"], streams["driver/out"]),
+                    "to_edge": _stream_figures(samples_of(files["edge"])["in"], streams["odometry/out"]),
                     "image_delivered": streams["camera/out"]["delivered"] if kind == "beside" else 0,
                 }
             )
@@ -266,12 +278,12 @@ def rest(programs: Programs, case: FleetCase, directory: Path) -> dict[str, Any]
     with two_machines(programs, case, directory) as fleet:
         time.sleep(5 * SETTLING_SECONDS)
         before = [machine.daemon_tree() for machine in fleet.machines]
-        packets_before = _link_counters(directory)
+        packets_before = link_counters(directory)
         begin = time.monotonic()
         time.sleep(case.seconds)
         seconds = time.monotonic() - begin
         after = [machine.daemon_tree() for machine in fleet.machines]
-        packets_after = _link_counters(directory)
+        packets_after = link_counters(directory)
     figures: dict[str, Any] = {}
     for machine, one, other in zip(fleet.machines, before, after, strict=True):
         figures[machine.name] = {
@@ -355,7 +367,7 @@ def _loopback_packets(host: Host) -> int:
     return int(line.partition(":")[2].split()[1])
 
 
-def _link_counters(directory: Path) -> dict[str, Any]:
+def link_counters(directory: Path) -> dict[str, Any]:
     lines = (directory / "link.jsonl").read_text().splitlines()
     counters: dict[str, Any] = json.loads(lines[-1])
     return counters
@@ -369,7 +381,7 @@ def _times(file: Path, *kinds: str) -> list[int]:
     return [int(line[2]) for line in lines if len(line) > 2 and line[0] in kinds]
 
 
-def _samples(file: Path) -> dict[str, list[tuple[int, float]]]:
+def samples_of(file: Path) -> dict[str, list[tuple[int, float]]]:
     """By input: when each sample arrived, in nanoseconds, and how old it was, in milliseconds."""
     found: dict[str, list[tuple[int, float]]] = {}
     for line in file.read_text().splitlines():
