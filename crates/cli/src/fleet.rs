@@ -2,12 +2,16 @@
 //! dataflow.
 
 pub mod arguments;
+mod binding;
 pub mod connection;
 mod daemon;
 mod down;
+mod launch;
 mod members;
 mod part;
+mod parts;
 mod pause;
+mod placement;
 mod progress;
 mod start;
 mod stop;

@@ -5,6 +5,7 @@ use std::{net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
 use clap::{Args, Subcommand};
 use nervure_coordinator::{Invitation, Role, check_machine_name};
 
+use super::binding::Binding;
 use crate::{option_values::parse_duration, overrides::Overrides};
 
 #[derive(Debug, Args)]
@@ -55,9 +56,10 @@ pub struct StartArguments {
     /// A dataflow file with `machines`.
     pub file: PathBuf,
     /// Bind a role of the file to a machine. Default: the machine with the name of the role, or the
-    /// first with its labels.
-    #[arg(long, value_name = "ROLE=MACHINE", value_parser = parse_binding)]
-    pub bind: Vec<(String, String)>,
+    /// first with its labels. With several machines (`robot=r01..r30`, `robot=r01,r02,r05`), start an
+    /// instance of the dataflow for each, such as `two@r01`.
+    #[arg(long, value_name = "ROLE=MACHINE", value_parser = Binding::from_str)]
+    pub bind: Vec<Binding>,
     #[command(flatten)]
     pub overrides: Overrides,
     /// Name the dataflow, instead of the name in its file.
@@ -136,12 +138,4 @@ fn parse_label(text: &str) -> Result<(String, String), String> {
         }
         _ => Err("expected `NAME=TEXT`, such as `gpu=true`".to_owned()),
     }
-}
-
-fn parse_binding(text: &str) -> Result<(String, String), String> {
-    let (role, machine) = text
-        .split_once('=')
-        .ok_or("expected `ROLE=MACHINE`, such as `robot=r07`")?;
-    check_machine_name(machine)?;
-    Ok((role.to_owned(), machine.to_owned()))
 }

@@ -232,13 +232,3 @@ pub fn machines(fleet: &Fleet) -> Result<Vec<Machine>, Failure> {
     let machines = entries.iter().map(|entry| parse(&entry.key, &entry.value));
     machines.collect::<Result<_, _>>().map_err(store_failure)
 }
-
-/// What a machine has reported, if it has.
-pub fn actual(fleet: &Fleet, machine: &str) -> Result<Option<Actual>, Failure> {
-    let key = actual_key(machine);
-    let entry = fleet.client.get(&key).map_err(store_failure)?;
-    entry
-        .map(|entry| parse(&key, &entry.value))
-        .transpose()
-        .map_err(store_failure)
-}

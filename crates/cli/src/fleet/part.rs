@@ -3,8 +3,8 @@
 use std::{io::Read, process::ExitCode};
 
 use nervure_daemon::{PartSpec, StandIns};
-use nervure_dataflow::check_name;
 
+use super::placement::check_instance_name;
 use crate::{
     failure::Failure,
     overrides::{Overrides, parse_param, parse_variable},
@@ -33,7 +33,7 @@ pub fn run_part() -> Result<ExitCode, Failure> {
         params: parse(&spec.params, parse_param)?,
         variables: parse(&spec.variables, parse_variable)?,
     };
-    check_name(&spec.dataflow)
+    check_instance_name(&spec.dataflow)
         .map_err(|error| Failure::invalid(format!("`{}`: {error}", spec.dataflow)))?;
     let mut dataflow = overrides.read_to_start(&spec.file)?;
     dataflow.name.clone_from(&spec.dataflow);

@@ -1,7 +1,7 @@
-//! What happens to a dataflow on its machines, for people.
+//! What happens to parts of dataflows on their machines, for people.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
 };
 
@@ -10,61 +10,58 @@ use nervure_daemon::state::{Actual, ActualRun, RunState, parse};
 use nervure_store::{Revision, Store};
 use serde_json::json;
 
-use super::connection::{Fleet, store_failure};
+use super::{
+    connection::{Fleet, store_failure},
+    parts::Part,
+};
 use crate::{failure::Failure, output};
 
 /// Interval between messages about machines that are awaited.
 const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Follows a run on its machines.
+/// Follows parts of runs.
 pub struct Progress<'f> {
     fleet: &'f Fleet,
-    run: String,
     json: bool,
     from: Option<Revision>,
-    /// What each machine has reported.
-    pub machines: BTreeMap<String, Option<ActualRun>>,
+    /// What the machine of each has reported.
+    pub parts: BTreeMap<Part, Option<ActualRun>>,
 }
 
 impl<'f> Progress<'f> {
-    pub fn new(
-        fleet: &'f Fleet,
-        run: &str,
-        machines: impl IntoIterator<Item = String>,
-        json: bool,
-    ) -> Self {
+    pub fn new(fleet: &'f Fleet, parts: impl IntoIterator<Item = Part>, json: bool) -> Self {
         Self {
             fleet,
-            run: run.to_owned(),
             json,
             from: None,
-            machines: machines
-                .into_iter()
-                .map(|machine| (machine, None))
-                .collect(),
+            parts: parts.into_iter().map(|part| (part, None)).collect(),
         }
     }
 
-    /// Waits until `is_done` holds for every machine and what it has reported, or one has failed.
+    /// Waits until `is_done` holds for every part and what its machine has reported, or one has failed.
     pub fn wait(
         &mut self,
         what: &str,
-        is_done: impl Fn(&str, &ActualRun) -> bool,
+        is_done: impl Fn(&Part, &ActualRun) -> bool,
     ) -> Result<(), Failure> {
         let mut report_at = Instant::now() + REPORT_INTERVAL;
         loop {
-            let has_failed = |run: &ActualRun| matches!(run.state, RunState::Failed { .. });
-            let failed = self.machines.values().flatten().any(has_failed);
-            let awaited: Vec<_> = self
-                .machines
-                .iter()
-                .filter(|(machine, run)| !run.as_ref().is_some_and(|run| is_done(machine, run)))
-                .map(|(machine, _)| machine.as_str())
-                .collect();
-            if failed || awaited.is_empty() {
+            let is_awaited = |(part, run): &(&Part, &Option<ActualRun>)| {
+                !run.as_ref().is_some_and(|run| is_done(part, run))
+            };
+            let has_failed = |(_, run): (&Part, &Option<ActualRun>)| {
+                let state = run.as_ref().map(|run| &run.state);
+                matches!(state, Some(RunState::Failed { .. }))
+            };
+            let mut awaited = self.parts.iter().filter(is_awaited);
+            if awaited.clone().next().is_none() || awaited.any(has_failed) {
                 return Ok(());
             }
             if Instant::now() >= report_at {
+                let awaited = self.parts.iter().filter(is_awaited);
+                let machines: BTreeSet<_> =
+                    awaited.map(|(part, _)| part.machine.as_str()).collect();
+                let awaited: Vec<_> = machines.into_iter().collect();
                 note!("waiting for {} to {what}", awaited.join(", "));
                 report_at = Instant::now() + REPORT_INTERVAL;
             }
@@ -91,52 +88,75 @@ impl<'f> Progress<'f> {
                     .collect()
             }
         };
+        let has_several = self.has_several_runs();
         for entry in entries {
             let Some(machine) = entry.key.strip_prefix(ACTUAL) else {
                 continue;
             };
-            let Some(known) = self.machines.get_mut(machine) else {
+            if !self.parts.keys().any(|part| part.machine == machine) {
                 continue;
-            };
+            }
             let actual: Actual = parse(&entry.key, &entry.value).map_err(store_failure)?;
-            let now = actual.runs.get(&self.run).cloned();
-            let before = std::mem::replace(known, now.clone());
-            show(machine, before.as_ref(), now.as_ref(), self.json)?;
+            let mut of_machine = self.parts.iter_mut();
+            while let Some((part, known)) = of_machine.find(|(part, _)| part.machine == machine) {
+                let now = actual.runs.get(&part.run).cloned();
+                let before = std::mem::replace(known, now.clone());
+                if let Some(now) = now.filter(|now| before.as_ref() != Some(now)) {
+                    show(machine, has_several, before.as_ref(), &now, self.json)?;
+                }
+            }
         }
         Ok(())
     }
 
-    /// The machines that have failed, and why.
-    pub fn failures(&self) -> Vec<(&str, &str)> {
-        self.machines
-            .iter()
-            .filter_map(|(machine, run)| match &run.as_ref()?.state {
-                RunState::Failed { reason } => Some((machine.as_str(), reason.as_str())),
+    fn has_several_runs(&self) -> bool {
+        let runs: BTreeSet<_> = self.parts.keys().map(|part| &part.run).collect();
+        runs.len() > 1
+    }
+
+    /// The parts that have failed, each with its machine and the reason.
+    pub fn failures(&self) -> Vec<String> {
+        let has_several = self.has_several_runs();
+        let text = |(part, run): (&Part, &Option<ActualRun>)| {
+            let run = run.as_ref()?;
+            match &run.state {
+                RunState::Failed { reason } => {
+                    let place = place(&part.machine, has_several, run);
+                    Some(format!("{place}: {reason}"))
+                }
                 _ => None,
-            })
-            .collect()
+            }
+        };
+        self.parts.iter().filter_map(text).collect()
+    }
+}
+
+/// `robot`, or with several runs `robot, two@robot`.
+fn place(machine: &str, has_several: bool, run: &ActualRun) -> String {
+    match has_several {
+        true => format!("{machine}, {}", run.dataflow),
+        false => machine.to_owned(),
     }
 }
 
 fn show(
     machine: &str,
+    has_several: bool,
     before: Option<&ActualRun>,
-    now: Option<&ActualRun>,
+    now: &ActualRun,
     json: bool,
 ) -> Result<(), Failure> {
-    let Some(now) = now.filter(|now| before != Some(now)) else {
-        return Ok(());
-    };
     if json {
         let line = json!({"message": "machine", "machine": machine, "actual": now});
         return output::write(&format!("{line}\n"));
     }
+    let place = place(machine, has_several, now);
     if before.map(|run| &run.state) != Some(&now.state) {
-        note!("{machine}: {}", state_text(&now.state));
+        note!("{place}: {}", state_text(&now.state));
     }
     for (node, state) in &now.nodes {
         if before.and_then(|run| run.nodes.get(node)) != Some(state) {
-            note!("{machine}: {node} {state}");
+            note!("{place}: {node} {state}");
         }
     }
     Ok(())

@@ -3,13 +3,15 @@
 use std::{collections::BTreeMap, process::ExitCode};
 
 use nervure_coordinator::DESIRED;
-use nervure_daemon::state::{Desired, Phase, RunState, change_desired, parse};
+use nervure_daemon::state::{Desired, DesiredRun, Phase, RunState, parse};
 use nervure_node::running;
 use nervure_store::Store;
 use serde_json::json;
 
 use super::{
     connection::{Fleet, store_failure},
+    parts::{self, Part, Parts},
+    placement::is_instance_of,
     progress::Progress,
 };
 use crate::{
@@ -22,10 +24,9 @@ use crate::{
 /// A run that is desired somewhere.
 #[derive(Clone, Debug)]
 pub struct KnownRun {
-    pub id: String,
     pub dataflow: String,
-    /// The machines that have a part of it.
-    pub machines: Vec<String>,
+    /// What is desired of it on each machine.
+    pub parts: Parts,
 }
 
 /// All runs that are desired.
@@ -35,15 +36,17 @@ pub fn desired_runs(fleet: &Fleet) -> Result<Vec<KnownRun>, Failure> {
         let machine = entry.key.strip_prefix(DESIRED).unwrap_or_default();
         let desired: Desired = parse(&entry.key, &entry.value).map_err(store_failure)?;
         for (id, run) in desired.runs {
-            let known = runs.entry(id.clone()).or_insert(KnownRun {
-                id,
-                dataflow: run.dataflow,
-                machines: Vec::new(),
+            let known = runs.entry(id.clone()).or_insert_with(|| KnownRun {
+                dataflow: run.dataflow.clone(),
+                parts: Parts::new(),
             });
-            known.machines.push(machine.to_owned());
+            let machine = machine.to_owned();
+            known.parts.insert(Part { machine, run: id }, run);
         }
     }
-    Ok(runs.into_values().collect())
+    let mut runs: Vec<_> = runs.into_values().collect();
+    runs.sort_by(|one, other| one.dataflow.cmp(&other.dataflow));
+    Ok(runs)
 }
 
 /// Stops the dataflow on all its machines, if it is one of the fleet.
@@ -51,26 +54,38 @@ pub fn stop_if_fleet(arguments: &StopArguments) -> Result<Option<ExitCode>, Fail
     let Some(fleet) = Fleet::connect_if_paired()? else {
         return Ok(None);
     };
-    let run = find_run(&fleet, arguments.target.dataflow.as_deref())?;
-    run.map(|run| stop(&fleet, &run, arguments)).transpose()
+    let runs = find_runs(&fleet, arguments.target.dataflow.as_deref())?;
+    match runs.is_empty() {
+        true => Ok(None),
+        false => stop(&fleet, &runs, arguments).map(Some),
+    }
 }
 
-/// The named run, or the only one; `None` if that is not one of the fleet.
-pub fn find_run(fleet: &Fleet, dataflow: Option<&str>) -> Result<Option<KnownRun>, Failure> {
+/// The named run, or all instances of the named dataflow, or the only run; none if that is not of the
+/// fleet.
+pub fn find_runs(fleet: &Fleet, dataflow: Option<&str>) -> Result<Vec<KnownRun>, Failure> {
     let named = running::named(dataflow);
     // Without a name it is the only one that runs here; the error for others is that of the command.
     let named = named.or_else(|| running::find(None).ok().map(|address| address.dataflow));
-    let runs = match desired_runs(fleet) {
+    let mut runs = match desired_runs(fleet) {
         Ok(runs) => runs,
         // A dataflow of this host alone is changed without the coordinator.
-        Err(_) if named.as_deref().is_some_and(runs_here_alone) => return Ok(None),
+        Err(_) if named.as_deref().is_some_and(runs_here_alone) => return Ok(Vec::new()),
         Err(failure) => return Err(failure),
     };
-    Ok(match (&named, runs.as_slice()) {
-        (Some(name), runs) => runs.iter().find(|run| run.dataflow == *name).cloned(),
-        (None, [only]) => Some(only.clone()),
-        (None, _) => None,
-    })
+    let Some(name) = named else {
+        runs.truncate(if runs.len() == 1 { 1 } else { 0 });
+        return Ok(runs);
+    };
+    match runs.iter().find(|run| run.dataflow == name) {
+        Some(run) => Ok(vec![run.clone()]),
+        // A dataflow of this host may have the name too.
+        None if runs_here_alone(&name) => Ok(Vec::new()),
+        None => {
+            runs.retain(|run| is_instance_of(&run.dataflow, &name));
+            Ok(runs)
+        }
+    }
 }
 
 /// Whether a dataflow of this name runs here that no daemon has started.
@@ -90,54 +105,45 @@ fn runs_here_alone(name: &str) -> bool {
     }
 }
 
-fn stop(fleet: &Fleet, run: &KnownRun, arguments: &StopArguments) -> Result<ExitCode, Failure> {
+fn stop(fleet: &Fleet, runs: &[KnownRun], arguments: &StopArguments) -> Result<ExitCode, Failure> {
     if arguments.kill {
         return Err(
             Failure::invalid("`--kill` is for dataflows of one machine").hint(format!(
                 "`nervure stop -d {}{}` stops it on all its machines",
-                run.dataflow,
+                runs[0].dataflow,
                 domain::option()
             )),
         );
     }
-    for machine in &run.machines {
-        change_desired(&fleet.client, machine, |state| {
-            if let Some(run) = state.runs.get_mut(&run.id) {
-                run.phase = Phase::Stop;
-            }
-        })
-        .map_err(store_failure)?;
-    }
-    let mut progress = Progress::new(fleet, &run.id, run.machines.iter().cloned(), false);
-    progress.wait("stop", |_, run| {
-        matches!(run.state, RunState::Ended | RunState::Failed { .. })
-    })?;
-    let reports = progress.machines.values().flatten();
-    let reports = streams::merged(reports.flat_map(|run| &run.streams));
-    for machine in &run.machines {
-        change_desired(&fleet.client, machine, |state| {
-            drop(state.runs.remove(&run.id))
-        })
-        .map_err(store_failure)?;
-    }
-    let failed: BTreeMap<_, _> = progress
-        .machines
-        .values()
-        .flatten()
-        .flat_map(|run| {
-            run.nodes
-                .iter()
-                .filter(|(_, state)| state.starts_with("failed"))
-        })
-        .collect();
-    if arguments.target.json {
-        output::write(&format!(
-            "{}\n",
-            json!({"dataflow": run.dataflow, "stopped": true, "streams": reports, "failed": failed})
-        ))?;
-    } else {
+    let all: Vec<&Part> = runs.iter().flat_map(|run| run.parts.keys()).collect();
+    let progress = await_stop(
+        fleet,
+        &all,
+        Progress::new(fleet, all.iter().copied().cloned(), false),
+    )?;
+    parts::remove(fleet, all)?;
+    let mut code = ExitCode::SUCCESS;
+    for run in runs {
+        let is_of_run = |(part, _): &(&Part, _)| run.parts.contains_key(part);
+        let reports = progress.parts.iter().filter(is_of_run);
+        let reports: Vec<_> = reports.filter_map(|(_, run)| run.as_ref()).collect();
+        let streams = streams::merged(reports.iter().flat_map(|run| &run.streams));
+        let states = reports.iter().flat_map(|run| &run.nodes);
+        let failed: BTreeMap<_, _> = states
+            .filter(|(_, state)| state.starts_with("failed"))
+            .collect();
+        if !failed.is_empty() {
+            code = ExitCode::from(IMPERFECT);
+        }
+        if arguments.target.json {
+            output::write(&format!(
+                "{}\n",
+                json!({"dataflow": run.dataflow, "stopped": true, "streams": streams, "failed": failed})
+            ))?;
+            continue;
+        }
         let mut text = String::new();
-        for report in &reports {
+        for report in &streams {
             let lost = match report.lost.is_empty() {
                 true => "none lost".to_owned(),
                 false => format!("lost: {}", streams::causes(report)),
@@ -149,8 +155,18 @@ fn stop(fleet: &Fleet, run: &KnownRun, arguments: &StopArguments) -> Result<Exit
         }
         output::write(&format!("{text}{} has stopped\n", run.dataflow))?;
     }
-    Ok(match failed.is_empty() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(IMPERFECT),
-    })
+    Ok(code)
+}
+
+/// Stops parts, and waits until they have. They stay desired, with their reports.
+pub fn await_stop<'f>(
+    fleet: &Fleet,
+    all: &[&Part],
+    mut progress: Progress<'f>,
+) -> Result<Progress<'f>, Failure> {
+    let stop = |run: &mut DesiredRun| run.phase = Phase::Stop;
+    parts::change_existing(fleet, all.iter().copied(), stop)?;
+    let has_ended = |run: &_| matches!(run, RunState::Ended | RunState::Failed { .. });
+    progress.wait("stop", |_, run| has_ended(&run.state))?;
+    Ok(progress)
 }

@@ -10,17 +10,19 @@ use crate::{failure::Failure, fleet, output};
 
 /// Pauses a dataflow on all its machines, or lets it go on.
 pub fn set_paused(target: &Target, is_paused: bool) -> Result<ExitCode, Failure> {
-    let dataflow = match fleet::set_paused_if_fleet(target, is_paused)? {
-        Some(dataflow) => dataflow,
-        None => set_paused_alone(target, is_paused)?,
-    };
-    output::write(&match (target.json, is_paused) {
-        (true, _) => format!("{}\n", json!({"dataflow": dataflow, "paused": is_paused})),
-        (false, true) => {
-            format!("{dataflow} is paused; `nervure resume -d {dataflow}` lets it go on\n")
-        }
-        (false, false) => format!("{dataflow} goes on\n"),
-    })?;
+    let mut dataflows = fleet::set_paused_if_fleet(target, is_paused)?;
+    if dataflows.is_empty() {
+        dataflows.push(set_paused_alone(target, is_paused)?);
+    }
+    for dataflow in dataflows {
+        output::write(&match (target.json, is_paused) {
+            (true, _) => format!("{}\n", json!({"dataflow": dataflow, "paused": is_paused})),
+            (false, true) => {
+                format!("{dataflow} is paused; `nervure resume -d {dataflow}` lets it go on\n")
+            }
+            (false, false) => format!("{dataflow} goes on\n"),
+        })?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 

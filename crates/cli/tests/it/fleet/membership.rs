@@ -12,7 +12,7 @@ fn a_robot_can_neither_start_nor_stop_nor_invite() {
     for (arguments, what) in [
         (
             &["start", file, "--name", "other", "--bind", "edge=laptop"][..],
-            "read `actual/laptop`",
+            "read `alive/`",
         ),
         (&["stop", "-d", "two"], "read `desired/`"),
         (&["machine", "list"], "read `alive/`"),
@@ -231,7 +231,7 @@ fn the_state_of_a_fleet_in_etcd_outlives_the_folder_of_the_coordinator() {
         dataflow: "two".to_owned(),
         namespaces: None,
         folder: tempfile::tempdir().unwrap(),
-        daemons: [None, None],
+        daemons: vec![None, None],
     };
     let up = [
         "up",

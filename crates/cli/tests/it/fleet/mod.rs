@@ -1,6 +1,8 @@
-//! A fleet of two machines: on loopback with two folders of state, and in two network namespaces.
+//! A fleet of two machines: on loopback with two folders of state, and in two network namespaces. On
+//! loopback, more can join.
 
 mod edges;
+mod instances;
 mod membership;
 mod partition;
 mod pause;
@@ -30,7 +32,7 @@ struct Fleet {
     dataflow: String,
     namespaces: Option<Namespaces>,
     folder: TempDir,
-    daemons: [Option<Daemon>; 2],
+    daemons: Vec<Option<Daemon>>,
 }
 
 struct Daemon {
@@ -87,6 +89,13 @@ impl Drop for Daemon {
 
 const NAMES: [&str; 2] = ["laptop", "robot"];
 
+/// The name of a machine: those behind the first two are `r2`, `r3`, ..
+fn name(at: usize) -> String {
+    NAMES
+        .get(at)
+        .map_or_else(|| format!("r{at}"), |name| (*name).to_owned())
+}
+
 impl Fleet {
     /// Pairs both machines, and waits until their daemons have reported.
     fn new(namespaces: Option<Namespaces>) -> Self {
@@ -99,7 +108,7 @@ impl Fleet {
             dataflow: "two".to_owned(),
             namespaces,
             folder: tempfile::tempdir().unwrap(),
-            daemons: [None, None],
+            daemons: vec![None, None],
         };
         let address = match fleet.namespaces {
             Some(_) => "10.77.0.1:7700",
@@ -109,17 +118,24 @@ impl Fleet {
             Daemon::start(fleet.command(0, &["up", "--name", "laptop", "--address", address]));
         laptop.line("nervure join");
         fleet.daemons[0] = Some(laptop);
-        let line = fleet.output(0, &["machine", "invite", "--role", role]);
+        fleet.join(1, role);
+        fleet
+    }
+
+    /// Pairs a machine, and waits until its daemon and the first one have reported.
+    fn join(&mut self, at: usize, role: &str) {
+        let line = self.output(0, &["machine", "invite", "--role", role]);
         let words: Vec<&str> = line.split_ascii_whitespace().skip(1).collect();
-        let robot = fleet.command(1, &[words.as_slice(), &["--name", "robot"]].concat());
-        fleet.daemons[1] = Some(Daemon::start(robot));
-        fleet.daemon(0).line("robot has joined");
-        fleet.await_that("both daemons have reported", |fleet| {
+        let robot = self.command(at, &[words.as_slice(), &["--name", &name(at)]].concat());
+        self.daemons
+            .resize_with(self.daemons.len().max(at + 1), || None);
+        self.daemons[at] = Some(Daemon::start(robot));
+        self.daemon(0).line(&format!("{} has joined", name(at)));
+        self.await_that("the daemons have reported", |fleet| {
             let list = fleet.json(0, &["machine", "list", "--json"]);
             let machines = list["machines"].as_array().unwrap().clone();
-            machines.len() == 2 && machines.iter().all(|machine| !machine["actual"].is_null())
+            machines.len() == at + 1 && machines.iter().all(|machine| !machine["actual"].is_null())
         });
-        fleet
     }
 
     /// Two operators, with a name for the dataflow that no other fleet of this host has.
@@ -132,11 +148,11 @@ impl Fleet {
     }
 
     fn state(&self, at: usize) -> PathBuf {
-        self.folder.path().join(NAMES[at])
+        self.folder.path().join(name(at))
     }
 
     fn logs(&self, at: usize) -> PathBuf {
-        self.folder.path().join(format!("{}-logs", NAMES[at]))
+        self.folder.path().join(format!("{}-logs", name(at)))
     }
 
     fn daemon(&self, at: usize) -> &Daemon {
@@ -283,8 +299,8 @@ impl Fleet {
             fleet.processes().is_empty()
         });
         self.await_that("the files of the run are removed", |fleet| {
-            [0, 1].iter().all(|at| {
-                fs::read_dir(fleet.state(*at).join("runs"))
+            (0..fleet.daemons.len()).all(|at| {
+                fs::read_dir(fleet.state(at).join("runs"))
                     .unwrap()
                     .next()
                     .is_none()
@@ -379,6 +395,6 @@ fn node_of(status: &Value, node: &str) -> Value {
 fn keeper_of(fleet: &Fleet, at: usize) -> String {
     let list = fleet.json(at, &["list", "--json"]);
     let parts = list["dataflows"].as_array().unwrap();
-    let own = parts.iter().find(|part| part["machine"] == NAMES[at]);
+    let own = parts.iter().find(|part| part["machine"] == name(at));
     own.unwrap()["keeper"].to_string()
 }

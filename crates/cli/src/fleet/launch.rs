@@ -1,0 +1,133 @@
+//! Brings runs up on their machines: first all parts are prepared, then all are started.
+
+use nervure_daemon::state::{ActualRun, DesiredRun, Phase, RunId, RunState, random_id};
+use nervure_dataflow::{Dataflow, Node, Program};
+
+use super::{
+    connection::Fleet,
+    parts::{self, Part, Parts},
+    placement::Instance,
+    progress::Progress,
+};
+use crate::failure::Failure;
+
+/// What all instances of a dataflow have in common.
+pub struct Launch<'f> {
+    pub fleet: &'f Fleet,
+    pub dataflow: &'f Dataflow,
+    /// What is desired of each part, but for its name and its machines.
+    pub template: DesiredRun,
+}
+
+/// A new run of an instance.
+pub struct NewRun {
+    pub id: RunId,
+    pub instance: Instance,
+    pub parts: Parts,
+}
+
+/// The id of a new run.
+pub fn new_id() -> Result<RunId, Failure> {
+    random_id().map_err(|error| Failure::internal("cannot make an id for the run").because(error))
+}
+
+impl<'f> Launch<'f> {
+    /// A run of an instance, which is to be prepared.
+    pub fn run_of(&self, instance: Instance) -> Result<NewRun, Failure> {
+        let id = new_id()?;
+        let part = |(role, machine): (&String, &String)| {
+            let part = Part {
+                machine: machine.clone(),
+                run: id.clone(),
+            };
+            let desired = DesiredRun {
+                phase: Phase::Prepare,
+                dataflow: instance.name.clone(),
+                role: role.clone(),
+                machines: instance.placed.clone(),
+                ..self.template.clone()
+            };
+            (part, desired)
+        };
+        Ok(NewRun {
+            parts: instance.placed.iter().map(part).collect(),
+            id,
+            instance,
+        })
+    }
+
+    /// Prepares runs. Returns why that has failed, if it has.
+    pub fn prepare(
+        &self,
+        parts: &Parts,
+        progress: &mut Progress<'f>,
+    ) -> Result<Vec<String>, Failure> {
+        parts::change(self.fleet, parts.keys(), |desired, part| {
+            desired.runs.insert(part.run.clone(), parts[part].clone());
+        })?;
+        progress.wait("prepare", |_, run| run.state == RunState::Prepared)?;
+        Ok(progress.failures())
+    }
+
+    /// Starts runs that are prepared. Returns why that has failed, if it has.
+    pub fn start(
+        &self,
+        parts: &Parts,
+        progress: &mut Progress<'f>,
+    ) -> Result<Vec<String>, Failure> {
+        parts::change_existing(self.fleet, parts.keys(), |run| run.phase = Phase::Run)?;
+        progress.wait("run", |part, run| {
+            let placed = &parts[part].machines;
+            let is_here = |node: &&Node| {
+                let role = node.machine.as_ref();
+                role.and_then(|role| placed.get(role)) == Some(&part.machine)
+            };
+            // A dynamic node starts when a user starts it.
+            let nodes = self.dataflow.nodes.iter();
+            let nodes = nodes.filter(|node| node.program != Program::Dynamic);
+            has_started(run, nodes.filter(is_here).map(|node| node.id.as_str()))
+        })?;
+        Ok(progress.failures())
+    }
+}
+
+/// Whether a run has started on a machine, as far as it has reported: states of nodes arrive one by one.
+fn has_started<'d>(run: &ActualRun, nodes: impl IntoIterator<Item = &'d str>) -> bool {
+    match run.state {
+        RunState::Running { .. } => nodes
+            .into_iter()
+            .all(|node| run.nodes.get(node).is_some_and(|state| state != "waiting")),
+        RunState::Ended => true,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn running() -> ActualRun {
+        ActualRun {
+            dataflow: "two".to_owned(),
+            state: RunState::Running { keeper: 1 },
+            is_paused: false,
+            nodes: BTreeMap::new(),
+            streams: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_run_has_started_when_each_of_its_nodes_is_reported_as_started() {
+        let mut run = running();
+        let mut report = |node: &str, state: &str| {
+            run.nodes.insert(node.to_owned(), state.to_owned());
+            has_started(&run, ["camera", "motor"])
+        };
+        assert!(!report("camera", "running"), "motor is not declared yet");
+        assert!(!report("motor", "waiting"));
+        assert!(report("motor", "failed: exit code 1"));
+        assert!(report("viewer", "waiting"), "another node does not matter");
+    }
+}

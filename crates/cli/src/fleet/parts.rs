@@ -1,0 +1,59 @@
+//! Parts of runs on machines, and changes of what is desired of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use nervure_daemon::state::{Desired, DesiredRun, RunId, change_desired};
+
+use super::connection::{Fleet, store_failure};
+use crate::failure::Failure;
+
+/// The part of a run on a machine.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Part {
+    pub machine: String,
+    pub run: RunId,
+}
+
+/// What is desired of each part.
+pub type Parts = BTreeMap<Part, DesiredRun>;
+
+/// Changes what is desired of parts: `change` is called for each. A machine gets all its changes at once.
+pub fn change<'p>(
+    fleet: &Fleet,
+    parts: impl IntoIterator<Item = &'p Part>,
+    change: impl Fn(&mut Desired, &Part),
+) -> Result<(), Failure> {
+    let mut of_machines: BTreeMap<&str, BTreeSet<&Part>> = BTreeMap::new();
+    for part in parts {
+        of_machines.entry(&part.machine).or_default().insert(part);
+    }
+    for (machine, parts) in of_machines {
+        change_desired(&fleet.client, machine, |desired| {
+            for part in &parts {
+                change(desired, part);
+            }
+        })
+        .map_err(store_failure)?;
+    }
+    Ok(())
+}
+
+/// Changes what is desired of parts that are desired, whatever that is.
+pub fn change_existing<'p>(
+    fleet: &Fleet,
+    parts: impl IntoIterator<Item = &'p Part>,
+    to: impl Fn(&mut DesiredRun),
+) -> Result<(), Failure> {
+    change(fleet, parts, |desired, part| {
+        if let Some(run) = desired.runs.get_mut(&part.run) {
+            to(run);
+        }
+    })
+}
+
+/// Removes parts: their machines stop what runs of them, and remove its files.
+pub fn remove<'p>(fleet: &Fleet, parts: impl IntoIterator<Item = &'p Part>) -> Result<(), Failure> {
+    change(fleet, parts, |desired, part| {
+        drop(desired.runs.remove(&part.run));
+    })
+}
