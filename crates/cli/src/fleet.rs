@@ -13,6 +13,7 @@ mod parts;
 mod pause;
 mod placement;
 mod progress;
+mod roll;
 mod start;
 mod stop;
 

@@ -135,7 +135,7 @@ pub(crate) fn find_all(folder: &Folder) -> Vec<(String, u32)> {
 
 /// Follows a keeper until it is gone, and reports the states of its nodes. Returns whether all nodes
 /// had ended.
-pub(crate) fn follow(keeper: u32, report: impl Fn(&BTreeMap<String, String>)) -> bool {
+pub(crate) fn follow(keeper: u32, report: impl Fn(&NodeStates)) -> bool {
     let connect = || {
         let address = running::find(Some(&keeper.to_string()))?;
         let connection = Connection::open(&address, "daemon")?;
@@ -161,7 +161,7 @@ pub(crate) fn follow(keeper: u32, report: impl Fn(&BTreeMap<String, String>)) ->
         match connection.receive_until(Instant::now() + Duration::from_secs(60)) {
             Ok(Some((message, _))) => {
                 if states.note(message) {
-                    report(&states.nodes);
+                    report(&states);
                 }
             }
             Ok(None) | Err(ConnectionError::Protocol(_)) => {}
@@ -171,9 +171,11 @@ pub(crate) fn follow(keeper: u32, report: impl Fn(&BTreeMap<String, String>)) ->
 }
 
 /// The states of the nodes of a keeper, from its reports.
-#[derive(Debug, Default)]
-struct NodeStates {
-    nodes: BTreeMap<String, String>,
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NodeStates {
+    pub nodes: BTreeMap<String, String>,
+    /// Whether all of them have been ready.
+    pub is_ready: bool,
     /// Ids of stand-ins, which are nodes of other machines.
     stand_ins: BTreeSet<String>,
     is_finished: bool,
@@ -196,6 +198,7 @@ impl NodeStates {
             keeper_to_cli::Message::Report { report } => match report {
                 Report::NodeStarted(started) => (started.id, "running".to_owned()),
                 Report::NodeEnded(ended) => (ended.id.clone(), ended_text(&ended)),
+                Report::Ready => return !std::mem::replace(&mut self.is_ready, true),
                 Report::Finished => {
                     self.is_finished = true;
                     return false;

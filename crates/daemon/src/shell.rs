@@ -521,6 +521,7 @@ impl Shell {
                     dataflow: dataflow.to_owned(),
                     state,
                     is_paused,
+                    is_ready: false,
                     nodes: BTreeMap::new(),
                     streams: Vec::new(),
                 };

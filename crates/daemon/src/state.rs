@@ -111,6 +111,9 @@ pub struct ActualRun {
     /// Whether it is paused.
     #[serde(default)]
     pub is_paused: bool,
+    /// Whether all nodes have been ready since it was started.
+    #[serde(default)]
+    pub is_ready: bool,
     /// State of each node, without stand-ins.
     pub nodes: BTreeMap<String, String>,
     /// Samples that were sent to other machines, when the run has ended.

@@ -17,6 +17,7 @@ use crate::folder::Folder;
 use crate::machine::{Event, Kept};
 use crate::peers::{PeerChange, Peers};
 use crate::reports::Reports;
+use crate::runs::NodeStates;
 use crate::state::{Actual, ActualRun, Resources, RunId, actual_key, desired_key, link_key, parse};
 
 /// File of the other machines.
@@ -45,7 +46,7 @@ pub(crate) struct Live {
 #[derive(Debug, Default)]
 pub(crate) struct LiveState {
     pub runs: BTreeMap<RunId, ActualRun>,
-    pub nodes: BTreeMap<RunId, BTreeMap<String, String>>,
+    pub nodes: BTreeMap<RunId, NodeStates>,
     pub crossings: BTreeMap<RunId, Arc<Crossing>>,
     version: u64,
 }
@@ -74,7 +75,10 @@ impl Live {
         *version = state.version;
         let mut runs = state.runs.clone();
         for (run, actual) in &mut runs {
-            actual.nodes = state.nodes.get(run).cloned().unwrap_or_default();
+            if let Some(states) = state.nodes.get(run) {
+                actual.nodes.clone_from(&states.nodes);
+                actual.is_ready = states.is_ready;
+            }
             // Counters change all the time: they are written once.
             if actual.state == crate::state::RunState::Ended {
                 actual.streams = state

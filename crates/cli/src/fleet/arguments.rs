@@ -60,6 +60,18 @@ pub struct StartArguments {
     /// instance of the dataflow for each, such as `two@r01`.
     #[arg(long, value_name = "ROLE=MACHINE", value_parser = Binding::from_str)]
     pub bind: Vec<Binding>,
+    /// Start one instance after the other, each in the place of the one of its name that runs. A
+    /// failure ends that: the instance of before is started again, and what runs where is shown.
+    #[arg(long)]
+    pub rolling: bool,
+    /// Require an instance to run for this long without a failure, once it is ready, before the next
+    /// one is replaced.
+    #[arg(long, value_name = "DURATION", default_value = "2s", requires = "rolling", value_parser = parse_duration)]
+    pub healthy_for: Duration,
+    /// Take it for a failure if a step takes longer: to prepare an instance, to stop the one of before,
+    /// or to start it until it is ready.
+    #[arg(long, value_name = "DURATION", default_value = "60s", requires = "rolling", value_parser = parse_duration)]
+    pub step_timeout: Duration,
     #[command(flatten)]
     pub overrides: Overrides,
     /// Name the dataflow, instead of the name in its file.

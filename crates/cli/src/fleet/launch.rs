@@ -17,6 +17,7 @@ pub struct Launch<'f> {
     pub dataflow: &'f Dataflow,
     /// What is desired of each part, but for its name and its machines.
     pub template: DesiredRun,
+    pub json: bool,
 }
 
 /// A new run of an instance.
@@ -62,9 +63,7 @@ impl<'f> Launch<'f> {
         parts: &Parts,
         progress: &mut Progress<'f>,
     ) -> Result<Vec<String>, Failure> {
-        parts::change(self.fleet, parts.keys(), |desired, part| {
-            desired.runs.insert(part.run.clone(), parts[part].clone());
-        })?;
+        parts::insert(self.fleet, parts)?;
         progress.wait("prepare", |_, run| run.state == RunState::Prepared)?;
         Ok(progress.failures())
     }
@@ -91,6 +90,20 @@ impl<'f> Launch<'f> {
     }
 }
 
+/// What is wrong with a part that has started.
+pub fn trouble(run: &ActualRun) -> Option<String> {
+    let is_troubled = |(_, state): &(&String, &String)| {
+        state.starts_with("failed") || state.starts_with("restarts")
+    };
+    let node = run.nodes.iter().find(is_troubled);
+    let node = node.map(|(node, state)| format!("{node} {state}"));
+    node.or_else(|| match &run.state {
+        RunState::Failed { reason } => Some(reason.clone()),
+        RunState::Waiting => Some("its keeper was killed".to_owned()),
+        _ => None,
+    })
+}
+
 /// Whether a run has started on a machine, as far as it has reported: states of nodes arrive one by one.
 fn has_started<'d>(run: &ActualRun, nodes: impl IntoIterator<Item = &'d str>) -> bool {
     match run.state {
@@ -113,6 +126,7 @@ mod tests {
             dataflow: "two".to_owned(),
             state: RunState::Running { keeper: 1 },
             is_paused: false,
+            is_ready: false,
             nodes: BTreeMap::new(),
             streams: Vec::new(),
         }
@@ -129,5 +143,21 @@ mod tests {
         assert!(!report("motor", "waiting"));
         assert!(report("motor", "failed: exit code 1"));
         assert!(report("viewer", "waiting"), "another node does not matter");
+    }
+
+    #[test]
+    fn a_node_that_fails_or_starts_again_is_trouble() {
+        let mut run = running();
+        let mut report = |node: &str, state: &str| {
+            run.nodes.insert(node.to_owned(), state.to_owned());
+            trouble(&run)
+        };
+        assert_eq!(report("camera", "running"), None);
+        assert_eq!(report("motor", "ended"), None, "it may have had its work");
+        let restarts = report("motor", "restarts: exit code 1");
+        assert_eq!(restarts.as_deref(), Some("motor restarts: exit code 1"));
+        run.nodes.clear();
+        run.state = RunState::Waiting;
+        assert_eq!(trouble(&run).as_deref(), Some("its keeper was killed"));
     }
 }

@@ -51,6 +51,13 @@ pub fn change_existing<'p>(
     })
 }
 
+/// Makes parts desired.
+pub fn insert(fleet: &Fleet, parts: &Parts) -> Result<(), Failure> {
+    change(fleet, parts.keys(), |desired, part| {
+        desired.runs.insert(part.run.clone(), parts[part].clone());
+    })
+}
+
 /// Removes parts: their machines stop what runs of them, and remove its files.
 pub fn remove<'p>(fleet: &Fleet, parts: impl IntoIterator<Item = &'p Part>) -> Result<(), Failure> {
     change(fleet, parts, |desired, part| {

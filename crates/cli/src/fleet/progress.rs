@@ -14,7 +14,7 @@ use super::{
     connection::{Fleet, store_failure},
     parts::Part,
 };
-use crate::{failure::Failure, output};
+use crate::{failure::Failure, format, output};
 
 /// Interval between messages about machines that are awaited.
 const REPORT_INTERVAL: Duration = Duration::from_secs(5);
@@ -23,6 +23,8 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 pub struct Progress<'f> {
     fleet: &'f Fleet,
     json: bool,
+    /// The longest wait.
+    limit: Option<Duration>,
     from: Option<Revision>,
     /// What the machine of each has reported.
     pub parts: BTreeMap<Part, Option<ActualRun>>,
@@ -33,9 +35,16 @@ impl<'f> Progress<'f> {
         Self {
             fleet,
             json,
+            limit: None,
             from: None,
             parts: parts.into_iter().map(|part| (part, None)).collect(),
         }
+    }
+
+    /// A wait that takes longer fails.
+    pub fn with_limit(mut self, limit: Duration) -> Self {
+        self.limit = Some(limit);
+        self
     }
 
     /// Waits until `is_done` holds for every part and what its machine has reported, or one has failed.
@@ -45,6 +54,7 @@ impl<'f> Progress<'f> {
         is_done: impl Fn(&Part, &ActualRun) -> bool,
     ) -> Result<(), Failure> {
         let mut report_at = Instant::now() + REPORT_INTERVAL;
+        let until = self.limit.map(|limit| Instant::now() + limit);
         loop {
             let is_awaited = |(part, run): &(&Part, &Option<ActualRun>)| {
                 !run.as_ref().is_some_and(|run| is_done(part, run))
@@ -57,15 +67,42 @@ impl<'f> Progress<'f> {
             if awaited.clone().next().is_none() || awaited.any(has_failed) {
                 return Ok(());
             }
-            if Instant::now() >= report_at {
+            let now = Instant::now();
+            let is_late = until.is_some_and(|until| now >= until);
+            if is_late || now >= report_at {
                 let awaited = self.parts.iter().filter(is_awaited);
                 let machines: BTreeSet<_> =
                     awaited.map(|(part, _)| part.machine.as_str()).collect();
-                let awaited: Vec<_> = machines.into_iter().collect();
-                note!("waiting for {} to {what}", awaited.join(", "));
-                report_at = Instant::now() + REPORT_INTERVAL;
+                let machines = machines.into_iter().collect::<Vec<_>>().join(", ");
+                if is_late {
+                    let limit = format::elapsed(self.limit.unwrap_or_default());
+                    let text = format!("{machines} did not {what} within {limit}");
+                    return Err(Failure::internal(text));
+                }
+                note!("waiting for {machines} to {what}");
+                report_at = now + REPORT_INTERVAL;
             }
-            self.step(report_at.saturating_duration_since(Instant::now()))?;
+            let next = until.map_or(report_at, |until| until.min(report_at));
+            self.step(next.saturating_duration_since(now))?;
+        }
+    }
+
+    /// Follows the parts for some time. Ends with the first that has trouble, and says which.
+    pub fn watch(
+        &mut self,
+        time: Duration,
+        trouble: impl Fn(&ActualRun) -> Option<String>,
+    ) -> Result<Option<(Part, String)>, Failure> {
+        let until = Instant::now() + time;
+        loop {
+            let mut known = self.parts.iter();
+            let found = known.find_map(|(part, run)| Some((part, trouble(run.as_ref()?)?)));
+            let left = until.saturating_duration_since(Instant::now());
+            match found {
+                Some((part, trouble)) => return Ok(Some((part.clone(), trouble))),
+                None if left.is_zero() => return Ok(None),
+                None => self.step(left)?,
+            }
         }
     }
 

@@ -15,6 +15,7 @@ use super::{
     parts::{self, Parts},
     placement::{Instance, Known, plan},
     progress::Progress,
+    roll::{Limits, roll},
     stop::desired_runs,
 };
 use crate::{domain, failure::Failure, output, overrides::Assignment};
@@ -37,12 +38,24 @@ pub fn start(arguments: &StartArguments) -> Result<ExitCode, Failure> {
     }
     let fleet = Fleet::connect()?;
     let instances = plan(&Known::read(&fleet)?, &dataflow, &name, &arguments.bind)?;
-    refuse_running(&fleet, &instances)?;
+    if !arguments.rolling {
+        refuse_running(&fleet, &instances)?;
+    }
     let launch = Launch {
         fleet: &fleet,
         dataflow: &dataflow,
         template: template(&fleet, arguments)?,
+        json: arguments.json,
     };
+    if arguments.rolling {
+        let limits = Limits {
+            healthy_for: arguments.healthy_for,
+            step: arguments.step_timeout,
+        };
+        let runs = roll(&launch, instances, limits)?;
+        output::write(&started(&name, &runs, arguments.json))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let runs = instances
         .into_iter()
         .map(|instance| launch.run_of(instance));
@@ -90,7 +103,7 @@ fn refuse_running(fleet: &Fleet, instances: &[Instance]) -> Result<(), Failure> 
         names => format!("there are dataflows in the fleet: {}", names.join(", ")),
     };
     Err(Failure::invalid(what).hint(format!(
-        "stop it with `nervure stop -d {}{}`, or start a second one with `--name NAME`",
+        "`--rolling` replaces it, `nervure stop -d {}{}` stops it, and `--name NAME` starts a second one",
         names[0],
         domain::option()
     )))

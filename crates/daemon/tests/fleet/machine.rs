@@ -227,6 +227,7 @@ impl Process {
                     dataflow: dataflow.to_owned(),
                     state,
                     is_paused,
+                    is_ready: false,
                     nodes,
                     streams: Vec::new(),
                 };

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Three machines, and a name for the dataflow that no other fleet of this host has.
-fn three_machines() -> Fleet {
+pub fn three_machines() -> Fleet {
     let mut fleet = Fleet::with_own_name(None);
     fleet.join(2, "robot");
     for name in [name(1), name(2)] {
@@ -19,7 +19,7 @@ fn is_reachable(fleet: &Fleet, machine: &str) -> bool {
 }
 
 /// The arguments that start an instance for each of these machines, with the sink on the laptop.
-fn start_on<'a>(fleet: &'a Fleet, file: &'a Path, robots: &'a str) -> [&'a str; 8] {
+pub fn start_on<'a>(fleet: &'a Fleet, file: &'a Path, robots: &'a str) -> [&'a str; 8] {
     let file = file.to_str().unwrap();
     let name = &fleet.dataflow;
     [
@@ -35,7 +35,7 @@ fn start_on<'a>(fleet: &'a Fleet, file: &'a Path, robots: &'a str) -> [&'a str; 
 }
 
 /// The instances that run, with their machines.
-fn instances(fleet: &Fleet) -> Vec<String> {
+pub fn instances(fleet: &Fleet) -> Vec<String> {
     let list = fleet.json(0, &["list", "--json"]);
     let parts = list["dataflows"].as_array().unwrap().iter();
     let text = |part: &Value| {
@@ -48,7 +48,7 @@ fn instances(fleet: &Fleet) -> Vec<String> {
 }
 
 /// The numbers that the sink of an instance has printed.
-fn received_of(fleet: &mut Fleet, instance: &str) -> Vec<u64> {
+pub fn received_of(fleet: &mut Fleet, instance: &str) -> Vec<u64> {
     let name = fleet.dataflow.clone();
     fleet.dataflow = format!("{name}@{instance}");
     let numbers = received(fleet);
@@ -56,7 +56,7 @@ fn received_of(fleet: &mut Fleet, instance: &str) -> Vec<u64> {
     numbers
 }
 
-fn await_more(fleet: &mut Fleet, instance: &str) {
+pub fn await_more(fleet: &mut Fleet, instance: &str) {
     let before = received_of(fleet, instance).len();
     let until = Instant::now() + PATIENCE;
     while received_of(fleet, instance).len() < before + 20 {

@@ -6,6 +6,7 @@ mod instances;
 mod membership;
 mod partition;
 mod pause;
+mod rolling;
 mod services;
 mod tools;
 
