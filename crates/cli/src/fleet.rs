@@ -1,10 +1,12 @@
 //! Dataflows on several machines: `up`, `join`, `start`, `machine`, and `stop`, `pause` and `resume` of such a
 //! dataflow.
 
+mod add;
 pub mod arguments;
 mod binding;
 pub mod connection;
 mod daemon;
+mod detached;
 mod down;
 mod launch;
 mod members;
@@ -17,7 +19,7 @@ mod roll;
 mod start;
 mod stop;
 
-pub use daemon::{join, up};
+pub use daemon::up;
 pub use down::down;
 pub use members::machine;
 #[cfg(feature = "api")]
@@ -26,3 +28,15 @@ pub use part::run_part;
 pub use pause::set_paused_if_fleet;
 pub use start::start;
 pub use stop::stop_if_fleet;
+
+use std::process::ExitCode;
+
+use crate::failure::Failure;
+
+/// Pairs this machine with a fleet, and runs its daemon, here or in the background.
+pub fn join(arguments: &arguments::JoinArguments) -> Result<ExitCode, Failure> {
+    match arguments.detach {
+        true => detached::join(arguments),
+        false => daemon::join(arguments),
+    }
+}

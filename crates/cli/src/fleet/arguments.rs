@@ -1,12 +1,21 @@
 //! The command lines of the fleet.
 
-use std::{net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
+use std::{
+    io::{BufRead, BufReader, Read},
+    net::SocketAddr,
+    path::PathBuf,
+    str::FromStr,
+    time::Duration,
+};
 
 use clap::{Args, Subcommand};
-use nervure_coordinator::{Invitation, Role, check_machine_name};
+use nervure_coordinator::{Invitation, ParseInvitationError, Role, check_machine_name};
 
 use super::binding::Binding;
-use crate::{option_values::parse_duration, overrides::Overrides};
+use crate::{failure::Failure, option_values::parse_duration, overrides::Overrides};
+
+/// The longest line with an invitation.
+const MAX_INVITATION_BYTES: u64 = 1024;
 
 #[derive(Debug, Args)]
 pub struct UpArguments {
@@ -29,9 +38,9 @@ pub struct UpArguments {
 
 #[derive(Debug, Args)]
 pub struct JoinArguments {
-    /// The text after `nervure join` that `nervure up` has printed. Default for a machine that has
-    /// not joined before: NERVURE_INVITATION.
-    pub invitation: Option<Invitation>,
+    /// The text after `nervure join` that `nervure up` has printed, or `-` to read it from stdin.
+    /// Default for a machine that has not joined before: NERVURE_INVITATION.
+    pub invitation: Option<InvitationArgument>,
     /// Name this machine, when it joins. Default: its host name.
     #[arg(long, value_name = "NAME", value_parser = parse_name)]
     pub name: Option<String>,
@@ -39,6 +48,52 @@ pub struct JoinArguments {
     /// Default: as the last time.
     #[arg(long, value_name = "NAME=TEXT", value_parser = parse_label)]
     pub label: Vec<(String, String)>,
+    /// Run the daemon in the background, and return when it is ready. It is not started again at the
+    /// next boot, other than a service of systemd.
+    #[arg(long)]
+    pub detach: bool,
+    /// Write JSON to stdout.
+    #[arg(long, requires = "detach")]
+    pub json: bool,
+}
+
+/// Where an invitation comes from.
+#[derive(Clone, Debug)]
+pub enum InvitationArgument {
+    Given(Invitation),
+    /// So that its secret is not among the arguments of a process, which every user can see.
+    Stdin,
+}
+
+impl FromStr for InvitationArgument {
+    type Err = ParseInvitationError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "-" => Ok(Self::Stdin),
+            text => text.parse().map(Self::Given),
+        }
+    }
+}
+
+impl InvitationArgument {
+    /// The invitation. Takes a line from stdin, if it is there.
+    pub fn read(&self) -> Result<Invitation, Failure> {
+        match self {
+            Self::Given(invitation) => Ok(invitation.clone()),
+            Self::Stdin => {
+                let mut line = String::new();
+                BufReader::new(std::io::stdin().take(MAX_INVITATION_BYTES))
+                    .read_line(&mut line)
+                    .map_err(|error| {
+                        Failure::internal("cannot read the invitation from stdin").because(error)
+                    })?;
+                line.parse().map_err(|error: ParseInvitationError| {
+                    Failure::invalid(format!("stdin: {error}"))
+                })
+            }
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -90,6 +145,12 @@ pub enum MachineCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Add a machine over SSH: invite it, and let it join.
+    ///
+    /// Connects once with the `ssh` of this machine, and its settings: SSH asks for what it needs. On
+    /// the other machine runs `nervure join --detach`, which has to be installed there. Returns when
+    /// the machine can be reached.
+    Add(AddArguments),
     /// Make an invitation for another machine.
     Invite(InviteArguments),
     /// Admit a machine that waits for approval.
@@ -114,6 +175,32 @@ pub enum MachineCommand {
 }
 
 #[derive(Debug, Args)]
+pub struct AddArguments {
+    /// The machine, as SSH knows it.
+    #[arg(value_name = "USER@HOST", value_parser = parse_host)]
+    pub host: String,
+    /// Name the machine in the fleet. Default: its host name.
+    #[arg(long, value_name = "NAME", value_parser = parse_name)]
+    pub name: Option<String>,
+    /// What the machine may do: `operator`, `robot` or `observer`.
+    #[arg(long, value_name = "ROLE", default_value = "robot", value_parser = Role::from_str)]
+    pub role: Role,
+    /// Give the machine a label, by which roles with `labels` find it; again for each label.
+    #[arg(long, value_name = "NAME=TEXT", value_parser = parse_label)]
+    pub label: Vec<(String, String)>,
+    /// Run this command there, instead of the `nervure` of its PATH, `~/.local/bin` or
+    /// `~/.cargo/bin`.
+    #[arg(long, value_name = "PATH", default_value = "nervure")]
+    pub program: String,
+    /// Write JSON to stdout.
+    #[arg(long)]
+    pub json: bool,
+    /// Pass these options to `ssh`, such as `-p 2222`.
+    #[arg(last = true, value_name = "SSH-OPTION")]
+    pub ssh_options: Vec<String>,
+}
+
+#[derive(Debug, Args)]
 pub struct InviteArguments {
     /// What the machine may do: `operator` (start, stop and change dataflows, and invite), `robot`
     /// (run what operators start on it) or `observer` (look).
@@ -133,6 +220,17 @@ pub struct InviteArguments {
 
 fn parse_name(text: &str) -> Result<String, String> {
     check_machine_name(text).map(|()| text.to_owned())
+}
+
+/// An option of `ssh` is no host.
+fn parse_host(text: &str) -> Result<String, String> {
+    match text.is_empty() || text.starts_with('-') || text.contains(char::is_whitespace) {
+        true => Err(
+            "expected a host, such as `robot`, `pi@192.168.1.20` or one of ~/.ssh/config"
+                .to_owned(),
+        ),
+        false => Ok(text.to_owned()),
+    }
 }
 
 fn parse_store(text: &str) -> Result<SocketAddr, String> {

@@ -33,7 +33,7 @@ use signal_hook::{
 };
 
 use super::{
-    arguments::{JoinArguments, UpArguments},
+    arguments::{InvitationArgument, JoinArguments, UpArguments},
     connection::{call_failure, folder, folder_failure},
 };
 use crate::{
@@ -167,20 +167,32 @@ fn open_etcd(_: SocketAddr) -> Result<Arc<dyn Store>, Failure> {
         .hint("build it with `cargo build -p nervure-cli --features etcd`"))
 }
 
-/// Pairs this machine with a fleet, and starts its daemon.
+/// Pairs this machine with a fleet, and runs its daemon.
 pub fn join(arguments: &JoinArguments) -> Result<ExitCode, Failure> {
     let folder = folder()?;
+    let invitation = arguments.invitation.as_ref().map(InvitationArgument::read);
+    let pairing = pair(&folder, arguments, invitation.transpose()?.as_ref())?;
+    serve(folder, pairing, None)
+}
+
+/// Pairs this machine with the fleet of an invitation, which may be in the environment; without one, it
+/// is paired already.
+pub fn pair(
+    folder: &Folder,
+    arguments: &JoinArguments,
+    invitation: Option<&Invitation>,
+) -> Result<Pairing, Failure> {
     let known: Option<Pairing> = folder
         .read(PAIRING)
         .map_err(|error| folder_failure(&error))?;
-    let of_environment = match (&arguments.invitation, &known) {
+    let of_environment = match (invitation, &known) {
         (None, None) => Some(invitation_of_environment()?),
         _ => None,
     };
-    let Some(invitation) = arguments.invitation.as_ref().or(of_environment.as_ref()) else {
+    let Some(invitation) = invitation.or(of_environment.as_ref()) else {
         return rejoin(folder, known, arguments);
     };
-    let key = load_key(&folder)?;
+    let key = load_key(folder)?;
     let name = match (&arguments.name, known) {
         (Some(name), _) => name.clone(),
         (None, Some(known)) if known.coordinator == invitation.coordinator.to_string() => {
@@ -198,23 +210,21 @@ pub fn join(arguments: &JoinArguments) -> Result<ExitCode, Failure> {
     {
         note!("this machine is `{paired}` in the fleet");
     }
-    let name = paired;
-    let pairing = pairing(
-        &folder,
-        name,
+    pairing(
+        folder,
+        paired,
         invitation.address,
         invitation.coordinator.to_string(),
         &arguments.label,
-    )?;
-    serve(folder, pairing, None)
+    )
 }
 
-/// Runs the daemon of a machine that has joined before.
+/// The pairing of a machine that has joined before.
 fn rejoin(
-    folder: Folder,
+    folder: &Folder,
     known: Option<Pairing>,
     arguments: &JoinArguments,
-) -> Result<ExitCode, Failure> {
+) -> Result<Pairing, Failure> {
     let mut known = known.ok_or_else(belongs_to_no_fleet)?;
     if arguments
         .name
@@ -225,9 +235,9 @@ fn rejoin(
     }
     if !arguments.label.is_empty() {
         let (name, coordinator) = (known.name, known.coordinator);
-        known = pairing(&folder, name, known.address, coordinator, &arguments.label)?;
+        known = pairing(folder, name, known.address, coordinator, &arguments.label)?;
     }
-    serve(folder, known, None)
+    Ok(known)
 }
 
 /// The invitation of a container or a service: other users of a machine can read the arguments of a

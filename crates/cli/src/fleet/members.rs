@@ -8,6 +8,7 @@ use nervure_daemon::state::{Actual, Alive, actual_key, change_desired, link_key,
 use nervure_store::{Store, StoreError};
 
 use super::{
+    add::add,
     arguments::{InviteArguments, MachineCommand},
     connection::{Fleet, call_failure, store_failure},
     progress,
@@ -52,6 +53,7 @@ pub fn machine(command: &MachineCommand) -> Result<ExitCode, Failure> {
     let fleet = Fleet::connect()?;
     match command {
         MachineCommand::List { json } => list(&fleet, *json),
+        MachineCommand::Add(arguments) => add(&fleet, arguments),
         MachineCommand::Invite(arguments) => invite(&fleet, arguments),
         MachineCommand::Approve { name, json } => approve(&fleet, name, *json),
         MachineCommand::Revoke { name, json } => revoke(&fleet, name, *json),

@@ -1,6 +1,7 @@
 //! A fleet of two machines: on loopback with two folders of state, and in two network namespaces. On
 //! loopback, more can join.
 
+mod add;
 mod edges;
 mod instances;
 mod membership;
