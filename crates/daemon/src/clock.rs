@@ -12,6 +12,7 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
+use nervure_node::remote::FleetTime;
 use serde::{Deserialize, Serialize};
 
 /// Exchanges that are kept: those of about ten seconds.
@@ -123,15 +124,6 @@ impl FleetClock {
             error_nanos: offset.error_nanos,
         })
     }
-}
-
-/// A time of the [`FleetClock`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FleetTime {
-    /// Nanoseconds.
-    pub nanos: u64,
-    /// How far it may be wrong.
-    pub error_nanos: u64,
 }
 
 /// The offset that an exchange shows. The times there are what the other machine says.

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use nervure_link::sender::SendCounters;
 use nervure_node::binding::{self, Histogram, Waiter};
+use nervure_node::remote::FleetTime;
 use nervure_node::{Events, Next, Node, monotonic_nanos};
 use nervure_protocol::daemon_to_daemon::{StreamLatency, StreamReport};
 
-use crate::clock::FleetTime;
 use crate::service_calls::ServiceCalls;
 
 /// The pause before a stand-in joins again whose place is taken.

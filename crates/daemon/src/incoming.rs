@@ -11,6 +11,7 @@ use nervure_node::binding::{
     CONSUMER_ENDED, RemoteProcess, Waiter, close_output, report_ended_consumers,
     report_remote_process, send_in_pause,
 };
+use nervure_node::remote::{self, Arrival, RemoteSample};
 use nervure_node::{Event, Handle, Next, Publisher, Receipt, SendError, Wait, monotonic_nanos};
 use nervure_protocol::wiring;
 
@@ -18,7 +19,6 @@ use crate::bridge::{Bridge, Publishing};
 use crate::crossing::{Crossing, Failures, Latencies, spawn};
 use crate::node_changes::{ChangeSenders, NodeChange};
 use crate::service_calls::Failure;
-use crate::wire::{self, Arrival, RemoteSample};
 
 /// The longest wait for a slow consumer without a look at whether the run is over.
 const CHECK: Duration = Duration::from_millis(200);
@@ -236,7 +236,7 @@ impl StandIn {
     }
 
     fn take(&self, topic: &mut Topic, payload: &[u8]) -> ControlFlow<()> {
-        match wire::decode(payload) {
+        match remote::decode(payload) {
             Ok(Arrival::Sample(value)) => return self.publish_sample(topic, &value),
             Ok(Arrival::EndOfProcess) if topic.has_answers => {
                 self.crossing.calls.fail_all(&topic.topic, Failure::Ended);

@@ -17,7 +17,6 @@ pub mod folder;
 mod incoming;
 pub mod lease;
 pub mod machine;
-pub mod meter;
 pub mod node_changes;
 mod outgoing;
 mod part;
@@ -30,7 +29,6 @@ mod stand_ins;
 pub mod state;
 mod sync;
 mod tools;
-pub mod wire;
 
 pub use part::{PartSpec, StandIns};
 pub use shell::{Config, DaemonError, PAIRING, serve};

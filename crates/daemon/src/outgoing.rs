@@ -9,6 +9,7 @@ use nervure_link::qos::{self, Qos};
 use nervure_link::sender::{SendCounters, SendError as LinkSendError};
 use nervure_link::shell::{OutgoingStream, StreamError};
 use nervure_node::binding::{PRODUCER_ENDED, SequenceGaps, report_ended_producers};
+use nervure_node::remote::{self, END_OF_PROCESS};
 use nervure_node::{Event, Events, Handle, Next, Sample};
 
 use crate::bridge::Bridge;
@@ -16,7 +17,6 @@ use crate::crossing::{Counted, Crossing, Failures};
 use crate::lease::{LIFETIME, REPEAT};
 use crate::node_changes::{ChangeSenders, NodeChange};
 use crate::service_calls::Failure;
-use crate::wire::{self, END_OF_PROCESS};
 
 /// The pause before a full or missing stream is tried again: the link has no event for it. It is
 /// below the time between two samples of a topic at 200 Hz.
@@ -220,7 +220,7 @@ impl Sender<'_> {
     /// Takes a sample of the stand-in's queue.
     fn take(&mut self, sample: &Sample, handle: &Handle) {
         let published = self.bridge.clock().time(sample.header().publish_mono);
-        let bytes: Bytes = match wire::encode(sample, published) {
+        let bytes: Bytes = match remote::encode(sample, published) {
             Ok(bytes) => bytes.into(),
             Err(error) => return self.fail(&error),
         };

@@ -2,12 +2,9 @@
 //! command, and a bundle of programs. A message is refused, or becomes a value that can be published;
 //! a frame survives encoding; a bundle writes nothing outside of its folder.
 
-use nervure_daemon::{
-    bundle,
-    node_changes::NodeChange,
-    wire::{self, Arrival},
-};
+use nervure_daemon::{bundle, node_changes::NodeChange};
 use nervure_message::{Encode, Metadata, encode_head};
+use nervure_node::remote::{self, Arrival};
 use nervure_protocol::{
     ProtocolError,
     daemon_to_daemon::{Frame, decode_frame},
@@ -25,7 +22,7 @@ pub fn run(bytes: &[u8]) {
 }
 
 fn message(bytes: &[u8]) {
-    let Ok(Arrival::Sample(sample)) = wire::decode(bytes) else {
+    let Ok(Arrival::Sample(sample)) = remote::decode(bytes) else {
         return;
     };
     let mut payload = vec![0; sample.payload_bytes()];
@@ -46,7 +43,7 @@ fn frame(bytes: &[u8]) {
         }
         Frame::Sample(info, sample) => {
             // As a command on this machine takes it.
-            if let Ok(Arrival::Sample(sample)) = wire::decode(sample) {
+            if let Ok(Arrival::Sample(sample)) = remote::decode(sample) {
                 let _ = sample.to_sample(info.incarnation, info.sequence, info.latency_nanos);
             }
         }

@@ -8,8 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nervure_daemon::meter::Meter;
-use nervure_node::{Event, Observer, binding::SequenceGaps, running::DaemonConnection};
+use nervure_node::{
+    Event, Observer, binding::SequenceGaps, meter::Meter, running::DaemonConnection,
+};
 use nervure_protocol::daemon_to_daemon::{Answer, Figures, Request, Statistics};
 use serde_json::{Value, json};
 

@@ -17,10 +17,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nervure_daemon::wire::{self, Arrival};
 use nervure_node::{
     Event, Observer, Sample,
     binding::SequenceGaps,
+    remote::{self, Arrival},
     running::{Connection, ConnectionError, DaemonConnection},
 };
 use nervure_protocol::{
@@ -270,9 +270,9 @@ fn received(
     link_bytes.fetch_add(length, Ordering::Relaxed);
     let topic = topics.get(info.topic as usize);
     let topic = topic.ok_or_else(|| damaged(&format!("there is no topic {}", info.topic)))?;
-    match wire::decode(&bytes).map_err(|error| damaged(&error))? {
-        Arrival::Sample(remote) => {
-            let sample = remote
+    match remote::decode(&bytes).map_err(|error| damaged(&error))? {
+        Arrival::Sample(arrived) => {
+            let sample = arrived
                 .to_sample(info.incarnation, info.sequence, info.latency_nanos)
                 .map_err(|error| damaged(&error))?;
             Ok(Seen::Sample {

@@ -11,8 +11,9 @@ use bytes::Bytes;
 use nervure_link::sender::SendError;
 use nervure_link::shell::{IncomingStream, OutgoingStream, StreamError};
 use nervure_node::binding::SequenceGaps;
+use nervure_node::meter::Meter;
 use nervure_node::running::{self, Connection, ConnectionError};
-use nervure_node::{Event, Observer, monotonic_nanos};
+use nervure_node::{Event, Observer, monotonic_nanos, remote};
 use nervure_protocol::daemon_to_daemon::{Answer, Ask, Frame, LogFilter, Request, SampleInfo};
 use nervure_protocol::keeper_to_cli::{Message, Refused};
 use nervure_protocol::report::{LogRecord, Report};
@@ -22,8 +23,6 @@ use super::dataflows::Dataflows;
 use super::pages::Originals;
 use super::permission::{self, Asked, Asker};
 use crate::bridge::{Bridge, Request as Arrived};
-use crate::meter::Meter;
-use crate::wire;
 
 /// The most requests of other machines at a time.
 const MAX_SERVED: usize = 64;
@@ -500,7 +499,7 @@ fn send_samples(mut observer: Observer, topics: &[String], answers: &Answers, cr
                         latency_nanos: sample.latency().as_nanos() as u64,
                         now_utc_nanos: observer.now(),
                     };
-                    let Ok(bytes) = wire::encode(&sample, None) else {
+                    let Ok(bytes) = remote::encode(&sample, None) else {
                         continue;
                     };
                     break answers.send(&Frame::Sample(info, &bytes));

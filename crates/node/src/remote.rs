@@ -1,4 +1,4 @@
-//! A sample on the link: everything that its consumers see, in one piece.
+//! A sample of another machine: everything that its consumers see, in one piece, as it is on the link.
 //!
 //! | field | bytes |
 //! |---|---|
@@ -6,7 +6,7 @@
 //! | stamp | 8 |
 //! | correlation id | 8 |
 //! | trace id | 16 |
-//! | when it was published, in nanoseconds of the [fleet's clock](crate::clock::FleetClock) | 8 |
+//! | when it was published, in nanoseconds of the fleet's clock | 8 |
 //! | how far that may be wrong, in microseconds; 2^32 - 1 if it is not known | 4 |
 //! | lengths of frame, schema and head | 4, 4, 4 |
 //! | frame, schema, head, payload | |
@@ -18,9 +18,8 @@ use nervure_message::{
     DecodeError, Encode, Header, Layout, Metadata, MetadataError, Schema, View, ViewError,
     decode_head,
 };
-use nervure_node::{Envelope, Sample, SampleError};
 
-use crate::clock::FleetTime;
+use crate::{Envelope, Sample, SampleError};
 
 const SAMPLE: u8 = 1;
 const END: u8 = 2;
@@ -30,6 +29,15 @@ const UNKNOWN_TIME: u32 = u32::MAX;
 /// Behind the last sample of a process: it has ended, and another may follow. Only topics with answers
 /// of a service have it.
 pub const END_OF_PROCESS: &[u8] = &[END];
+
+/// A time of the fleet's clock: the monotonic clock of the coordinator's machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FleetTime {
+    /// Nanoseconds.
+    pub nanos: u64,
+    /// How far it may be wrong.
+    pub error_nanos: u64,
+}
 
 /// What arrives over a link.
 #[derive(Clone, Debug)]
@@ -191,7 +199,7 @@ impl RemoteSample<'_> {
             incarnation,
             sequence,
             stamp: self.stamp,
-            publish_mono: nervure_node::monotonic_nanos().saturating_sub(latency_nanos),
+            publish_mono: crate::monotonic_nanos().saturating_sub(latency_nanos),
             correlation_id: self.correlation_id,
             trace_id: self.trace_id,
             frame_id: u64::from(frame.is_some()),

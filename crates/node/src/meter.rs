@@ -1,7 +1,8 @@
 //! Measures the samples of a topic.
 
-use nervure_node::Sample;
 use nervure_protocol::daemon_to_daemon::Figures;
+
+use crate::Sample;
 
 /// The samples of a topic since the last figures.
 #[derive(Clone, Debug, Default)]
