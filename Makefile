@@ -10,7 +10,7 @@ say = @printf '\033[1m==> %s\033[0m\n' "$(1)"
 RUST_SOURCES := $(shell find crates bindings -name '*.rs' -o -name Cargo.toml 2>/dev/null) Cargo.toml Cargo.lock
 PYTHON_SOURCES := $(shell find bindings/python -name '*.py' -o -name '*.pyi' -o -name pyproject.toml 2>/dev/null)
 
-.PHONY: help demo two-robots test lint test-rust test-loom test-asan test-python test-lab test-guides test-fuzz test-soak test-faults test-long bench bench-setup bench-link wheel packages linkemu soak fuzz asan miri clean
+.PHONY: help demo two-robots test lint test-small test-rust test-loom test-asan test-python test-lab test-guides test-fuzz test-soak test-faults test-long bench bench-setup bench-link wheel packages linkemu soak fuzz asan miri clean
 .DELETE_ON_ERROR:
 
 help: ## Print this list
@@ -24,7 +24,7 @@ two-robots: $(VENV)/.installed $(VENV)/.linkemu $(VENV)/.two-robots ## Run a dat
 	$(call say,Running examples/two-robots: three machines in namespaces and a link that loses a fifth of its packets)
 	@$(BIN)/python examples/two-robots/run.py
 
-test: lint test-rust test-faults test-loom test-asan test-fuzz test-python test-lab test-guides test-soak ## Run all tests, with their set-up
+test: lint test-small test-rust test-faults test-loom test-asan test-fuzz test-python test-lab test-guides test-soak ## Run all tests, with their set-up
 	$(call say,All tests passed)
 
 lint: $(VENV)/.test ## Check formatting, clippy, dependency rules, structure, ruff, mypy
@@ -35,6 +35,15 @@ lint: $(VENV)/.test ## Check formatting, clippy, dependency rules, structure, ru
 	@$(PYTHON) scripts/check_structure.py
 	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .
 	@cd lab && $(CURDIR)/$(BIN)/python -m mypy --no-error-summary
+
+test-small: ## Check the build for small hardware, and for ARM of 32 and 64 bits where rustup has these targets
+	$(call say,Checking the build without fleets and recordings and API)
+	@$(CARGO) clippy -p nervure-cli --bins --no-default-features --locked --quiet -- -D warnings
+	@for target in armv7-unknown-linux-gnueabihf aarch64-unknown-linux-gnu; do \
+	  if rustup target list --installed 2>/dev/null | grep -qx $$target; \
+	  then $(CARGO) check -p nervure-cli -p nervure-c --no-default-features --locked --quiet --target $$target || exit; \
+	  else echo "SKIPPED: no check for $$target (rustup target add $$target)"; fi; \
+	done
 
 test-rust: ## Run the Rust tests, with real processes and kill -9
 	$(call say,Running the Rust tests)

@@ -1,6 +1,6 @@
 //! The command line: commands and options. Their doc comments are the help texts.
 
-use std::{path::PathBuf, time::Duration};
+use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::ArgValueCandidates;
@@ -12,10 +12,8 @@ use crate::{
         AttachArguments, LintArguments, ListArguments, LogsArguments, NodeArguments,
         ParamArguments, StopArguments, Target, TopArguments, TopicArguments, TopicsArguments,
     },
-    option_values::{
-        LogLevel, Rate, Split, parse_duration, parse_rate, parse_rename, parse_size, parse_split,
-    },
     overrides::Overrides,
+    run_options::RunOptions,
 };
 
 /// Runs dataflows: programs that exchange images, point clouds and other samples through shared
@@ -89,13 +87,16 @@ pub enum Command {
     /// Records until the dataflow ends, or Ctrl-C. Never slows the dataflow down: samples that the
     /// disk cannot take are missing in the recording, and counted. As a node of a dataflow (`path:
     /// nervure`, `args: record -o run.mcap`) it records its inputs, with their queues.
-    Record(RecordArguments),
+    #[cfg(feature = "record")]
+    Record(crate::record::arguments::RecordArguments),
     /// Play a recording, alone or in the place of a dataflow's sources.
+    #[cfg(feature = "record")]
     #[command(after_help = EXIT_CODES)]
-    Replay(ReplayArguments),
+    Replay(crate::record::arguments::ReplayArguments),
     /// Show the contents of a recording, and its damage.
     ///
     /// Reads the whole recording. Exits with 3 if a part is damaged or missing.
+    #[cfg(feature = "record")]
     Info {
         /// A recording, or a bag of ROS 2: its folder or one of its files.
         file: PathBuf,
@@ -166,32 +167,39 @@ pub enum Command {
         shell: clap_complete::Shell,
     },
     /// Generate keys, and measure the link between two hosts.
+    #[cfg(feature = "fleet")]
     #[command(subcommand)]
     Link(crate::link::LinkCommand),
     /// Start a fleet on this machine: its coordinator, and the daemon of this machine.
     ///
     /// Prints the command line with which another machine joins. Runs in the foreground; its end
     /// ends no dataflow.
+    #[cfg(feature = "fleet")]
     Up(crate::fleet::arguments::UpArguments),
     /// Join a fleet with this machine, and run its daemon.
     ///
     /// Runs in the foreground; its end ends no dataflow. Without an invitation, it runs the daemon of
     /// a machine that has joined before, also while the coordinator is away.
+    #[cfg(feature = "fleet")]
     Join(crate::fleet::arguments::JoinArguments),
     /// End the daemon of this machine, and the coordinator if it is here.
     ///
     /// Dataflows go on, and the next daemon finds them. A supervisor, such as systemd, may start it
     /// again: stop its service instead.
+    #[cfg(feature = "fleet")]
     #[command(visible_alias = "destroy")]
     Down(crate::fleet::arguments::DownArguments),
     /// Start a dataflow on several machines.
     ///
     /// Sends the folder of the file to the machines, and returns when all of them run it.
+    #[cfg(feature = "fleet")]
     Start(crate::fleet::arguments::StartArguments),
     /// List, invite, approve and revoke the machines of the fleet.
+    #[cfg(feature = "fleet")]
     #[command(subcommand)]
     Machine(crate::fleet::arguments::MachineCommand),
     /// Write manifests that run a dataflow, or the machines of a fleet.
+    #[cfg(feature = "fleet")]
     #[command(subcommand)]
     Export(crate::export::ExportCommand),
     /// Serve an API over HTTP, and metrics for Prometheus.
@@ -202,6 +210,7 @@ pub enum Command {
     /// Print the JSON schema of dataflow files, for editors.
     Schema,
     /// Check or start a part of a dataflow. Started by a daemon.
+    #[cfg(feature = "fleet")]
     #[command(name = "__part", hide = true)]
     Part,
     /// Run as a keeper. Started by `run`.
@@ -214,8 +223,9 @@ pub enum Command {
     #[command(name = "__host", hide = true)]
     Host,
     /// Run as the node that plays a recording. Started by `replay`.
+    #[cfg(feature = "record")]
     #[command(name = "__player", hide = true)]
-    Player(PlayerArguments),
+    Player(crate::record::arguments::PlayerArguments),
     /// Run as the node that sends what other nodes write to stdout and stderr. Started by a keeper.
     #[command(name = "__log-outputs", hide = true)]
     LogOutputs,
@@ -244,102 +254,6 @@ pub struct RunArguments {
     pub clock: Option<String>,
     #[command(flatten)]
     pub options: RunOptions,
-}
-
-/// Options of both `run` and `replay`.
-#[derive(Debug, Args)]
-pub struct RunOptions {
-    /// Stop the nodes after this time, such as `500us`, `15ms`, `2s`, `10min`, `1h`.
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
-    pub stop_after: Option<Duration>,
-    /// Show log lines of this level and above; the log files have all levels.
-    #[arg(long, value_name = "LEVEL", default_value = "info")]
-    pub log_level: LogLevel,
-    /// Write everything as JSON to stdout, one object per line.
-    #[arg(long)]
-    pub json: bool,
-    /// Grace period: send SIGTERM to nodes that have not ended this long after Stop.
-    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_duration)]
-    pub grace: Duration,
-    /// Name the dataflow, instead of the name in its file.
-    #[arg(long)]
-    pub name: Option<String>,
-    /// Write no log files.
-    #[arg(long)]
-    pub no_logs: bool,
-}
-
-#[derive(Debug, Args)]
-pub struct RecordArguments {
-    /// Topics to record: `node/output` or `dataflow:node/output`. `*` matches anything. Default:
-    /// all.
-    #[arg(add = ArgValueCandidates::new(complete::topics))]
-    pub topics: Vec<String>,
-    /// Select the dataflow by name, or by the process id of its keeper. Not needed if only one
-    /// runs.
-    #[arg(short, long, value_name = "NAME", add = ArgValueCandidates::new(complete::dataflows))]
-    pub dataflow: Option<String>,
-    /// Write to this file, which must not exist; `{time}` is the start in UTC, `{name}` the
-    /// dataflow.
-    #[arg(short, long, value_name = "FILE", default_value = "{name}-{time}.mcap")]
-    pub output: PathBuf,
-    /// Start a new numbered file before one exceeds this size (`1GB`) or age (`10min`).
-    #[arg(long, value_name = "SIZE|DURATION", value_parser = parse_split)]
-    pub split: Option<Split>,
-    /// Delete the oldest files of this name when all of them together exceed this size.
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "split")]
-    pub max_disk: Option<u64>,
-    /// Write a summary as JSON to stdout at the end.
-    #[arg(long)]
-    pub json: bool,
-    /// Compress with LZ4. Costs time, and gains little for raw images.
-    #[arg(long)]
-    pub compress: bool,
-}
-
-#[derive(Debug, Args)]
-pub struct ReplayArguments {
-    /// A recording, or a bag of ROS 2: its folder or one of its files.
-    pub recording: PathBuf,
-    /// A dataflow file whose recorded sources the recording replaces.
-    pub file: Option<PathBuf>,
-    #[command(flatten)]
-    pub overrides: Overrides,
-    /// Replace this node too, even if it has inputs. May be given several times.
-    #[arg(long, value_name = "NODE", requires = "file", add = ArgValueCandidates::new(complete::nodes_of_file))]
-    pub replace: Vec<String>,
-    /// Keep the queue policies of the file: samples may be lost, as on the robot.
-    #[arg(long, requires = "file")]
-    pub lossy: bool,
-    #[command(flatten)]
-    pub playing: Playing,
-    #[command(flatten)]
-    pub options: RunOptions,
-}
-
-/// How a recording is played.
-#[derive(Clone, Debug, Args)]
-pub struct Playing {
-    /// Play at this multiple of the recorded speed; `max` is as fast as the nodes allow.
-    #[arg(long, value_name = "RATE", default_value = "1", value_parser = parse_rate)]
-    pub rate: Rate,
-    /// Start again at the end of the recording, until stopped.
-    #[arg(long)]
-    pub r#loop: bool,
-    /// Let the dataflow's clock and timers follow the time of the recording.
-    #[arg(long)]
-    pub clock: bool,
-    /// Play a topic of the recording under another name. May be given several times.
-    #[arg(long, value_name = "TOPIC=NODE/OUTPUT", value_parser = parse_rename)]
-    pub rename: Vec<(String, String)>,
-}
-
-#[derive(Debug, Args)]
-pub struct PlayerArguments {
-    /// A recording.
-    pub recording: PathBuf,
-    #[command(flatten)]
-    pub playing: Playing,
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ pub fn utc_name(utc_seconds: i64) -> String {
 }
 
 /// `2026-01-31 23:59:59 +01:00`, in the time zone of the host, or of `TZ` in the environment.
+#[cfg(feature = "record")]
 pub fn local_time(utc_nanos: i64) -> String {
     timestamp(utc_nanos)
         .to_zoned_datetime(jiff::tz::TimeZone::system())

@@ -9,24 +9,35 @@ mod complete;
 mod doctor;
 mod domain;
 mod environments;
+#[cfg(feature = "fleet")]
 mod export;
 mod failure;
+#[cfg(feature = "fleet")]
+mod fleet;
+#[cfg(not(feature = "fleet"))]
+#[path = "fleet/none.rs"]
 mod fleet;
 mod format;
 mod hosts;
+#[cfg(feature = "record")]
 mod info;
 mod inspect;
 mod limits;
+#[cfg(feature = "fleet")]
 mod link;
 mod log_outputs;
 mod new;
 mod option_values;
 mod overrides;
+#[cfg(feature = "record")]
 mod player;
+#[cfg(feature = "record")]
 mod record;
+#[cfg(feature = "record")]
 mod replay;
 mod repositories;
 mod run;
+mod run_options;
 #[cfg(feature = "api")]
 mod serve;
 mod source;
@@ -55,7 +66,12 @@ fn main() -> ExitCode {
     });
     let (arguments, as_json) = match parsed {
         Ok(parsed) => parsed,
-        Err(error) => return report_usage(&with_tip(error)),
+        Err(error) => {
+            return match not_built(&error) {
+                Some(failure) => failure.report(asks_for_json()),
+                None => report_usage(&with_tip(error)),
+            };
+        }
     };
     if let Err(failure) = domain::enter(arguments.domain.as_ref()) {
         return failure.report(as_json);
@@ -65,8 +81,11 @@ fn main() -> ExitCode {
     }
     let result = match arguments.command {
         Command::Run(arguments) => run::run(&arguments),
+        #[cfg(feature = "record")]
         Command::Record(arguments) => record::record(&arguments),
+        #[cfg(feature = "record")]
         Command::Replay(arguments) => replay::replay(&arguments),
+        #[cfg(feature = "record")]
         Command::Info { file, quick, json } => info::info(&file, quick, json),
         Command::Validate { files, json } => validate::validate(&files, json),
         Command::Graph { file, json } => validate::graph(&file, json),
@@ -80,6 +99,7 @@ fn main() -> ExitCode {
         } => doctor::project::check(&file, json),
         Command::New(arguments) => new::new(&arguments),
         Command::Schema => validate::schema(),
+        #[cfg(feature = "fleet")]
         Command::Link(command) => link::link(&command),
         Command::List(arguments) => inspect::list::list(&arguments),
         Command::Status(arguments) => inspect::status::status(&arguments),
@@ -95,14 +115,21 @@ fn main() -> ExitCode {
         Command::Lint(arguments) => inspect::lint::lint(&arguments),
         Command::Attach(arguments) => inspect::attach::attach(&arguments),
         Command::Param(arguments) => inspect::param::param(&arguments),
+        #[cfg(feature = "fleet")]
         Command::Up(arguments) => fleet::up(&arguments),
+        #[cfg(feature = "fleet")]
         Command::Join(arguments) => fleet::join(&arguments),
+        #[cfg(feature = "fleet")]
         Command::Down(arguments) => fleet::down(&arguments),
+        #[cfg(feature = "fleet")]
         Command::Start(arguments) => fleet::start(&arguments),
+        #[cfg(feature = "fleet")]
         Command::Machine(command) => fleet::machine(&command),
+        #[cfg(feature = "fleet")]
         Command::Export(command) => export::export(&command),
         #[cfg(feature = "api")]
         Command::Serve(arguments) => serve::serve(&arguments),
+        #[cfg(feature = "fleet")]
         Command::Part => fleet::run_part(),
         Command::Keeper => keep(),
         Command::Operators => nervure_dora_operators::host()
@@ -112,6 +139,7 @@ fn main() -> ExitCode {
             .map(|()| ExitCode::SUCCESS)
             .map_err(|error| Failure::internal(error.to_string())),
         Command::LogOutputs => log_outputs::send(),
+        #[cfg(feature = "record")]
         Command::Player(arguments) => player::play(&arguments),
     };
     match result {
@@ -132,8 +160,7 @@ fn wants_json(matches: &ArgMatches) -> bool {
 /// with `--json` among the arguments as JSON to stdout too.
 fn report_usage(error: &clap::Error) -> ExitCode {
     let is_error = error.use_stderr();
-    let mut arguments = std::env::args_os().take_while(|argument| argument != "--");
-    if is_error && arguments.any(|argument| argument == "--json") {
+    if is_error && asks_for_json() {
         usage_failure(error).write_json();
     }
     let code = ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(failure::INVALID));
@@ -143,6 +170,38 @@ fn report_usage(error: &clap::Error) -> ExitCode {
         }
         _ => code,
     }
+}
+
+/// Whether the arguments that cannot be parsed have `--json`.
+fn asks_for_json() -> bool {
+    let mut arguments = std::env::args_os().take_while(|argument| argument != "--");
+    arguments.any(|argument| argument == "--json")
+}
+
+/// The commands that a build can be without, each with the feature that it needs.
+const OPTIONAL_COMMANDS: [(&str, &str); 11] = [
+    ("down", "fleet"),
+    ("export", "fleet"),
+    ("info", "record"),
+    ("join", "fleet"),
+    ("link", "fleet"),
+    ("machine", "fleet"),
+    ("record", "record"),
+    ("replay", "record"),
+    ("serve", "api"),
+    ("start", "fleet"),
+    ("up", "fleet"),
+];
+
+/// The failure of a command that this build is without.
+fn not_built(error: &clap::Error) -> Option<Failure> {
+    let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else {
+        return None;
+    };
+    let (_, feature) = OPTIONAL_COMMANDS.iter().find(|(known, _)| known == name)?;
+    Some(Failure::invalid(format!(
+        "this `nervure` was built without the feature `{feature}`, which `nervure {name}` needs"
+    )))
 }
 
 /// The failure for programs. The text of clap is `error: ..`, and paragraphs with tips and the
@@ -218,4 +277,25 @@ fn keep() -> Result<ExitCode, Failure> {
     })?;
     nervure_keeper::serve(control).map_err(|error| Failure::internal(error.to_string()))?;
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn optional_commands_are_in_this_build_or_named_with_their_feature() {
+        for (name, feature) in OPTIONAL_COMMANDS {
+            let error = Arguments::command()
+                .try_get_matches_from(["nervure", name, "--unknown-option"])
+                .unwrap_err();
+            let is_built = match feature {
+                "api" => cfg!(feature = "api"),
+                "fleet" => cfg!(feature = "fleet"),
+                _ => cfg!(feature = "record"),
+            };
+            let failure = not_built(&error).map(|failure| failure.to_string());
+            assert_eq!(failure.is_none(), is_built, "{name}: {failure:?}");
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use clap::Args;
 use clap_complete::ArgValueCandidates;
-use nervure_dataflow::{Dataflow, Node, Report, load_for, param_value};
+use nervure_dataflow::{Dataflow, Report, load_for, param_value};
 use nervure_protocol::{did_you_mean, params::MAX_NODE_PARAMS_BYTES};
 
 use crate::{
@@ -38,6 +38,7 @@ impl Overrides {
     ///
     /// # Errors
     /// As [`source::read`], and for an unknown parameter or a value that does not fit.
+    #[cfg(any(feature = "fleet", feature = "record"))]
     pub fn read(&self, file: &Path) -> Result<Dataflow, Failure> {
         self.apply(source::accept(load_for(file, &self.host()), file)?)
     }
@@ -97,7 +98,12 @@ impl Overrides {
     }
 
     /// The first override of a parameter of this node.
-    pub fn param_of(&self, dataflow: &Dataflow, node: &Node) -> Option<&Assignment> {
+    #[cfg(feature = "record")]
+    pub fn param_of(
+        &self,
+        dataflow: &Dataflow,
+        node: &nervure_dataflow::Node,
+    ) -> Option<&Assignment> {
         let is_of_node = |one: &&Assignment| matches!(places(dataflow, &one.name).as_slice(), [(index, _)] if dataflow.nodes[*index].id == node.id);
         self.params.iter().find(is_of_node)
     }

@@ -6,9 +6,8 @@ use nervure_node::Node;
 use nervure_recorder::{End, PlayOptions, PlayReport, Recording, play as play_recording};
 
 use crate::{
-    arguments::PlayerArguments,
     failure::{Failure, IMPERFECT},
-    option_values::Rate,
+    record::arguments::{PlayerArguments, Rate},
 };
 
 /// Plays a recording, and prints a summary.

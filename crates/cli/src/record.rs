@@ -1,5 +1,7 @@
 //! `nervure record`: records topics as an observer, or inputs as a node.
 
+pub mod arguments;
+
 use std::{
     collections::{BTreeMap, HashMap},
     process::ExitCode,
@@ -22,15 +24,15 @@ use signal_hook::{
     flag,
 };
 
+use arguments::{RecordArguments, Split};
+
 use crate::{
-    arguments::RecordArguments,
     failure::Failure,
     format::{self, count},
     inspect::{
         observing::locate,
         topics::{self, select_topics},
     },
-    option_values::Split,
     output,
 };
 

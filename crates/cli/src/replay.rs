@@ -15,10 +15,9 @@ use nervure_protocol::{did_you_mean, wiring::absolute_output};
 use nervure_recorder::{Overview, Recording, played_name};
 
 use crate::{
-    arguments::ReplayArguments,
     failure::Failure,
     info,
-    option_values::Rate,
+    record::arguments::{Rate, ReplayArguments},
     run::{self, Replay},
 };
 

@@ -45,15 +45,14 @@ use rustix::fd::OwnedFd;
 use serde_json::json;
 
 use crate::{
-    arguments::{RunArguments, RunOptions},
+    arguments::RunArguments,
     build, domain,
     environments::Environments,
     failure::{Failure, IMPERFECT, INTERNAL, KILLED},
     format,
     inspect::list,
-    log_outputs,
-    option_values::LogLevel,
-    output,
+    log_outputs, output,
+    run_options::RunOptions,
 };
 
 use display::{Display, Lines};
@@ -76,6 +75,7 @@ const TICK: Duration = Duration::from_millis(500);
 const SETTLING: Duration = Duration::from_millis(500);
 
 /// Grace period where no option sets it: the default of `run`.
+#[cfg(feature = "fleet")]
 const DEFAULT_GRACE: Duration = Duration::from_secs(5);
 
 /// Set for hosts of operators that load changed files again.
@@ -117,10 +117,11 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
 }
 
 /// Starts a dataflow that runs until it is stopped, and returns when it is ready.
+#[cfg(feature = "fleet")]
 pub fn run_detached(dataflow: Dataflow, file: PathBuf) -> Result<ExitCode, Failure> {
     let options = RunOptions {
         stop_after: None,
-        log_level: LogLevel::Warn,
+        log_level: crate::option_values::LogLevel::Warn,
         json: false,
         grace: DEFAULT_GRACE,
         name: None,
@@ -176,6 +177,7 @@ fn driven_clock(dataflow: &Dataflow, name: &str) -> Result<ClockPlan, Failure> {
 }
 
 /// Options of a run in which a node plays a recording.
+#[cfg(feature = "record")]
 #[derive(Debug)]
 pub struct Replay {
     /// The node that plays. The dataflow is stopped when its last sample is processed: nodes with
@@ -186,13 +188,21 @@ pub struct Replay {
 }
 
 /// Runs a dataflow in which a node plays a recording.
+#[cfg(feature = "record")]
 pub fn run_replay(
     dataflow: Dataflow,
     file: Option<PathBuf>,
     options: &RunOptions,
     replay: Replay,
 ) -> Result<ExitCode, Failure> {
-    start(dataflow, file, options, false, replay.clock, Some(replay))
+    start(
+        dataflow,
+        file,
+        options,
+        false,
+        replay.clock,
+        Some(replay.player),
+    )
 }
 
 fn start(
@@ -201,7 +211,7 @@ fn start(
     options: &RunOptions,
     detached: bool,
     clock: Option<ClockPlan>,
-    replay: Option<Replay>,
+    player: Option<String>,
 ) -> Result<ExitCode, Failure> {
     if let Some(name) = &options.name {
         nervure_dataflow::check_name(name)
@@ -251,7 +261,7 @@ fn start(
         signals,
         keeper,
         has_closed_output: false,
-        drain: replay.map(|replay| ReplayDrain::new(replay.player)),
+        drain: player.map(ReplayDrain::new),
     };
     match run.supervise(detached)? {
         Supervised::Over => run.conclude(),

@@ -1,8 +1,12 @@
 //! What commands write with `--json`, which is also what the API answers.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::collections::BTreeMap;
+#[cfg(feature = "fleet")]
+use std::net::IpAddr;
 
+#[cfg(feature = "fleet")]
 use nervure_coordinator::{Role, Standing};
+#[cfg(feature = "fleet")]
 use nervure_daemon::{clock::ClockOffset, state::Actual};
 use nervure_protocol::{
     daemon_to_daemon::StreamReport, keeper_to_cli::DataflowState, report::NodeEnded, wiring::Queue,
@@ -482,6 +486,7 @@ pub struct Logs {
 }
 
 /// The machines of the fleet: `nervure machine list --json`.
+#[cfg(feature = "fleet")]
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
 pub struct Machines {
@@ -489,6 +494,7 @@ pub struct Machines {
 }
 
 /// A machine of the fleet.
+#[cfg(feature = "fleet")]
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
 pub struct ListedMachine {
@@ -517,6 +523,7 @@ pub struct ListedMachine {
 }
 
 /// An invitation: `nervure machine invite --json`.
+#[cfg(feature = "fleet")]
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
 pub struct Invited {
@@ -531,6 +538,7 @@ pub struct Invited {
 }
 
 /// A machine that was approved or revoked: `nervure machine approve --json`.
+#[cfg(feature = "fleet")]
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
 pub struct ManagedMachine {

@@ -180,6 +180,7 @@ fn fetch(machine: &str, keeper: u32, filter: &Filter<'_>) -> Result<Vec<LogRecor
 }
 
 /// The log records in a folder that pass a filter of another machine, by time.
+#[cfg(feature = "fleet")]
 pub fn read_for_other(folder: &Path, filter: &LogFilter) -> Result<Vec<LogRecord>, String> {
     let pattern = filter.pattern.as_deref().map(Regex::new).transpose();
     let pattern = pattern.map_err(|error| error.to_string())?;

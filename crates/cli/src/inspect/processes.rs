@@ -140,6 +140,7 @@ pub fn of_thread(pid: u32, thread: u32) -> Option<daemon_to_daemon::Usage> {
 }
 
 /// The CPU time and memory of the node with this process, for a command on another machine.
+#[cfg(feature = "fleet")]
 pub fn of_node(pid: u32) -> Option<daemon_to_daemon::Usage> {
     read(pid, cgroups::of_node(pid).as_deref())
 }
