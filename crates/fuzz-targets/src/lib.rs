@@ -11,13 +11,13 @@ pub mod control;
 pub mod crossing;
 pub mod dataflow;
 pub mod edge;
+pub mod encrypted;
 pub mod fleet;
 pub mod link;
 mod peer;
 pub mod recording;
 pub mod rosbag;
 pub mod sample;
-pub mod sealed;
 
 /// Builds a value from the bytes; `None` if there are too few.
 fn read<'a, T: Arbitrary<'a>>(bytes: &'a [u8]) -> Option<T> {

@@ -4,7 +4,7 @@
 use std::{fs, path::Path};
 
 use nervure_fuzz_targets::{
-    bag, control, crossing, dataflow, edge, fleet, link, recording, rosbag, sample, sealed,
+    bag, control, crossing, dataflow, edge, encrypted, fleet, link, recording, rosbag, sample,
 };
 use nervure_linkemu::network::{Draw, for_each_seed};
 
@@ -134,6 +134,6 @@ fn samples() {
 }
 
 #[test]
-fn sealed_packets() {
-    short_run(sealed::run, &["fuzz/seeds/sealed"], 200);
+fn encrypted_packets() {
+    short_run(encrypted::run, &["fuzz/seeds/encrypted"], 200);
 }
