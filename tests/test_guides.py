@@ -112,6 +112,15 @@ def walks(
         yield {guide: pool.submit(follow_alone, GUIDES[guide], home) for guide in chosen}
 
 
+def test_no_two_guides_listen_on_one_port() -> None:
+    """They run side by side."""
+    used: dict[str, str] = {}
+    for name, guide in GUIDES.items():
+        text = guide.read_text(encoding="utf-8")
+        for port in re.findall(r"--(?:address|listen) 127\.0\.0\.1:(\d+)", text):
+            assert used.setdefault(port, name) == name, f"{name} and {used[port]} listen on port {port}"
+
+
 def test_links_lead_somewhere() -> None:
     for page in (REPOSITORY / "docs").rglob("*.md"):
         for target in LINK.findall(page.read_text(encoding="utf-8")):
