@@ -13,8 +13,8 @@ pub fn stop_if_fleet(_: &StopArguments) -> Result<Option<ExitCode>, Failure> {
 }
 
 /// The dataflow of a command is one of this machine.
-pub fn set_paused_if_fleet(_: &Target, _: bool) -> Result<Option<String>, Failure> {
-    Ok(None)
+pub fn set_paused_if_fleet(_: &Target, _: bool) -> Result<Vec<String>, Failure> {
+    Ok(Vec::new())
 }
 
 /// The connection to the fleet.
