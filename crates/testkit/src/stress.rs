@@ -3,15 +3,16 @@
 use crate::content::Content;
 use crate::plane::{Arrival, Edge, Limits, Plane, PlaneInbox, SampleOf, Wait};
 use nervure_protocol::wiring::{Policy, Queue};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// Longer than any regular wait for room.
 const MAX_WAIT: Wait = Wait::AtMost(Duration::from_secs(60));
 
-/// Runs two producing and five consuming processes, with every policy, for `duration`. Two of the
-/// consumers die and are restarted repeatedly. Pauses and sizes are drawn from `seed`. Checks
+/// Runs two producing and five consuming processes, with every policy, for `duration`. One of the
+/// consumers dies and is restarted repeatedly. Pauses and sizes are drawn from `seed`. Checks
 /// order, content and the counters of every sample.
 ///
 /// # Panics
@@ -23,7 +24,9 @@ pub fn stress<P: Plane>(plane: &P, seed: u64, duration: Duration) {
     };
     let outputs = [plane.producer(limits), plane.producer(limits)];
     let published = [AtomicU64::new(0), AtomicU64::new(0)];
-    let is_over = AtomicBool::new(false);
+    // Held by a restart from its begin to its end: a producer that goes on would wait for ever for a
+    // consumer that died and finds the other producer gone.
+    let is_over = Mutex::new(false);
     let consumers: Vec<_> = [
         (Policy::Block, 1, false),
         (Policy::Block, 6, true),
@@ -66,8 +69,9 @@ pub fn stress<P: Plane>(plane: &P, seed: u64, duration: Duration) {
                     published.store(number + 1, SeqCst);
                     random.pause();
                 }
+                let mut is_over = is_over.lock().expect("no panic");
                 plane.producer_gone(output, true);
-                is_over.store(true, SeqCst);
+                *is_over = true;
             });
         }
         let threads: Vec<_> = consumers
@@ -115,7 +119,7 @@ struct Tally {
 }
 
 impl<P: Plane> Consumer<'_, P> {
-    fn run(mut self, mut random: Random, is_over: &AtomicBool) -> Self {
+    fn run(mut self, mut random: Random, is_over: &Mutex<bool>) -> Self {
         let mut held: Vec<SampleOf<P>> = Vec::new();
         while self.tallies.iter().any(|tally| !tally.closed) {
             match self.inbox.next() {
@@ -136,11 +140,10 @@ impl<P: Plane> Consumer<'_, P> {
             if random.below(8) == 0 {
                 self.plane.serve();
             }
-            // A process whose producers may be gone is not restarted.
-            if self.dies && random.below(200) == 0 && !is_over.load(SeqCst) {
-                let is_alive = self.restart(std::mem::take(&mut held), is_over);
-                if !is_alive {
-                    break;
+            if self.dies && random.below(200) == 0 {
+                let is_over = is_over.lock().expect("no panic");
+                if !*is_over {
+                    self.restart(std::mem::take(&mut held));
                 }
             }
             random.pause();
@@ -148,16 +151,12 @@ impl<P: Plane> Consumer<'_, P> {
         self
     }
 
-    /// Kills and restarts the process. Returns false if the producers ended meanwhile, so that
-    /// there is nothing to reconnect to.
-    fn restart(&mut self, held: Vec<SampleOf<P>>, is_over: &AtomicBool) -> bool {
+    /// Kills and restarts the process.
+    fn restart(&mut self, held: Vec<SampleOf<P>>) {
         let (handle, inbox) = self.plane.consumer(2);
         let old_handle = std::mem::replace(&mut self.handle, handle);
         let old_inbox = std::mem::replace(&mut self.inbox, inbox);
         self.plane.consumer_died(&old_handle, old_inbox, held, true);
-        if is_over.load(SeqCst) {
-            return false;
-        }
         for edge in self.edges {
             assert_eq!(
                 self.plane.reconnect(edge, &self.handle),
@@ -165,7 +164,6 @@ impl<P: Plane> Consumer<'_, P> {
                 "a block edge must be inherited"
             );
         }
-        true
     }
 
     fn account(&self, index: usize, tally: &Tally, published: u64) {
