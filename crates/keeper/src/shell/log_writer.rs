@@ -36,8 +36,8 @@ pub struct Logs {
     shared: Arc<Shared>,
     /// Readable when there are notices.
     bell: UnixStream,
-    /// The writer's last known progress, and since when it has not changed.
-    progress: (u64, Duration),
+    /// The writer's last known progress, and since when it has not changed while lines wait.
+    progress: Option<(u64, Duration)>,
     has_reported_stall: bool,
 }
 
@@ -94,7 +94,7 @@ impl Logs {
         Ok(Self {
             shared,
             bell,
-            progress: (0, Duration::ZERO),
+            progress: None,
             has_reported_stall: false,
         })
     }
@@ -125,14 +125,23 @@ impl Logs {
         let mut queue = self.shared.queue();
         let mut notices = std::mem::take(&mut queue.notices);
         let progress = self.shared.progress.load(Relaxed);
-        if queue.bytes == 0 || progress != self.progress.0 {
-            self.progress = (progress, now);
-            self.has_reported_stall = false;
-        } else if now - self.progress.1 >= STALL_TIMEOUT && !self.has_reported_stall {
-            self.has_reported_stall = true;
-            notices.push(format!(
-                "the disk has taken no log lines for {STALL_TIMEOUT:?}; up to 16 MiB of them wait, later ones are lost and counted"
-            ));
+        match self.progress {
+            _ if queue.bytes == 0 => {
+                self.progress = None;
+                self.has_reported_stall = false;
+            }
+            Some((last, since)) if progress == last => {
+                if now - since >= STALL_TIMEOUT && !self.has_reported_stall {
+                    self.has_reported_stall = true;
+                    notices.push(format!(
+                        "the disk has taken no log lines for {STALL_TIMEOUT:?}; up to 16 MiB of them wait, later ones are lost and counted"
+                    ));
+                }
+            }
+            _ => {
+                self.progress = Some((progress, now));
+                self.has_reported_stall = false;
+            }
         }
         notices
     }
@@ -140,7 +149,9 @@ impl Logs {
     /// When to call [`Self::notices`] if the bell does not ring before.
     pub fn deadline(&self) -> Option<Duration> {
         let is_waiting = self.shared.queue().bytes > 0 && !self.has_reported_stall;
-        is_waiting.then(|| self.progress.1 + STALL_TIMEOUT)
+        // Lines that no call has seen yet are to be seen at once.
+        let due = |(_, since)| since + STALL_TIMEOUT;
+        is_waiting.then(|| self.progress.map_or(Duration::ZERO, due))
     }
 
     /// Waits until everything is written, as long as the disk makes progress. Returns the last
@@ -358,6 +369,27 @@ mod tests {
         // Now the thread can write, and ends.
         let read = fs::read(&file).unwrap();
         assert!(read.starts_with(&vec![b'x'; 16 << 20]));
+    }
+
+    #[test]
+    fn a_stall_counts_from_the_first_line_that_waits() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("camera.jsonl");
+        let made = Command::new("mkfifo").arg(&file).status().unwrap();
+        assert!(made.success());
+        let mut logs = logs(folder.path());
+        assert_eq!(logs.notices(Duration::ZERO), [""; 0]);
+        assert_eq!(logs.deadline(), None);
+        logs.push(0, b"after a quiet hour\n".to_vec());
+        let hour = Duration::from_secs(3600);
+        assert_eq!(logs.deadline(), Some(Duration::ZERO));
+        assert_eq!(logs.notices(hour), [""; 0]);
+        assert_eq!(logs.deadline(), Some(hour + STALL_TIMEOUT));
+        assert_eq!(logs.notices(hour + STALL_TIMEOUT).len(), 1);
+        let reader = thread::spawn(move || fs::read(file).unwrap());
+        assert_eq!(logs.finish(), [""; 0]);
+        drop(logs);
+        assert_eq!(reader.join().unwrap(), b"after a quiet hour\n");
     }
 
     #[test]
