@@ -105,7 +105,7 @@ impl Failure {
         Self::invalid(text).of_missing()
     }
 
-    /// Notes that what was named does not exist.
+    /// Marks a failure because the named thing does not exist.
     pub fn of_missing(self) -> Self {
         Self {
             is_missing: true,

@@ -1,30 +1,18 @@
 //! The daemon's state machine on a virtual clock, with seeds: the coordinator is away, daemons and
 //! keepers are killed at any time, revisions arrive late and again.
 
+mod desired;
 mod random;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use nervure_daemon::machine::{Action, Daemon, Event, Kept};
-use nervure_daemon::state::{Desired, DesiredRun, Phase, RunState};
+use nervure_daemon::state::{Desired, Phase, RunState};
 use nervure_store::Revision;
 
+use desired::desired_run;
 use random::Random;
-
-fn desired_run(phase: Phase) -> DesiredRun {
-    DesiredRun {
-        phase,
-        dataflow: "two".to_owned(),
-        bundle: String::new(),
-        file: "two.yml".to_owned(),
-        role: "robot".to_owned(),
-        machines: BTreeMap::new(),
-        params: Vec::new(),
-        variables: Vec::new(),
-        is_paused: false,
-    }
-}
 
 /// A machine: what outlives its daemon, and what the daemon has under way.
 #[derive(Default)]
@@ -438,8 +426,8 @@ fn a_keeper_that_is_killed_again_and_again_is_started_less_often() {
     assert_eq!(daemon.deadline(), None);
 }
 
-/// A state that the disk does not take counts for what runs and what stops; nothing starts by it that the
-/// next daemon would not know of, and its end is noted as long as an older state names it.
+/// With a desired state that cannot be written to disk, the daemon stops runs, but starts none: the next
+/// daemon would not know of it. The end of a run is recorded as long as an older state on disk names it.
 #[test]
 fn on_a_full_disk_runs_are_stopped_and_none_is_started_until_the_state_is_kept() {
     let mut daemon = Daemon::default();

@@ -16,7 +16,7 @@ use rustix::{
 /// Environment variable of a command that ends with this server, with its process id.
 pub const ENDS_WITH: &str = "NERVURE_ENDS_WITH";
 
-/// Lets this process be killed when the server ends that has started it for one of its clients.
+/// If a server started this process for a client, the kernel kills it when the server ends.
 pub fn end_with_server() {
     let server = std::env::var(ENDS_WITH)
         .ok()

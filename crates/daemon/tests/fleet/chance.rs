@@ -8,7 +8,7 @@ use nervure_daemon::state::{
 };
 use nervure_store::Store;
 
-use crate::operator::desired_run;
+use crate::desired::desired_run;
 use crate::world::World;
 
 impl World {
@@ -76,7 +76,7 @@ impl World {
         entry.map_or_else(Desired::default, |entry| parse(&key, &entry.value).unwrap())
     }
 
-    /// Nothing is changed, and so intended, if the coordinator's disk is full.
+    /// Changes what is desired, and what the test expects; neither if the coordinator's disk is full.
     fn change(&mut self, at: usize, change: impl Fn(&mut Desired)) {
         let name = self.machines[at].name.clone();
         let before = self.desired(at);
@@ -110,7 +110,7 @@ impl World {
             5 | 6 => {
                 let runs: Vec<String> = self.machines[at].keepers.keys().cloned().collect();
                 let pick = self.random.below(runs.len().max(1) as u64) as usize;
-                // Nobody notes an end by itself while there is no daemon.
+                // Without a daemon, nothing records that a run has ended by itself.
                 let finished = self.random.one_in(4) && self.machines[at].daemon.is_some();
                 if let Some(run) = runs.get(pick) {
                     self.end_keeper(at, run, finished);

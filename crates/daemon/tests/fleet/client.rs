@@ -103,7 +103,7 @@ pub const WATCHERS: [Thread; 4] = [
 /// One call at a time.
 #[derive(Debug, Default)]
 pub struct Line {
-    /// Number of the call that waits for its answer, and until when.
+    /// The number of the call whose answer is awaited, and the deadline.
     waits: Option<(u64, Duration)>,
     calls: u64,
     retry_at: Duration,

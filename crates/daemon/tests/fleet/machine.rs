@@ -136,7 +136,7 @@ impl Machine {
         }
     }
 
-    /// The run that may not start again after a write.
+    /// The run whose end this write records: it may not start again.
     pub fn ended_by(&self, write: &Write) -> Option<String> {
         match write {
             Write::NoteEnded(run) if self.has_run.contains(run) => Some(run.clone()),

@@ -10,6 +10,8 @@
 mod chance;
 mod client;
 mod coordinator;
+#[path = "../desired/mod.rs"]
+mod desired;
 mod machine;
 mod operator;
 #[path = "../random/mod.rs"]
@@ -27,7 +29,7 @@ fn seeds(number: u64) -> std::ops::Range<u64> {
     first..first + variable("SEEDS", number)
 }
 
-/// Beyond the first ones, seeds that have found something.
+/// Later seeds that found a defect.
 const FOUND: [u64; 5] = [2359, 38_420, 54_034, 57_379, 82_993];
 
 #[test]

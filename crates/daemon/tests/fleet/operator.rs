@@ -11,6 +11,7 @@ use nervure_daemon::state::{
 use nervure_store::{Entry, Expected, Revision};
 
 use crate::client::{Answer, Call, Line};
+use crate::desired::desired_run;
 use crate::world::Traffic;
 
 #[derive(Default)]
@@ -136,19 +137,5 @@ pub fn kept(entry: &Entry) -> Kept {
     Kept {
         revision: entry.revision,
         desired: parse(&entry.key, &entry.value).unwrap(),
-    }
-}
-
-pub fn desired_run(phase: Phase) -> DesiredRun {
-    DesiredRun {
-        phase,
-        dataflow: "two".to_owned(),
-        bundle: String::new(),
-        file: "two.yml".to_owned(),
-        role: "robot".to_owned(),
-        machines: BTreeMap::new(),
-        params: Vec::new(),
-        variables: Vec::new(),
-        is_paused: false,
     }
 }

@@ -38,7 +38,7 @@ pub struct Delays {
     pub most_millis: u64,
     /// One message in 20 takes up to this.
     pub rarely_millis: u64,
-    /// One datagram in so many is lost; 0 for none.
+    /// One of this many datagrams is lost; 0 means that none is.
     pub lost: u64,
 }
 
@@ -65,7 +65,7 @@ pub struct World {
     next: u32,
     clock: Virtual,
     delays: Delays,
-    /// Whether it looks at the leases again at some time.
+    /// Whether a next check of the leases is queued.
     awaits_grants: bool,
     queue: BTreeMap<(Duration, u64), Happening>,
     queued: u64,

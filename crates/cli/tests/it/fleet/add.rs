@@ -85,7 +85,7 @@ fn a_machine_is_added_over_ssh() {
     assert!(!commands.contains('#'), "{commands}");
     let arguments = fs::read(format!("/proc/{}/cmdline", added["daemon"])).unwrap();
     assert!(arguments.ends_with(b"join\0"), "{arguments:?}");
-    // Once more: its daemon goes on.
+    // A second call leaves its daemon running.
     let (code, stdout, stderr) = add(&fleet, &ssh, &["pi@r2", "--json"]);
     assert_eq!(code, Some(0), "{stderr}");
     assert_eq!(serde_json::from_str::<Value>(&stdout).unwrap(), added);

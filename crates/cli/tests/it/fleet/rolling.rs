@@ -6,7 +6,7 @@ use super::*;
 /// The instances of the tests.
 const BOTH: &str = "robot=robot,r2";
 
-/// A version of the dataflow, by a node that tells it from others.
+/// A version of the dataflow. Its additional node shows which version runs.
 fn version(node: &str, source: Value) -> Value {
     let mut dataflow = numbers("source 1000000 5 100");
     let nodes = dataflow["nodes"].as_array_mut().unwrap();
