@@ -5,6 +5,7 @@
 mod access;
 mod child;
 mod common;
+mod families;
 mod membership;
 mod metrics;
 mod orders;
