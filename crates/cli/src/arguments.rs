@@ -207,6 +207,11 @@ pub enum Command {
     /// Runs in the foreground, beside the dataflows: its end ends none.
     #[cfg(feature = "api")]
     Serve(crate::serve::ServeArguments),
+    /// Send metrics to a receiver of OpenTelemetry, by OTLP over HTTP.
+    ///
+    /// Runs in the foreground, beside the dataflows: neither its end nor a slow receiver holds any up.
+    #[cfg(feature = "opentelemetry")]
+    Telemetry(crate::telemetry::TelemetryArguments),
     /// Print the JSON schema of dataflow files, for editors.
     Schema,
     /// Check or start a part of a dataflow. Started by a daemon.

@@ -42,6 +42,8 @@ mod run_options;
 mod serve;
 mod source;
 mod table;
+#[cfg(feature = "opentelemetry")]
+mod telemetry;
 mod validate;
 
 use std::{io::Write, process::ExitCode};
@@ -129,6 +131,8 @@ fn main() -> ExitCode {
         Command::Export(command) => export::export(&command),
         #[cfg(feature = "api")]
         Command::Serve(arguments) => serve::serve(&arguments),
+        #[cfg(feature = "opentelemetry")]
+        Command::Telemetry(arguments) => telemetry::telemetry(&arguments),
         #[cfg(feature = "fleet")]
         Command::Part => fleet::run_part(),
         Command::Keeper => keep(),
@@ -179,7 +183,7 @@ fn asks_for_json() -> bool {
 }
 
 /// The commands that a build can be without, each with the feature that it needs.
-const OPTIONAL_COMMANDS: [(&str, &str); 11] = [
+const OPTIONAL_COMMANDS: [(&str, &str); 12] = [
     ("down", "fleet"),
     ("export", "fleet"),
     ("info", "record"),
@@ -190,6 +194,7 @@ const OPTIONAL_COMMANDS: [(&str, &str); 11] = [
     ("replay", "record"),
     ("serve", "api"),
     ("start", "fleet"),
+    ("telemetry", "opentelemetry"),
     ("up", "fleet"),
 ];
 
@@ -292,6 +297,7 @@ mod tests {
             let is_built = match feature {
                 "api" => cfg!(feature = "api"),
                 "fleet" => cfg!(feature = "fleet"),
+                "opentelemetry" => cfg!(feature = "opentelemetry"),
                 _ => cfg!(feature = "record"),
             };
             let failure = not_built(&error).map(|failure| failure.to_string());

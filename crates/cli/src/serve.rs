@@ -5,14 +5,14 @@
 mod access;
 mod child;
 mod common;
-mod families;
+pub mod families;
 mod membership;
 mod metrics;
 mod orders;
 mod recorders;
 mod recordings;
 mod server;
-mod snapshot;
+pub mod snapshot;
 mod streams;
 mod tls;
 mod v1;

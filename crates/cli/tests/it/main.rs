@@ -34,6 +34,8 @@ mod services;
 mod shortage;
 mod steady;
 mod streams;
+#[cfg(feature = "opentelemetry")]
+mod telemetry;
 mod top;
 mod validate;
 mod vandal;

@@ -1,0 +1,88 @@
+//! `nervure telemetry`: the figures, for a receiver of OpenTelemetry.
+//!
+//! A process of its own, like `nervure serve`: it asks keepers and the daemon, and nothing depends on
+//! it or waits for it.
+
+mod figures;
+mod otlp;
+mod receiver;
+
+use std::{
+    process::ExitCode,
+    sync::mpsc::{RecvTimeoutError, channel},
+    time::{Duration, Instant},
+};
+
+use clap::Args;
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGTERM},
+    iterator::Signals,
+};
+
+use crate::{
+    failure::Failure, option_values::parse_duration, serve::snapshot::Snapshot,
+    telemetry::receiver::Receiver,
+};
+
+/// The environment variable of OpenTelemetry with the address of the receiver.
+const ENDPOINT_VARIABLE: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+
+/// The receiver unless another is named: a collector on this host.
+const DEFAULT_ENDPOINT: &str = "http://localhost:4318";
+
+/// The shortest interval: readings cost keepers and links something.
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Args)]
+pub struct TelemetryArguments {
+    /// The address of the receiver, to which /v1/metrics is added. Default:
+    /// OTEL_EXPORTER_OTLP_ENDPOINT, or http://localhost:4318.
+    #[arg(value_name = "URL")]
+    endpoint: Option<String>,
+    /// Send metrics at this interval.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_interval)]
+    every: Duration,
+}
+
+fn parse_interval(text: &str) -> Result<Duration, String> {
+    let interval = parse_duration(text)?;
+    match interval < MIN_INTERVAL {
+        true => Err("the shortest interval is 1s".to_owned()),
+        false => Ok(interval),
+    }
+}
+
+/// Sends until a signal.
+pub fn telemetry(arguments: &TelemetryArguments) -> Result<ExitCode, Failure> {
+    let named = arguments.endpoint.clone();
+    let of_environment = || std::env::var(ENDPOINT_VARIABLE).ok();
+    let endpoint = named
+        .or_else(of_environment)
+        .unwrap_or_else(|| DEFAULT_ENDPOINT.to_owned());
+    let mut receiver = Receiver::new(&endpoint)?;
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
+        .map_err(|error| Failure::internal("cannot watch for signals").because(error))?;
+    let (sender, ended) = channel();
+    std::thread::spawn(move || {
+        signals.forever().next();
+        let _ = sender.send(());
+    });
+    note!("sending to {endpoint} every {:?}", arguments.every);
+    let resource = otlp::resource();
+    let mut due = Instant::now();
+    loop {
+        match Snapshot::take() {
+            Ok(snapshot) => {
+                let metrics = figures::metrics(&snapshot, &resource, otlp::now());
+                receiver.send("/v1/metrics", &metrics);
+            }
+            Err(failure) => note!("the metrics cannot be read: {failure}"),
+        }
+        // Of readings that are late, the next one is enough.
+        due = (due + arguments.every).max(Instant::now());
+        match ended.recv_timeout(due.saturating_duration_since(Instant::now())) {
+            Err(RecvTimeoutError::Timeout) => {}
+            _ => return Ok(ExitCode::SUCCESS),
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! The receiver of OTLP: one POST a message, each on a connection of its own.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::{Method, Request, StatusCode, Uri, client::conn::http1, header};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::{net::TcpStream, runtime::Runtime};
+
+use crate::failure::Failure;
+
+/// The longest time until a message is answered. The default of OTLP's exporters.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The largest answer that is read.
+const MAX_ANSWER_BYTES: usize = 64 << 10;
+
+/// The longest part of an answer that is shown.
+const MAX_SHOWN_CHARS: usize = 300;
+
+/// The port unless the address has one.
+const DEFAULT_PORT: u16 = 80;
+
+pub struct Receiver {
+    host: String,
+    port: u16,
+    /// The path of the address, without a slash at its end.
+    path: String,
+    runtime: Runtime,
+    failing: bool,
+    failed: u64,
+}
+
+impl Receiver {
+    /// A receiver at an `http://` address.
+    pub fn new(endpoint: &str) -> Result<Self, Failure> {
+        let invalid = |reason: &str| {
+            Failure::invalid(format!(
+                "`{endpoint}` is no address of a receiver: {reason}"
+            ))
+            .hint(
+                "name one such as `http://localhost:4318`; an OpenTelemetry Collector there can \
+                 pass on what it gets, encrypted and with keys",
+            )
+        };
+        let uri: Uri = endpoint
+            .parse()
+            .map_err(|error| invalid(&format!("{error}")))?;
+        match uri.scheme_str() {
+            Some("http") => {}
+            Some("https") => return Err(invalid("only `http://` is supported")),
+            _ => return Err(invalid("it does not begin with `http://`")),
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| Failure::internal("cannot start the sender").because(error))?;
+        Ok(Self {
+            host: uri.host().unwrap_or_default().to_owned(),
+            port: uri.port_u16().unwrap_or(DEFAULT_PORT),
+            path: uri.path().trim_end_matches('/').to_owned(),
+            runtime,
+            failing: false,
+            failed: 0,
+        })
+    }
+
+    /// Sends a message, and returns whether it was taken. Says when that fails, and when it succeeds
+    /// again.
+    pub fn send(&mut self, path: &str, message: &Value) -> bool {
+        let body = Bytes::from(message.to_string());
+        let sent = self.runtime.block_on(async {
+            let exchange = self.exchange(path, body);
+            let answer = tokio::time::timeout(PATIENCE, exchange).await;
+            answer.unwrap_or_else(|_| Err("it does not answer".to_owned()))
+        });
+        match &sent {
+            Ok(()) if self.failing => {
+                note!(
+                    "the receiver takes messages again; {} were lost",
+                    self.failed
+                );
+                (self.failing, self.failed) = (false, 0);
+            }
+            Ok(()) => {}
+            Err(reason) => {
+                if !self.failing {
+                    note!(
+                        "the receiver at {}:{} takes no messages: {reason}",
+                        self.host,
+                        self.port
+                    );
+                }
+                self.failing = true;
+                self.failed += 1;
+            }
+        }
+        sent.is_ok()
+    }
+
+    async fn exchange(&self, path: &str, body: Bytes) -> Result<(), String> {
+        let text = |error: &dyn std::fmt::Display| error.to_string();
+        // An IPv6 address stands in brackets.
+        let host = self.host.trim_matches(['[', ']']);
+        let stream = TcpStream::connect((host, self.port))
+            .await
+            .map_err(|error| text(&error))?;
+        let _ = stream.set_nodelay(true);
+        let (mut send, connection) = http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| text(&error))?;
+        tokio::spawn(connection);
+        let request = Request::builder()
+            .method(Method::POST)
+            .uri(format!("{}{path}", self.path))
+            .header(header::HOST, format!("{}:{}", self.host, self.port))
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(
+                header::USER_AGENT,
+                concat!("nervure/", env!("CARGO_PKG_VERSION")),
+            )
+            .body(Full::new(body))
+            .map_err(|error| text(&error))?;
+        let answer = send
+            .send_request(request)
+            .await
+            .map_err(|error| text(&error))?;
+        let status = answer.status();
+        let body = Limited::new(answer.into_body(), MAX_ANSWER_BYTES);
+        let body = body.collect().await.map_err(|error| text(&error))?;
+        judge(status, &body.to_bytes())
+    }
+}
+
+/// Whether a message was taken as a whole.
+fn judge(status: StatusCode, body: &[u8]) -> Result<(), String> {
+    let shown = || -> String {
+        let text = String::from_utf8_lossy(body);
+        let printable = text.chars().filter(|c| !c.is_control());
+        printable.take(MAX_SHOWN_CHARS).collect()
+    };
+    if !status.is_success() {
+        return Err(format!("{status} {}", shown()));
+    }
+    let answer: Value = serde_json::from_slice(body).unwrap_or_default();
+    let partial = &answer["partialSuccess"];
+    let is_rejected = |count: &Value| match count {
+        Value::String(text) => text != "0",
+        other => other.as_u64().unwrap_or(0) > 0,
+    };
+    let keys = ["rejectedDataPoints", "rejectedSpans"];
+    match keys.iter().any(|key| is_rejected(&partial[key])) {
+        true => Err(format!("a part is rejected: {}", shown())),
+        false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_receiver_rejects_is_no_success() {
+        assert!(judge(StatusCode::OK, b"{}").is_ok());
+        assert!(judge(StatusCode::OK, b"").is_ok());
+        assert!(judge(StatusCode::BAD_REQUEST, b"{}").is_err());
+        let rejected = br#"{"partialSuccess":{"rejectedSpans":"3","errorMessage":"too old"}}"#;
+        assert!(judge(StatusCode::OK, rejected).is_err());
+        let none = br#"{"partialSuccess":{"rejectedSpans":"0"}}"#;
+        assert!(judge(StatusCode::OK, none).is_ok());
+    }
+
+    #[test]
+    fn an_address_is_http() {
+        for good in [
+            "http://localhost:4318",
+            "http://[::1]:4318/otlp/",
+            "http://10.0.0.1",
+        ] {
+            assert!(Receiver::new(good).is_ok(), "{good}");
+        }
+        for bad in ["localhost:4318", "https://localhost:4318", "", "http://"] {
+            assert!(Receiver::new(bad).is_err(), "{bad}");
+        }
+    }
+}
