@@ -111,14 +111,21 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
         file,
         &arguments.options,
         arguments.detach,
-        clock,
-        None,
+        Purpose {
+            clock,
+            ..Purpose::default()
+        },
     )
 }
 
-/// Starts a dataflow that runs until it is stopped, and returns when it is ready.
+/// Starts a dataflow that runs until it is stopped, and returns when it is ready. When it has ended, the
+/// first file of the note is renamed to the second.
 #[cfg(feature = "fleet")]
-pub fn run_detached(dataflow: Dataflow, file: PathBuf) -> Result<ExitCode, Failure> {
+pub fn run_detached(
+    dataflow: Dataflow,
+    file: PathBuf,
+    end_note: (PathBuf, PathBuf),
+) -> Result<ExitCode, Failure> {
     let options = RunOptions {
         stop_after: None,
         log_level: crate::option_values::LogLevel::Warn,
@@ -127,7 +134,11 @@ pub fn run_detached(dataflow: Dataflow, file: PathBuf) -> Result<ExitCode, Failu
         name: None,
         no_logs: false,
     };
-    start(dataflow, Some(file), &options, true, None, None)
+    let purpose = Purpose {
+        end_note: Some(end_note),
+        ..Purpose::default()
+    };
+    start(dataflow, Some(file), &options, true, purpose)
 }
 
 /// Fails if a dataflow of this name already runs from this file: two copies of a robot's drivers
@@ -195,14 +206,22 @@ pub fn run_replay(
     options: &RunOptions,
     replay: Replay,
 ) -> Result<ExitCode, Failure> {
-    start(
-        dataflow,
-        file,
-        options,
-        false,
-        replay.clock,
-        Some(replay.player),
-    )
+    let purpose = Purpose {
+        clock: replay.clock,
+        player: Some(replay.player),
+        ..Purpose::default()
+    };
+    start(dataflow, file, options, false, purpose)
+}
+
+/// What only some runs have.
+#[derive(Default)]
+struct Purpose {
+    clock: Option<ClockPlan>,
+    /// The node that plays a recording.
+    player: Option<String>,
+    /// [`Plan::end_note`].
+    end_note: Option<(PathBuf, PathBuf)>,
 }
 
 fn start(
@@ -210,8 +229,7 @@ fn start(
     file: Option<PathBuf>,
     options: &RunOptions,
     detached: bool,
-    clock: Option<ClockPlan>,
-    player: Option<String>,
+    purpose: Purpose,
 ) -> Result<ExitCode, Failure> {
     if let Some(name) = &options.name {
         nervure_dataflow::check_name(name)
@@ -232,8 +250,9 @@ fn start(
         .as_ref()
         .filter(|_| !options.no_logs)
         .map(|folder| folder.limit.clone());
-    plan.clock = clock;
+    plan.clock = purpose.clock;
     plan.file = file;
+    plan.end_note = purpose.end_note;
     if let (Some(limit), Some(folder)) = (&plan.log_limit, &plan.log_folder) {
         kill_orphans(limit)?;
         log_space::begin(folder).map_err(|error| {
@@ -261,7 +280,7 @@ fn start(
         signals,
         keeper,
         has_closed_output: false,
-        drain: player.map(ReplayDrain::new),
+        drain: purpose.player.map(ReplayDrain::new),
     };
     match run.supervise(detached)? {
         Supervised::Over => run.conclude(),

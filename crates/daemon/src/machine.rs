@@ -59,7 +59,7 @@ pub enum Event {
         /// The run.
         run: RunId,
     },
-    /// At the start of the daemon: a run has ended before.
+    /// A run has ended before the daemon has followed it: before the daemon was started, or at once.
     WasEnded {
         /// The run.
         run: RunId,
@@ -254,7 +254,10 @@ impl Daemon {
                 self.run(&run).state = State::Starting;
                 actions.push(Action::AwaitStart { run });
             }
-            Event::WasEnded { run } => self.run(&run).state = State::Ended,
+            Event::WasEnded { run } => {
+                self.run(&run).state = State::Ending;
+                actions.push(Action::NoteEnded { run });
+            }
             Event::HasFiles { run } => drop(self.run(&run)),
             Event::Prepared { run, result } => {
                 self.finish_step(

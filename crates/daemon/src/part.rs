@@ -55,7 +55,7 @@ const STAND_INS: &str = "stand-ins.json";
 const START_LOG: &str = "start.log";
 
 /// Name of the file that says that a run has ended.
-pub(crate) const ENDED: &str = "ended";
+const ENDED: &str = "ended";
 
 /// Name of that file before: it is renamed, which needs no room on a full disk.
 const NOT_ENDED: &str = "not-ended";
@@ -84,6 +84,11 @@ impl PartSpec {
     /// If the file cannot be written.
     pub fn write_stand_ins(&self, stand_ins: &StandIns) -> io::Result<()> {
         Folder::at(&self.folder)?.write(STAND_INS, stand_ins)
+    }
+
+    /// The file that the keeper renames when the part has ended, and its name then.
+    pub fn end_note(&self) -> (PathBuf, PathBuf) {
+        (self.folder.join(NOT_ENDED), self.folder.join(ENDED))
     }
 
     pub(crate) fn stand_ins(&self) -> io::Result<StandIns> {
@@ -129,13 +134,18 @@ impl PartSpec {
 
 /// Prepares the note of the end of a run.
 pub(crate) fn prepare_end(folder: &Path) -> io::Result<()> {
-    if folder.join(ENDED).exists() {
+    if has_ended(folder) {
         return Ok(());
     }
     private_file(&folder.join(NOT_ENDED)).map(drop)
 }
 
-/// Notes durably that a run has ended.
+/// Whether a run has ended, as its keeper or the daemon has noted.
+pub(crate) fn has_ended(folder: &Path) -> bool {
+    folder.join(ENDED).exists()
+}
+
+/// Notes durably that a run has ended. Its keeper may have done so, which did not wait for the disk.
 pub(crate) fn note_ended(folder: &Path) -> io::Result<()> {
     let renamed = std::fs::rename(folder.join(NOT_ENDED), folder.join(ENDED));
     if renamed.is_err() {

@@ -60,8 +60,13 @@ pub(crate) fn prepare(
 }
 
 /// Starts a part, and returns its keeper as soon as that listens: nodes start only when the
-/// stand-ins have joined. The process that starts it reports to a file of the run.
-pub(crate) fn start(folder: &Folder, run: &str, desired: &DesiredRun) -> Result<u32, String> {
+/// stand-ins have joined; `None` if all have ended already. The process that starts it reports to a file
+/// of the run.
+pub(crate) fn start(
+    folder: &Folder,
+    run: &str,
+    desired: &DesiredRun,
+) -> Result<Option<u32>, String> {
     let spec = PartSpec::new(folder, run, desired, false);
     let spawned = spec
         .spawn()
@@ -73,25 +78,32 @@ pub(crate) fn start(folder: &Folder, run: &str, desired: &DesiredRun) -> Result<
         if let Some(keeper) = find(&spec) {
             // It ends when the dataflow is ready, or has ended; it must not become a zombie.
             std::thread::spawn(move || child.wait());
-            return Ok(keeper);
+            return Ok(Some(keeper));
         }
         match child.try_wait() {
             Ok(None) => std::thread::sleep(LOOK),
-            // Its keeper may have begun to listen in between.
-            Ok(Some(_)) => return find(&spec).ok_or_else(|| spec.printed()),
+            // Its keeper may have begun to listen in between, and even have ended.
+            Ok(Some(_)) => {
+                return match find(&spec) {
+                    None if !part::has_ended(&spec.folder) => Err(spec.printed()),
+                    keeper => Ok(keeper),
+                };
+            }
             Err(error) => return Err(format!("it cannot be started: {error}")),
         }
     }
 }
 
-/// Awaits the keeper that a process of another daemon is starting.
-pub(crate) fn await_start(folder: &Folder, run: &str) -> Result<u32, String> {
+/// Awaits the keeper that a process of another daemon is starting; `None` if all its nodes have ended
+/// already.
+pub(crate) fn await_start(folder: &Folder, run: &str) -> Result<Option<u32>, String> {
     loop {
         // In this order: a process that has ended has left a keeper, or none.
         let is_over = !is_starting(folder, run);
         let keepers = find_all(folder);
         match keepers.into_iter().find(|(of, _)| of == run) {
-            Some((_, keeper)) => return Ok(keeper),
+            Some((_, keeper)) => return Ok(Some(keeper)),
+            None if is_over && part::has_ended(&folder.run(run)) => return Ok(None),
             None if is_over => return Err("the process that started it has ended".to_owned()),
             None => std::thread::sleep(LOOK),
         }
@@ -133,9 +145,15 @@ pub(crate) fn find_all(folder: &Folder) -> Vec<(String, u32)> {
     keepers.filter_map(run).collect()
 }
 
-/// Follows a keeper until it is gone, and reports the states of its nodes. Returns whether all nodes
-/// had ended.
-pub(crate) fn follow(keeper: u32, report: impl Fn(&NodeStates)) -> bool {
+/// Follows a keeper until it is gone, and reports the states of its nodes. Returns whether all nodes of
+/// its run, which has this folder, had ended.
+pub(crate) fn follow(keeper: u32, run: &Path, report: impl Fn(&NodeStates)) -> bool {
+    let was_finished = follow_reports(keeper, report);
+    // The last report does not wait for a slow daemon.
+    was_finished || part::has_ended(run)
+}
+
+fn follow_reports(keeper: u32, report: impl Fn(&NodeStates)) -> bool {
     let connect = || {
         let address = running::find(Some(&keeper.to_string()))?;
         let connection = Connection::open(&address, "daemon")?;

@@ -16,7 +16,7 @@ use crate::bridge::Bridge;
 use crate::folder::{Folder, Pairing};
 use crate::machine::{Action, Daemon, Event, Kept};
 use crate::node_changes::ChangeSenders;
-use crate::part::{self, ENDED, PartSpec};
+use crate::part::{self, PartSpec};
 use crate::peers::Peers;
 use crate::reports::Reports;
 use crate::runs::{self, StoppedNodes};
@@ -328,7 +328,7 @@ impl Shell {
             };
             // A process that is starting a keeper goes on without the daemon that has begun it.
             let is_starting = runs::is_starting(&self.folder, &run);
-            let has_ended = self.folder.run(&run).join(ENDED).exists();
+            let has_ended = part::has_ended(&self.folder.run(&run));
             self.handle(match keepers.remove(&run) {
                 Some(keeper) => Event::Found { run, keeper },
                 None if is_starting => Event::WasStarting { run },
@@ -482,6 +482,7 @@ impl Shell {
         let desired = self.desired.get(run);
         let spec = desired.map(|desired| PartSpec::new(&self.folder, run, desired, false));
         let starts_paused = has_just_started && desired.is_some_and(|desired| desired.is_paused);
+        let folder = self.folder.run(run);
         let run = run.to_owned();
         move |keeper, events| match spec {
             Some(spec) => {
@@ -493,7 +494,7 @@ impl Shell {
                 follow(&live, (&bridge, &changes), (&run, keeper), &spec, events);
             }
             None => {
-                let finished = runs::follow(keeper, |_| {});
+                let finished = runs::follow(keeper, &folder, |_| {});
                 let _ = events.send(Event::KeeperGone { run, finished });
             }
         }
@@ -535,10 +536,14 @@ impl Shell {
 /// The start of a run has ended.
 fn started(
     run: RunId,
-    result: Result<u32, String>,
+    result: Result<Option<u32>, String>,
     follow: impl FnOnce(u32, &Sender<Event>),
     events: &Sender<Event>,
 ) {
+    let Some(result) = result.transpose() else {
+        let _ = events.send(Event::WasEnded { run });
+        return;
+    };
     let keeper = result.clone();
     let _ = events.send(Event::Started { run, result });
     if let Ok(keeper) = keeper {
@@ -576,7 +581,7 @@ fn follow(
     if let Some(crossing) = &crossing {
         live.change(|state| drop(state.crossings.insert(run.to_owned(), Arc::clone(crossing))));
     }
-    let finished = runs::follow(keeper, |nodes| {
+    let finished = runs::follow(keeper, &spec.folder, |nodes| {
         live.change(|state| drop(state.nodes.insert(run.to_owned(), nodes.clone())));
     });
     if let Some(crossing) = &crossing {

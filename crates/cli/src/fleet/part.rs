@@ -55,5 +55,6 @@ pub fn run_part() -> Result<ExitCode, Failure> {
     spec.write_stand_ins(&stand_ins).map_err(|error| {
         Failure::internal("cannot write the stand-ins of the part").because(error)
     })?;
-    run::run_detached(part.dataflow, spec.file)
+    let end_note = spec.end_note();
+    run::run_detached(part.dataflow, spec.file, end_note)
 }

@@ -36,6 +36,7 @@ pub fn plan(
         .filter(|_| has_dynamic_nodes(dataflow));
     let join_token = token_folder.map(write_token).transpose()?;
     Ok(Plan {
+        end_note: None,
         dataflow: dataflow.name.clone(),
         folder: dataflow.directory.clone(),
         file: None,

@@ -4,6 +4,7 @@ use std::{
     error::Error,
     fs::{File, OpenOptions, read_to_string},
     os::unix::fs::FileExt,
+    path::Path,
     thread::sleep,
     time::Duration,
 };
@@ -33,6 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some("clock") => clock(),
         Some("ticks") => ticks(),
         Some("idle") => idle(),
+        Some("until") => until(Path::new(arguments.get(1).ok_or("which file?")?)),
         Some("stop-badly") => stop_badly(),
         Some("deaf") => deaf(),
         Some("hang") => hang(),
@@ -268,6 +270,17 @@ fn relay() -> Result<(), Box<dyn Error>> {
             node.send("out", &sample.as_slice::<u64>()?[..1])?;
         }
     }
+    Ok(())
+}
+
+/// Ends when a file is there.
+fn until(file: &Path) -> Result<(), Box<dyn Error>> {
+    let node = Node::connect()?;
+    println!("runs");
+    while !file.exists() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    drop(node);
     Ok(())
 }
 

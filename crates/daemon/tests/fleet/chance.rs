@@ -110,8 +110,7 @@ impl World {
             5 | 6 => {
                 let runs: Vec<String> = self.machines[at].keepers.keys().cloned().collect();
                 let pick = self.random.below(runs.len().max(1) as u64) as usize;
-                // Without a daemon, nothing records that a run has ended by itself.
-                let finished = self.random.one_in(4) && self.machines[at].daemon.is_some();
+                let finished = self.random.one_in(4);
                 if let Some(run) = runs.get(pick) {
                     self.end_keeper(at, run, finished);
                 }

@@ -15,6 +15,8 @@ pub struct Machine {
     pub role: Role,
     pub disk: Disk,
     pub keepers: BTreeMap<String, Keeper>,
+    /// The runs whose end a keeper has noted. A power failure may undo that, and then they start again.
+    pub noted: BTreeSet<String>,
     /// Processes that start a keeper: which of them.
     pub starting: BTreeMap<String, u32>,
     pub daemon: Option<Process>,
@@ -88,6 +90,7 @@ impl Machine {
                 ..Disk::default()
             },
             keepers: BTreeMap::new(),
+            noted: BTreeSet::new(),
             starting: BTreeMap::new(),
             daemon: None,
             is_reachable: true,
@@ -111,9 +114,11 @@ impl Machine {
                 self.disk.kept = kept.clone();
                 true
             }
-            // A file is renamed, if there is one.
+            // A file is renamed, if there is one, or has been.
             Write::NoteEnded(run) => {
-                let can_note = !is_full || self.disk.runs.get(run).is_some_and(|it| it.is_prepared);
+                let folder = self.disk.runs.get(run);
+                let has_file = folder.is_some_and(|it| it.is_prepared || it.has_ended);
+                let can_note = !is_full || has_file || self.noted.contains(run);
                 if can_note {
                     self.disk.runs.entry(run.clone()).or_default().has_ended = true;
                 }
@@ -131,6 +136,7 @@ impl Machine {
                     "{run} runs, and its files are removed"
                 );
                 self.disk.runs.remove(run);
+                self.noted.remove(run);
                 true
             }
         }

@@ -405,7 +405,7 @@ impl World {
                     run,
                 },
                 None if machine.starting.contains_key(&run) => Event::WasStarting { run },
-                None if folder.has_ended => Event::WasEnded { run },
+                None if folder.has_ended || machine.noted.contains(&run) => Event::WasEnded { run },
                 None => Event::HasFiles { run },
             };
             self.handle(at, event);
@@ -430,6 +430,7 @@ impl World {
     pub fn fail_power(&mut self, at: usize) {
         self.kill_daemon(at);
         self.machines[at].keepers.clear();
+        self.machines[at].noted.clear();
         self.machines[at].starting.clear();
     }
 
@@ -438,6 +439,9 @@ impl World {
         let Some(keeper) = self.machines[at].keepers.remove(run) else {
             return;
         };
+        if finished {
+            self.machines[at].noted.insert(run.to_owned());
+        }
         let Some(process) = &mut self.machines[at].daemon else {
             return;
         };
@@ -566,6 +570,10 @@ impl World {
                 !machine.is_over.contains(run),
                 "seed {seed}: {run} has ended, and starts again"
             );
+            assert!(
+                !machine.noted.contains(run),
+                "seed {seed}: {run} has ended as its keeper has noted, and starts again"
+            );
             machine.has_run.insert(run.to_owned());
             let keeper = Keeper {
                 id,
@@ -608,7 +616,7 @@ impl World {
     fn follow(&mut self, at: usize, run: String, keeper: u32, just_started: bool) {
         let found = self.machines[at].keepers.get(&run);
         if found.is_none_or(|it| it.id != keeper) {
-            let finished = false;
+            let finished = self.machines[at].noted.contains(&run);
             return self.handle(at, Event::KeeperGone { run, finished });
         }
         let has_joined = !found.unwrap().nodes.is_empty();

@@ -76,6 +76,9 @@ pub struct Shell {
     /// When to retry.
     pub(super) retry_at: Option<Duration>,
     pub(super) is_finished: bool,
+    /// Whether a signal has stopped the dataflow: a machine that goes down ends its processes so, and is
+    /// to run the dataflow again.
+    was_terminated: bool,
 }
 
 impl Shell {
@@ -125,6 +128,7 @@ impl Shell {
             short_since: None,
             retry_at: None,
             is_finished: false,
+            was_terminated: false,
         };
         shell.watch(shell.children.as_fd(), Token::Children)?;
         if let Some(logs) = &shell.logs {
@@ -195,7 +199,22 @@ impl Shell {
                 format!("killed {killed} process(es) that nodes had left behind"),
             );
         }
+        self.note_end();
         self.finish_sending()
+    }
+
+    /// Renames the note of the end, which needs no room on a full disk.
+    fn note_end(&mut self) {
+        let Some((before, after)) = self.machine.plan().end_note.clone() else {
+            return;
+        };
+        if self.was_terminated {
+            return;
+        }
+        if let Err(error) = std::fs::rename(&before, &after) {
+            let text = format!("cannot note the end as {}: {error}", after.display());
+            self.log(None, Level::Warn, "keeper", text);
+        }
     }
 
     fn handle_events(&mut self) -> Result<(), KeeperError> {
@@ -328,6 +347,7 @@ impl Shell {
             }
             Token::Termination => {
                 drain(&self.termination);
+                self.was_terminated = true;
                 self.events.push_back(Event::Terminated);
             }
             Token::Control(node) => self.receive_from_node(node),

@@ -3,6 +3,7 @@
 
 mod add;
 mod edges;
+mod ends;
 mod instances;
 mod membership;
 mod partition;
@@ -203,7 +204,10 @@ impl Fleet {
     fn await_that(&self, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
         let until = Instant::now() + PATIENCE;
         while !is_so(self) {
-            assert!(Instant::now() < until, "{what}: not within {PATIENCE:?}");
+            if Instant::now() >= until {
+                let machines = self.command(0, &["machine", "list", "--json"]).output();
+                panic!("{what}: not within {PATIENCE:?}; the machines: {machines:?}");
+            }
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -263,6 +267,12 @@ impl Fleet {
             .values()
             .next()
             .cloned()
+    }
+
+    /// Whether the dataflow has ended on a machine.
+    fn has_ended(&self, name: &str) -> bool {
+        self.actual(name)
+            .is_some_and(|run| run["state"]["is"] == "ended")
     }
 
     /// The processes that the machines have started, other than the daemons.

@@ -52,11 +52,7 @@ fn await_line(fleet: &Fleet, after: usize, text: &str) -> usize {
 
 fn await_end(fleet: &Fleet) {
     fleet.await_that("the dataflow ends by itself on both machines", |fleet| {
-        ["laptop", "robot"].iter().all(|name| {
-            fleet
-                .actual(name)
-                .is_some_and(|run| run["state"]["is"] == "ended")
-        })
+        ["laptop", "robot"].iter().all(|name| fleet.has_ended(name))
     });
 }
 

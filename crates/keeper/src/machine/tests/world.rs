@@ -144,6 +144,7 @@ impl World {
             log_limit: None,
             started_utc_nanos: 0,
             detached: false,
+            end_note: None,
             clock: None,
             grace: Duration::from_secs(5),
             join_token: Some(TOKEN.to_owned()),
