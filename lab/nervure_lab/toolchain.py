@@ -58,14 +58,27 @@ class Toolchain:
             self._built.add(package)
         return PROGRAMS_DIRECTORY / "target" / "release" / (program or package)
 
-    def fastdds_program(self, name: str) -> Path:
-        """A C++ program of ``lab/programs/fastdds``, built against the system's Fast DDS."""
-        program = self.directory / f"fastdds-{name}"
-        if not program.exists():
-            source = PROGRAMS_DIRECTORY / "fastdds" / f"{name}.cpp"
-            libraries = ["-lfastrtps", "-lfastcdr", "-pthread"]
-            _run(["g++", "-std=c++17", "-O2", source, "-o", program, *libraries])
+    def cpp_program(self, peer: str, sources: Sequence[str | Path], options: Sequence[str | Path]) -> Path:
+        """A C++ program of sources in ``lab/programs``, in the environment of its peer, with the name of the
+        first one.
+        """
+        if not IN_CHECKOUT:
+            raise Unavailable("its program is built in a checkout of Nervure")
+        program = self.environment(peer) / Path(sources[0]).stem
+        if str(program) not in self._built:
+            # Sessions that run keep the program of before.
+            new = program.with_suffix(f".{os.getpid()}")
+            paths = [PROGRAMS_DIRECTORY / source for source in sources]
+            _run(["g++", "-std=c++17", "-O2", *paths, "-o", new, "-pthread", *options])
+            new.rename(program)
+            self._built.add(str(program))
         return program
+
+    def environment(self, peer: str) -> Path:
+        """The folder of what a peer has installed or built."""
+        directory = ENVIRONMENTS_DIRECTORY / peer
+        directory.mkdir(parents=True, exist_ok=True)
+        return directory
 
     def python_environment(self, name: str, requirements: Sequence[str]) -> Path:
         """The interpreter of an environment with exactly these requirements."""

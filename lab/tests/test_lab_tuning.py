@@ -23,6 +23,7 @@ from nervure_lab.comparison.declaration import read_declaration
 from nervure_lab.comparison.samples import table_of_logs
 from nervure_lab.comparison.session import Session
 from nervure_lab.contract import Unavailable
+from nervure_lab.peers.fastdds import LIBRARIES
 from nervure_lab.peers.fastdds import PEER as FAST
 from nervure_lab.quantities import format_size
 from nervure_lab.toolchain import ENVIRONMENTS_DIRECTORY, Toolchain
@@ -156,7 +157,7 @@ def test_fast_dds_takes_every_setting(toolchain: Toolchain, tmp_path: Path) -> N
         FAST.prepare(toolchain)
     except Unavailable as error:
         pytest.skip(f"Fast DDS: {error}")
-    program = toolchain.fastdds_program("profiles")
+    program = toolchain.cpp_program("fastdds", ["fastdds/profiles.cpp"], LIBRARIES)
     file = tmp_path / "tuned.xml"
     file.write_text(settings_text("fast", CAMERA, file.name))
     loaded = subprocess.run([program, file], capture_output=True, text=True, check=True)

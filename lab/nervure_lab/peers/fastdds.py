@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from nervure_lab.comparison.session import Launch
     from nervure_lab.toolchain import Toolchain
 
+LIBRARIES = ("-lfastrtps", "-lfastcdr")
 _BOTH = frozenset({HOST, LINK})
 
 
@@ -54,7 +55,7 @@ class FastDds(Peer):
         from nervure_lab.toolchain import fastdds_version
 
         self._version = fastdds_version()
-        self._program = toolchain.fastdds_program("peer")
+        self._program = toolchain.cpp_program(self.name, ["fastdds/peer.cpp"], LIBRARIES)
 
     def versions(self) -> dict[str, str]:
         return {"fastdds": self._version}

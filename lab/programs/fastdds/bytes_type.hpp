@@ -3,25 +3,24 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
-#include <random>
-#include <vector>
 
 #include <fastdds/dds/topic/TopicDataType.hpp>
 
-// A type of messages with room for a header in its first octets.
+#include "../endpoint/cpp/endpoint.hpp"
+
+// A type of messages with room for the header in its first octets.
 class MessageType : public eprosima::fastdds::dds::TopicDataType {
 public:
-    // Returns a sample with this many octets, if the type has no size of its own.
-    virtual void* create(std::size_t size) = 0;
-    virtual void write_head(void* sample, const void* head, std::size_t size) = 0;
-    // Returns false for a sample that is too small.
-    virtual bool read_head(void* sample, void* head, std::size_t size) = 0;
+    // Returns what to send for this source, with the stamp in it.
+    virtual void* stamped(lab::Bytes& source, const lab::Stamp& stamp) = 0;
+    // Passes on the octets of a received sample: of bytes all, of other types those of the header.
+    virtual void pass_on(void* sample, const lab::OnMessage& on_message) = 0;
 };
 
 // A sequence of bytes in plain CDR, as IDL's `sequence<octet>`.
 class BytesType : public MessageType {
 public:
-    using Bytes = std::vector<std::uint8_t>;
+    using Bytes = lab::Bytes;
 
     explicit BytesType(std::size_t payload_bytes) {
         setName("Bytes");
@@ -62,26 +61,13 @@ public:
     void deleteData(void* data) override { delete static_cast<Bytes*>(data); }
     bool getKey(void*, eprosima::fastrtps::rtps::InstanceHandle_t*, bool) override { return false; }
 
-    // With random bytes: compression and shared zero pages would favour some peers.
-    void* create(std::size_t size) override {
-        auto* bytes = new Bytes(size);
-        std::mt19937 random(1);
-        for (auto& byte : *bytes) {
-            byte = static_cast<std::uint8_t>(random());
-        }
-        return bytes;
+    void* stamped(lab::Bytes& source, const lab::Stamp& stamp) override {
+        stamp(source.data());
+        return &source;
     }
 
-    void write_head(void* sample, const void* head, std::size_t size) override {
-        std::memcpy(static_cast<Bytes*>(sample)->data(), head, size);
-    }
-
-    bool read_head(void* sample, void* head, std::size_t size) override {
+    void pass_on(void* sample, const lab::OnMessage& on_message) override {
         const auto& bytes = *static_cast<Bytes*>(sample);
-        if (bytes.size() < size) {
-            return false;
-        }
-        std::memcpy(head, bytes.data(), size);
-        return true;
+        on_message(bytes.data(), bytes.size());
     }
 };

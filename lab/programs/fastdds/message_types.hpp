@@ -115,7 +115,7 @@ struct PointCloud {
 template <typename Sample>
 class CdrType : public MessageType {
 public:
-    CdrType(const char* name, std::size_t size) : size_(size) {
+    CdrType(const char* name, std::size_t size) : size_(size), sent_(size) {
         setName(name);
         m_typeSize = static_cast<std::uint32_t>(Sample::size_limit(size));
         m_isGetKeyDefined = false;
@@ -155,22 +155,26 @@ public:
     void deleteData(void* data) override { delete static_cast<Sample*>(data); }
     bool getKey(void*, eprosima::fastrtps::rtps::InstanceHandle_t*, bool) override { return false; }
 
-    void* create(std::size_t) override { return createData(); }
-
-    void write_head(void* sample, const void* head, std::size_t size) override {
-        for (std::size_t index = 0; index < size; ++index) {
-            *static_cast<Sample*>(sample)->octet(index) = static_cast<const std::uint8_t*>(head)[index];
+    void* stamped(lab::Bytes&, const lab::Stamp& stamp) override {
+        Octets head{};
+        stamp(head.data());
+        for (std::size_t index = 0; index < head.size(); ++index) {
+            *sent_.octet(index) = head[index];
         }
+        return &sent_;
     }
 
-    bool read_head(void* sample, void* head, std::size_t size) override {
-        for (std::size_t index = 0; index < size; ++index) {
-            static_cast<std::uint8_t*>(head)[index] = *static_cast<Sample*>(sample)->octet(index);
+    void pass_on(void* sample, const lab::OnMessage& on_message) override {
+        Octets head{};
+        for (std::size_t index = 0; index < head.size(); ++index) {
+            head[index] = *static_cast<Sample*>(sample)->octet(index);
         }
-        return true;
+        on_message(head.data(), head.size());
     }
 
 private:
+    using Octets = std::array<std::uint8_t, sizeof(lab::Header)>;
+
     template <typename Member>
     static void write(eprosima::fastcdr::Cdr& cdr, const Member& member) {
         cdr << member;
@@ -187,6 +191,7 @@ private:
     }
 
     std::size_t size_;
+    Sample sent_;
 };
 
 // The type that a case names.
