@@ -23,7 +23,7 @@ from nervure_lab.comparison.declaration import read_declaration
 from nervure_lab.comparison.samples import table_of_logs
 from nervure_lab.comparison.session import Session
 from nervure_lab.contract import Unavailable
-from nervure_lab.peers.fastdds import LIBRARIES
+from nervure_lab.peers.fastdds import LIBRARIES, has_large_data
 from nervure_lab.peers.fastdds import PEER as FAST
 from nervure_lab.quantities import format_size
 from nervure_lab.toolchain import ENVIRONMENTS_DIRECTORY, Toolchain
@@ -177,6 +177,12 @@ def test_fast_dds_takes_every_setting(toolchain: Toolchain, tmp_path: Path) -> N
     assert "Error" not in loaded.stderr
     file.write_text(file.read_text().replace("nackSupressionDuration", "nackSuppressionDuration"))
     assert subprocess.run([program, file], capture_output=True, check=False).returncode == 1
+
+
+def test_versions_of_fast_dds_with_large_data() -> None:
+    with_it = ["2.6.7", "2.10.3", "2.11.3", "2.12.0", "2.14.4", "3.0.0"]
+    without = ["2.6.6", "2.9.1", "2.10.2", "2.11.2", "unknown"]
+    assert [has_large_data(version) for version in with_it + without] == [True] * 6 + [False] * 5
 
 
 def test_fast_dds_delivers_on_one_host_with_the_file(toolchain: Toolchain, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from nervure_lab.messages import TITLES
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 LIBRARIES = ("-lfastrtps", "-lfastcdr")
 _BOTH = frozenset({HOST, LINK})
+_LARGE_DATA = "large-data"
 
 
 class FastDds(Peer):
@@ -49,6 +51,13 @@ class FastDds(Peer):
             "Fast DDS documentation, large data rates; large data over lossy wireless (poster)",
             _BOTH,
         ),
+        Configuration(
+            _LARGE_DATA,
+            "`FASTDDS_BUILTIN_TRANSPORTS=LARGE_DATA`: discovery over UDP, samples over TCP. Asynchronous "
+            "publishing.",
+            "Fast DDS documentation, large data mode",
+            frozenset({LINK}),
+        ),
     )
 
     def prepare(self, toolchain: Toolchain) -> None:
@@ -57,6 +66,14 @@ class FastDds(Peer):
         self._version = fastdds_version()
         self._program = toolchain.cpp_program(self.name, ["fastdds/peer.cpp"], LIBRARIES)
 
+    def prepare_configuration(self, toolchain: Toolchain, configuration: str) -> None:
+        from nervure_lab.contract import Unavailable
+
+        if configuration == _LARGE_DATA and not has_large_data(self._version):
+            raise Unavailable(
+                f"Fast DDS {self._version} has no LARGE_DATA: expected 2.6.7, 2.10.3, 2.11.3 or newer"
+            )
+
     def versions(self) -> dict[str, str]:
         return {"fastdds": self._version}
 
@@ -64,7 +81,18 @@ class FastDds(Peer):
         # The name of the variable before and after version 2.12.
         variables = ("FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE")
         profiles = dict.fromkeys(variables, launch.settings_file) if launch.settings_file else {}
-        launch.spawn_all([self._program], profiles)
+        mode = {"FASTDDS_BUILTIN_TRANSPORTS": "LARGE_DATA"} if launch.configuration == _LARGE_DATA else {}
+        launch.spawn_all([self._program], profiles | mode)
+
+
+def has_large_data(version: str) -> bool:
+    """Each older series of releases has it from a patch of its own on; 2.7 to 2.9 never had it."""
+    found = [int(part) for part in version.split(".") if part.isdigit()]
+    if len(found) != 3:
+        return False
+    first_of_series = {(2, 6): 7, (2, 10): 3, (2, 11): 3}
+    series = (found[0], found[1])
+    return series >= (2, 12) or found[2] >= first_of_series.get(series, math.inf)
 
 
 PEER = FastDds()

@@ -43,7 +43,8 @@ struct Wiring : lab::Wiring {
 DomainParticipant* create_participant(const Wiring& wiring) {
     DomainParticipantFactory::get_instance()->load_profiles();
     DomainParticipantQos qos = DomainParticipantFactory::get_instance()->get_default_participant_qos();
-    if (!wiring.from_profiles && (wiring.on_link || wiring.tuned)) {
+    const bool has_builtin = wiring.from_profiles || wiring.configuration == "large-data";
+    if (!has_builtin && (wiring.on_link || wiring.tuned)) {
         // Over the link no shared memory, because its hosts share a machine.
         auto udp = std::make_shared<UDPv4TransportDescriptor>();
         if (wiring.tuned) {
