@@ -45,7 +45,7 @@ class Toolchain:
     def _workspace_build(self, package: str, binary: str, options: Sequence[str]) -> Path:
         if binary not in self._built:
             command = ["cargo", "build", "--release", "--locked", "--quiet", "--package", package, *options]
-            _run(command, cwd=REPOSITORY_DIRECTORY)
+            run_tool(command, cwd=REPOSITORY_DIRECTORY)
             self._built.add(binary)
         return RELEASE_DIRECTORY / binary
 
@@ -54,7 +54,7 @@ class Toolchain:
         if not IN_CHECKOUT:
             raise Unavailable("its program is built in a checkout of Nervure")
         if package not in self._built:
-            _run(["cargo", "build", "--release", "--package", package], cwd=PROGRAMS_DIRECTORY)
+            run_tool(["cargo", "build", "--release", "--package", package], cwd=PROGRAMS_DIRECTORY)
             self._built.add(package)
         return PROGRAMS_DIRECTORY / "target" / "release" / (program or package)
 
@@ -69,10 +69,18 @@ class Toolchain:
             # Sessions that run keep the program of before.
             new = program.with_suffix(f".{os.getpid()}")
             paths = [PROGRAMS_DIRECTORY / source for source in sources]
-            _run(["g++", "-std=c++17", "-O2", *paths, "-o", new, "-pthread", *options])
+            run_tool(["g++", "-std=c++17", "-O2", *paths, "-o", new, "-pthread", *options])
             new.rename(program)
             self._built.add(str(program))
         return program
+
+    def native_api(self, *cargo_options: str) -> list[str]:
+        """Builds Nervure's API for C and C++; returns the options of a compiler that use it."""
+        folder = self.directory / "development"
+        script = REPOSITORY_DIRECTORY / "scripts" / "native.py"
+        run_tool([sys.executable, script, folder, "--without-dora", *cargo_options])
+        search = f"PKG_CONFIG_PATH={folder / 'lib' / 'pkgconfig'}"
+        return run_tool(["env", search, "pkg-config", "--cflags", "--libs", "nervure"]).split()
 
     def environment(self, peer: str) -> Path:
         """The folder of what a peer has installed or built."""
@@ -88,8 +96,10 @@ class Toolchain:
         stamp = directory / "requirements.json"
         wanted = json.dumps([sys.version, *requirements])
         if not stamp.exists() or stamp.read_text() != wanted:
-            _run([sys.executable, "-m", "venv", "--clear", directory])
-            _run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *requirements])
+            run_tool([sys.executable, "-m", "venv", "--clear", directory])
+            run_tool(
+                [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *requirements]
+            )
             stamp.write_text(wanted)
         return python
 
@@ -113,21 +123,21 @@ def python_versions(python: Path, packages: Sequence[str]) -> dict[str, str]:
         "print(json.dumps({'python': platform.python_version(), "
         "**{name: importlib.metadata.version(name) for name in sys.argv[1:]}}))"
     )
-    versions: dict[str, str] = json.loads(_run([python, "-c", program, *packages]))
+    versions: dict[str, str] = json.loads(run_tool([python, "-c", program, *packages]))
     return versions
 
 
 def crate_versions(crates: Sequence[str]) -> dict[str, str]:
     """The locked versions of some crates of ``lab/programs``, and of the compiler."""
     lock = (PROGRAMS_DIRECTORY / "Cargo.lock").read_text()
-    versions = {"rustc": _run(["rustc", "--version"]).split()[1]}
+    versions = {"rustc": run_tool(["rustc", "--version"]).split()[1]}
     for crate in crates:
         found = re.search(rf'name = "{re.escape(crate)}"\nversion = "([^"]+)"', lock)
         versions[crate] = found.group(1) if found else "unknown"
     return versions
 
 
-def _run(command: Sequence[str | Path], cwd: Path | None = None) -> str:
+def run_tool(command: Sequence[str | Path], cwd: Path | None = None) -> str:
     """Runs at low priority: a build must not disturb other work on the machine."""
     words = [str(part) for part in command]
     try:

@@ -24,7 +24,7 @@ from typing import Any
 
 from nervure_lab.contract import Unavailable
 from nervure_lab.experiments.own import Build, OwnExperiment, PlannedFigures
-from nervure_lab.toolchain import PROGRAMS_DIRECTORY, REPOSITORY_DIRECTORY, Toolchain
+from nervure_lab.toolchain import PROGRAMS_DIRECTORY, Toolchain, run_tool
 
 COMPONENTS = ("sensor", "controller", "actuator")
 LOOPS = ("bare", "sensor", "actuator")
@@ -72,13 +72,9 @@ class CyclicBuild(Build):
         super().prepare(toolchain)
         self.programs = toolchain.directory / "cyclic"
         self.programs.mkdir(exist_ok=True)
-        development = toolchain.directory / "development"
-        script = REPOSITORY_DIRECTORY / "scripts" / "native.py"
-        self._run([sys.executable, str(script), str(development), "--without-dora", *self.cargo_options])
-        search = os.environ | {"PKG_CONFIG_PATH": str(development / "lib" / "pkgconfig")}
-        found = self._run(["pkg-config", "--cflags", "--libs", "nervure"], search)
+        options = toolchain.native_api(*self.cargo_options)
         for component in COMPONENTS:
-            self._compile(component, f"lib{component}.so", ["-shared", "-fPIC"], found.split())
+            self._compile(component, f"lib{component}.so", ["-shared", "-fPIC"], options)
         self._compile("bare", "bare", [], [])
         if subprocess.run([self.programs / "bare", "0"], cwd=self.programs, check=False).returncode:
             raise Unavailable(
@@ -88,16 +84,7 @@ class CyclicBuild(Build):
     def _compile(self, source: str, program: str, kind: list[str], libraries: list[str]) -> None:
         path = PROGRAMS_DIRECTORY / "cyclic" / f"{source}.cpp"
         output = ["-o", str(self.programs / program)]
-        self._run(["c++", "-std=c++17", "-O2", *kind, str(path), *output, *libraries])
-
-    def _run(self, words: list[str], environment: dict[str, str] | None = None) -> str:
-        try:
-            done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
-        except FileNotFoundError as error:
-            raise Unavailable(f"{words[0]} is not installed: apt install g++ pkg-config") from error
-        if done.returncode:
-            raise Unavailable(f"`{' '.join(words[:3])}` failed: {done.stderr.strip()}")
-        return done.stdout
+        run_tool(["c++", "-std=c++17", "-O2", *kind, str(path), *output, *libraries])
 
 
 class Cyclic(OwnExperiment):
