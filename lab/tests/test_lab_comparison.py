@@ -546,9 +546,10 @@ def test_a_recommendation_stays_within_the_results(stored: Path) -> None:
 
 
 def test_the_endpoint_needs_the_standard_library_alone() -> None:
-    modules = ["peer_endpoint", "experiments.local.endpoints", *(f"peers.{it.name}" for it in all_peers())]
+    modules = ["nervure_lab.peer_endpoint", "nervure_lab.experiments.local.endpoints"]
+    modules += [type(peer).__module__ for peer in all_peers()]
     program = "import sys; sys.modules['numpy'] = sys.modules['polars'] = None\n"
-    program += "".join(f"import nervure_lab.{module}\n" for module in modules)
+    program += "".join(f"import {module}\n" for module in modules)
     lab = Path(__file__).parent.parent
     subprocess.run([sys.executable, "-c", program], check=True, env={"PYTHONPATH": str(lab)})
 

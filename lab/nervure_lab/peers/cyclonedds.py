@@ -57,6 +57,16 @@ _TUNED_FOR_LINK = """
 """
 _BOTH = frozenset({HOST, LINK})
 
+DEFAULT = Configuration("default", "No configuration file; QoS of the case.", "defaults", _BOTH)
+TUNED = Configuration(
+    "tuned",
+    "One host: `MaxMessageSize` 65500 B, `FragmentSize` 65000 B. Link: messages of 1472 B, heartbeats of "
+    "half a period, `NackDelay` 1 ms, `MaxQueuedRexmitBytes` of the history, `DefragReliableMaxSamples` 32. "
+    "Both: `WhcHigh` of the history, socket buffers up to 8 MiB.",
+    "Cyclone's configuration reference; large data over lossy wireless (poster)",
+    _BOTH,
+)
+
 
 class CycloneDds(Peer):
     name = "cyclonedds"
@@ -65,15 +75,8 @@ class CycloneDds(Peer):
     requirements = ("cyclonedds==11.0.1",)
     packages = ("cyclonedds",)
     configurations = (
-        Configuration("default", "No configuration file; QoS of the case.", "defaults", _BOTH),
-        Configuration(
-            "tuned",
-            "One host: `MaxMessageSize` 65500 B, `FragmentSize` 65000 B. Link: messages of 1472 B, "
-            "heartbeats of half a period, `NackDelay` 1 ms, `MaxQueuedRexmitBytes` of the history, "
-            "`DefragReliableMaxSamples` 32. Both: `WhcHigh` of the history, socket buffers up to 8 MiB.",
-            "Cyclone's configuration reference; large data over lossy wireless (poster)",
-            _BOTH,
-        ),
+        DEFAULT,
+        TUNED,
         Configuration(
             "participant",
             "Both ends in one participant, which hands samples over without a transport. No "
@@ -94,19 +97,26 @@ class CycloneDds(Peer):
 
 def _participant(peer: CycloneDds, wiring: Wiring) -> Any:
     if peer._shared is None:
-        if wiring.settings_file:
-            os.environ["CYCLONEDDS_URI"] = f"file://{wiring.settings_file}"
-        elif wiring.configuration == "tuned":
-            text = _TUNED_FOR_LINK if wiring.place == LINK else _TUNED_FOR_HOST
-            # The library reads its configuration when it is loaded.
-            os.environ["CYCLONEDDS_URI"] = text.format(
-                heartbeat_ms=1000 / (2 * wiring.rate_hz),
-                queue_bytes=max(wiring.depth * wiring.payload_bytes, 500_000),
-            )
+        # The library reads its configuration when it is loaded.
+        if settings := settings_of(wiring):
+            os.environ["CYCLONEDDS_URI"] = settings
         from cyclonedds.domain import DomainParticipant
 
         peer._shared = DomainParticipant(wiring.domain)
     return peer._shared
+
+
+def settings_of(wiring: Wiring) -> str:
+    """The value of ``CYCLONEDDS_URI`` for an endpoint; empty for the defaults of the library."""
+    if wiring.settings_file:
+        return f"file://{wiring.settings_file}"
+    if wiring.configuration != "tuned":
+        return ""
+    text = _TUNED_FOR_LINK if wiring.place == LINK else _TUNED_FOR_HOST
+    return text.format(
+        heartbeat_ms=1000 / (2 * wiring.rate_hz),
+        queue_bytes=max(wiring.depth * wiring.payload_bytes, 500_000),
+    )
 
 
 def _quality(wiring: Wiring) -> Any:
