@@ -88,15 +88,17 @@ class Toolchain:
         directory.mkdir(parents=True, exist_ok=True)
         return directory
 
-    def python_environment(self, name: str, requirements: Sequence[str]) -> Path:
-        """The interpreter of an environment with exactly these requirements."""
+    def python_environment(
+        self, name: str, requirements: Sequence[str], base: str | Path = sys.executable
+    ) -> Path:
+        """The interpreter of an environment with exactly these requirements, made with another one."""
         directory = ENVIRONMENTS_DIRECTORY / name
         directory.parent.mkdir(parents=True, exist_ok=True)
         python = directory / "bin" / "python"
         stamp = directory / "requirements.json"
-        wanted = json.dumps([sys.version, *requirements])
+        wanted = json.dumps([sys.version if base == sys.executable else str(base), *requirements])
         if not stamp.exists() or stamp.read_text() != wanted:
-            run_tool([sys.executable, "-m", "venv", "--clear", directory])
+            run_tool([base, "-m", "venv", "--clear", directory])
             run_tool(
                 [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *requirements]
             )
