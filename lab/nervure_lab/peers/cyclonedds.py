@@ -110,8 +110,10 @@ def settings_of(wiring: Wiring) -> str:
     """The value of ``CYCLONEDDS_URI`` for an endpoint; empty for the defaults of the library."""
     if wiring.settings_file:
         return f"file://{wiring.settings_file}"
-    if wiring.configuration != "tuned":
-        return ""
+    return tuned_settings(wiring) if wiring.configuration == "tuned" else ""
+
+
+def tuned_settings(wiring: Wiring) -> str:
     text = _TUNED_FOR_LINK if wiring.place == LINK else _TUNED_FOR_HOST
     return text.format(
         heartbeat_ms=1000 / (2 * wiring.rate_hz),
