@@ -50,6 +50,18 @@ class Nervure(Peer):
             values=_OF_BYTES | {"copies_in_send": False, "language": "Rust"},
         ),
         Configuration(
+            "cpp",
+            "As `default`, with nodes in C++.",
+            "defaults",
+            values=_OF_BYTES | {"language": "C++"},
+        ),
+        Configuration(
+            "cpp-loan",
+            "As `loan`, with nodes in C++.",
+            "defaults",
+            values=_OF_BYTES | {"copies_in_send": False, "language": "C++"},
+        ),
+        Configuration(
             "composed",
             "The same nodes as functions in one process and interpreter (`process` in the dataflow file).",
             "defaults",
@@ -65,6 +77,10 @@ class Nervure(Peer):
             {"encrypted": True, "language": "Rust"},
         ),
     )
+
+    def __init__(self) -> None:
+        self._programs: dict[str, Path] = {}
+        """By configuration: those of nodes that are not in Python."""
 
     def prepare(self, toolchain: Toolchain) -> None:
         from nervure_lab.contract import Unavailable
@@ -84,7 +100,17 @@ class Nervure(Peer):
 
     def prepare_configuration(self, toolchain: Toolchain, configuration: str) -> None:
         if configuration == "rust":
-            self._program = toolchain.rust_program("nervure-lab-nervure", "nervure-lab-peer")
+            self._programs[configuration] = toolchain.rust_program("nervure-lab-nervure", "nervure-lab-peer")
+        elif configuration in ("cpp", "cpp-loan"):
+            self._programs[configuration] = self._cpp_program(toolchain)
+
+    def _cpp_program(self, toolchain: Toolchain) -> Path:
+        from nervure_lab.contract import Unavailable
+        from nervure_lab.toolchain import IN_CHECKOUT
+
+        if not IN_CHECKOUT:
+            raise Unavailable("its program is built in a checkout of Nervure")
+        return toolchain.cpp_program(self.name, ["nervure/peer.cpp"], toolchain.native_api("--release"))
 
     def versions(self) -> dict[str, str]:
         from nervure_lab.machine import source_version
@@ -107,8 +133,9 @@ class Nervure(Peer):
                 launch.spawn(endpoint, command)
             return
         keys = {"queue_size": launch.depth}
-        if launch.configuration == "rust":
-            file = launch.write_dataflow(str(self._program), keys, {}, arguments="")
+        if launch.configuration in self._programs:
+            program = str(self._programs[launch.configuration])
+            file = launch.write_dataflow(program, keys, {}, arguments="")
         else:
             function = f"{__name__}:run_composed" if launch.in_one_process else ""
             file = launch.write_dataflow(str(self.python), keys, {}, function)
