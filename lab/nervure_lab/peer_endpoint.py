@@ -76,6 +76,7 @@ class Receptions:
         self._expected = messages * publishers
         self._reads = bool(case["reads"])
         self._work_nanos = int(case["work_millis"] * 1e6)
+        self._operate = function_named(case.get("operation", ""))
         self._probed: set[int] = set()
         self._seen: set[tuple[int, int]] = set()
         self.log = array.array("q")
@@ -99,6 +100,9 @@ class Receptions:
             read = now_nanos()
         else:
             read = received
+        if self._operate is not None:
+            self._operate(payload)
+            read = now_nanos()
         if self._work_nanos:
             compute(payload, received + self._work_nanos)
             read = now_nanos()
@@ -106,6 +110,13 @@ class Receptions:
         self._seen.add((sequence, publisher))
         if len(self._seen) >= self._expected:
             self.complete.set()
+
+
+def function_named(name: str) -> Callable[[Any], None] | None:
+    """Imports ``module:function``; None without a name."""
+    module, _, function = name.partition(":")
+    found: Callable[[Any], None] | None = getattr(importlib.import_module(module), function) if name else None
+    return found
 
 
 def compute(payload: Any, until_nanos: int) -> None:

@@ -120,6 +120,25 @@ def test_sobel_states_milliseconds_beside_the_library_call() -> None:
     )
 
 
+def test_sobel_names_the_peer_of_a_case_and_the_reason_of_its_failure() -> None:
+    failed = {"taken_nanos": [], "begun_nanos": [], "lost": 10, "failure": "hung: it did not stop"}
+    runs = [*sobel_runs(), run("processes-alone", failed, adapter="zeromq-ipc")]
+    lines = all_experiments()["sobel"].lines(runs)
+    assert lines[4] == "| zeromq-ipc processes-alone | 0 | 10 | | | | | | | |"
+    assert lines[-1] == "zeromq-ipc processes-alone: hung: it did not stop"
+
+
+def test_peers_take_part_in_sobel_alone_and_in_their_place() -> None:
+    sobel = all_experiments()["sobel"]
+    adapters = [it for it in sobel.adapters() if it.name in ("nervure", "zeromq-ipc", "zeromq-inproc")]
+    names: dict[str, set[str]] = {}
+    for job in sobel.jobs(sobel.plan(True), adapters):
+        names.setdefault(job.adapter, set()).add(job.name)
+    assert len(names["nervure"]) == 5
+    assert names["zeromq-ipc"] == {"processes-alone"}
+    assert names["zeromq-inproc"] == {"composed-alone"}
+
+
 def test_sobel_draws_the_distributions_with_every_image_behind_them(tmp_path: Path) -> None:
     result = {
         "experiment": "sobel",

@@ -161,12 +161,15 @@ class Session:
         emulator: Path | None,
         settings_file: str = "",
         *,
+        operation: str = "",
         is_interrupted: Callable[[], bool] = lambda: False,
     ) -> None:
         self.peer = peer
         self.case = case
         self._is_interrupted = is_interrupted
         self.settings_file = settings_file
+        self._operation = operation
+        """What subscribers in Python do with each payload, as ``module:function``."""
         self.directory = Path(tempfile.mkdtemp(prefix="nervure-lab-"))
         self.packages = self.directory / "packages"
         self._link_packages()
@@ -192,9 +195,10 @@ class Session:
     def environment(self, endpoint: Name, configuration: str) -> dict[str, str]:
         """In one process, the environment of all its endpoints."""
         keys = ("rate_hz", "messages", "warmup", "reads", "work_millis", "ends_on_time", "drain_seconds")
+        case = {key: getattr(self.case, key) for key in keys} | {"operation": self._operation}
         found = {
             "NERVURE_LAB_WIRING": self._wiring(endpoint, configuration),
-            "NERVURE_LAB_CASE": json.dumps({key: getattr(self.case, key) for key in keys}),
+            "NERVURE_LAB_CASE": json.dumps(case),
             _LABEL: f"{endpoint[0]}-{endpoint[1]}",
             "NERVURE_LAB_RENDEZVOUS": str(self.directory / "rendezvous"),
             "NERVURE_LAB_LOGS": str(self.directory),

@@ -106,8 +106,9 @@ class OwnExperiment(Experiment[Build, PlannedFigures]):
         found = []
         for repeat in range(max((entry.repeats for entry in planned), default=0)):
             for entry in planned:
-                for position in range(len(adapters) if repeat < entry.repeats else 0):
-                    adapter = adapters[(position + repeat) % len(adapters)]
+                taking_part = [it for it in adapters if repeat < entry.repeats_of(it.name)]
+                for position in range(len(taking_part)):
+                    adapter = taking_part[(position + repeat) % len(taking_part)]
                     seconds = self.expected_seconds(entry.case)
                     found.append(Job(adapter.name, repeat, entry, entry.case, at_most_seconds=seconds))
         return found

@@ -3,7 +3,8 @@ and 4.
 
 A camera sends images of 640x480 at 30 Hz to a node that computes their gradient, each in a process of its own
 or both in one; alone, and in the graph of a robot with 7 nodes and 7 topics. Beside them the same copy and
-the same library call in one loop, without messages: what is above it is the cost of the nodes.
+the same library call in one loop, without messages: what is above it is the cost of the nodes. Peers of the
+lab take part alone.
 """
 
 from __future__ import annotations
@@ -63,13 +64,15 @@ class Sobel(OwnExperiment):
     summary = "an image from capture to the end of a Sobel operation, composed or not, alone or on a robot"
 
     def adapters(self) -> list[Build]:
-        return [PythonBuild()]
+        from nervure_lab.experiments.sobel.peers import peers
+
+        return [PythonBuild(), *peers()]
 
     def plan(self, quick: bool) -> list[PlannedFigures]:
         repeats, frames = (2, 240) if quick else (5, 2000)
         places = [(LIBRARY, False), *((place, graph) for graph in (False, True) for place in PLACES)]
         return [
-            PlannedFigures(_name(place, graph), SobelCase(place, graph, frames), repeats, self.name)
+            SobelPlanned(_name(place, graph), SobelCase(place, graph, frames), repeats, self.name)
             for place, graph in places
         ]
 
@@ -77,6 +80,10 @@ class Sobel(OwnExperiment):
         return START_SECONDS + (case.frames + WARMUP_FRAMES) / RATE_HZ
 
     def measure(self, build: Build, case: SobelCase, directory: Path) -> dict[str, Any]:
+        from nervure_lab.experiments.sobel.peers import PeerBuild
+
+        if isinstance(build, PeerBuild):
+            return build.measure(case.frames, WARMUP_FRAMES, RATE_HZ)
         frames = case.frames + WARMUP_FRAMES
         if case.place == LIBRARY:
             words = [str(build.python), str(NODES), LIBRARY, str(frames)]
@@ -90,8 +97,8 @@ class Sobel(OwnExperiment):
 
     def lines(self, runs: list[dict[str, Any]]) -> list[str]:
         """A table in the unit of the source, in the order of the plan."""
-        names = dict.fromkeys(run["name"] for run in runs)
-        repeats = {name: [run["figures"] for run in runs if run["name"] == name] for name in names}
+        names = dict.fromkeys(_label(run) for run in runs)
+        repeats = {name: [run["figures"] for run in runs if _label(run) == name] for name in names}
         bare = [taken for figures in repeats.get(LIBRARY, []) for taken in figures["taken_nanos"]]
         lines = [
             "| case | images | lost | median ms (95 % interval) | p99 ms | p99.9 ms | maximum ms "
@@ -113,7 +120,10 @@ class Sobel(OwnExperiment):
                 f"({low:.2f} to {high:.2f}) | {tail:.2f} | {percentile(taken, 99.9):.2f} | {max(taken):.2f} "
                 f"| {median(begun):.2f} | {of_slowest:.2f} | {above} |"
             )
-        return lines
+        failures = {
+            name: run["failure"] for name, figures in repeats.items() for run in figures if "failure" in run
+        }
+        return lines + [line for name, reason in failures.items() for line in ("", f"{name}: {reason}")]
 
     def pictures(self, runs: list[dict[str, Any]]) -> list[Figure]:
         """One without and one with the graph; the library stands in both."""
@@ -127,9 +137,9 @@ class Sobel(OwnExperiment):
             ("robot", "in a robot's graph of 7 nodes and 7 topics"),
         ):
             cases = []
-            for case in dict.fromkeys(run["name"] for run in runs):
+            for case in dict.fromkeys(_label(run) for run in runs):
                 if case == LIBRARY or case.endswith(name):
-                    taken = [run["figures"]["taken_nanos"] for run in runs if run["name"] == case]
+                    taken = [run["figures"]["taken_nanos"] for run in runs if _label(run) == case]
                     micros = [np.array(nanos) / 1e3 for nanos in taken if nanos]
                     cases += [Case(case, micros)] if micros else []
             if any(case.name != LIBRARY for case in cases):
@@ -140,6 +150,22 @@ class Sobel(OwnExperiment):
 
 
 PLACES = ("processes", "composed")
+
+
+class SobelPlanned(PlannedFigures):
+    """Peers take part alone, each in the place of its configuration."""
+
+    def repeats_of(self, adapter: str) -> int:
+        from nervure_lab.experiments.sobel.peers import peers
+
+        places = {peer.name: f"{peer.place}-alone" for peer in peers()}
+        return self.repeats if places.get(adapter, self.name) == self.name else 0
+
+
+def _label(run: dict[str, Any]) -> str:
+    """The name of a case, with the peer before it."""
+    peer, name = run["adapter"], run["name"]
+    return str(name) if peer == Build.name else f"{peer} {name}"
 
 
 def _name(place: str, in_graph: bool) -> str:

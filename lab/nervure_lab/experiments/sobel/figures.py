@@ -24,6 +24,7 @@ _COLOURS = {"library": GREY, "processes": BLUE, "composed": ORANGE}
 @dataclass(frozen=True)
 class Case:
     name: str
+    """The place, after the name of a peer."""
     micros: list[NDArray[np.float64]]
     """From capture to the end of the operation: every image of every run."""
 
@@ -58,7 +59,8 @@ def draw(name: str, title: str, cases: list[Case]) -> Figure:
 
 def _draw_case(axes: Axes, case: Case) -> None:
     values = case.all_micros
-    colour = next(colour for place, colour in _COLOURS.items() if case.name.startswith(place))
+    place = case.name.split(" ")[-1]
+    colour = next(colour for start, colour in _COLOURS.items() if place.startswith(start))
     low, first, middle, third, high, tail = np.percentile(values, (1, 25, 50, 75, 99, 99.9))
     at, density = _density(values)
     axes.fill_between(

@@ -1,7 +1,7 @@
 """The nodes of the experiment ``sobel``, and the library call alone: `nodes.py ROLE FRAMES`. For each image a
 line with two times from its capture is printed, in nanoseconds: the begin and the end of the operation.
 
-They run in the environment of Nervure, with NumPy and OpenCV.
+They run in the environment of Nervure, with NumPy and OpenCV; `apply` in those of the peers.
 """
 
 from __future__ import annotations
@@ -53,6 +53,17 @@ class Gradient:
             cv2.Sobel(image, cv2.CV_16S, 1 - order, order, dst=self._signed)
             cv2.convertScaleAbs(self._signed, dst=along)
         cv2.addWeighted(self._along[0], 0.5, self._along[1], 0.5, 0, dst=self.result)
+
+
+_OF_PEER: list[Gradient] = []
+
+
+def apply(payload: Any) -> None:
+    """The operation on the bytes of an image, for the endpoint of a peer."""
+    if not _OF_PEER:
+        cv2.setNumThreads(1)
+        _OF_PEER.append(Gradient())
+    _OF_PEER[0].compute(numpy.frombuffer(payload, numpy.uint8).reshape(SHAPE))
 
 
 def library(frames: int) -> None:
