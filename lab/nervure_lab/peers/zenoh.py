@@ -1,4 +1,6 @@
-"""Zenoh, from PyPI: two peers that are connected directly, or two clients of a router."""
+"""Zenoh, from PyPI and crates.io: two peers that are connected directly, or two clients of a router. The
+endpoint in Rust is ``lab/programs/zenoh``.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,18 @@ from nervure_lab.peer import HOST, LINK, PROCESS, Configuration, OnMessage, Peer
 
 if TYPE_CHECKING:
     from nervure_lab.comparison.session import Launch
+    from nervure_lab.toolchain import Toolchain
 
 _BOTH = frozenset({HOST, LINK})
 _DOCUMENTED = "DEFAULT_CONFIG.json5 of Zenoh"
 _COMMON = (
     "Direct connection, multicast scouting off. Reliable streams have congestion control BLOCK, which is how "
     "its documentation makes them lossless; the others DROP, the default of publications."
+)
+_RUST = {"language": "Rust", "copies_in_send": False}
+_IN_RUST = (
+    "with endpoints in Rust: a message is written into a vector of its own, and received from the channel of "
+    "the subscriber, the default of this API."
 )
 
 
@@ -55,6 +63,23 @@ class Zenoh(Peer):
             frozenset({HOST}),
             {"scheme": "tcp", "shm": True},
         ),
+        *(
+            Configuration(
+                f"rust-{scheme}",
+                f"As `{scheme}`, {_IN_RUST}",
+                _DOCUMENTED,
+                _BOTH,
+                _RUST | {"encrypted": scheme == "quic"},
+            )
+            for scheme in ("tcp", "udp", "quic")
+        ),
+        Configuration(
+            "rust-shm",
+            "As `shm`, with endpoints in Rust: a message is written into shared memory that the publisher "
+            "has allocated, and received from the channel of the subscriber, the default of this API.",
+            "zenoh::shm, ShmProvider; DEFAULT_CONFIG.json5, transport/shared_memory",
+            values=_RUST,
+        ),
         Configuration(
             "session",
             "Both ends in one session, which hands messages over without a transport. No scouting; "
@@ -64,6 +89,16 @@ class Zenoh(Peer):
         ),
     )
     _session: Any = None
+    _program: Path | None = None
+
+    def prepare_configuration(self, toolchain: Toolchain, configuration: str) -> None:
+        if configuration.startswith("rust-"):
+            self._program = toolchain.rust_program("nervure-lab-zenoh")
+
+    def versions(self) -> dict[str, str]:
+        from nervure_lab.toolchain import crate_versions
+
+        return super().versions() | (crate_versions(["zenoh"]) if self._program else {})
 
     def open_publisher(self, wiring: Wiring, topic: str) -> Any:
         import zenoh
@@ -80,9 +115,13 @@ class Zenoh(Peer):
         )
 
     def launch(self, launch: Launch) -> None:
-        if launch.configuration == "quic":
+        if launch.configuration in ("quic", "rust-quic"):
             _make_certificate(launch)
-        super().launch(launch)
+        if launch.configuration.startswith("rust-"):
+            assert self._program is not None
+            launch.spawn_all([self._program])
+        else:
+            super().launch(launch)
 
     def _session_of(self, wiring: Wiring) -> Any:
         if self._session is None:

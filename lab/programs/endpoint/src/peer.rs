@@ -33,11 +33,31 @@ pub struct Wiring {
     pub payload_bytes: usize,
     /// Messages that a queue holds.
     pub depth: usize,
+    pub configuration: String,
+    pub reliable: bool,
+    /// IPv4 address of the first host, where the subscribers are.
+    pub address: String,
+    pub port: u16,
+    /// For files and sockets of the run.
+    pub directory: String,
+    place: String,
     role: String,
     index: i64,
 }
 
 impl Wiring {
+    /// Reads what the lab passes to this process.
+    pub fn from_environment() -> Result<Self, String> {
+        from_environment("NERVURE_LAB_WIRING")
+    }
+
+    /// Whether a process with one connection for all its topics listens: the only publisher of a host, or else
+    /// the first host.
+    pub fn listens(&self) -> bool {
+        let publisher_listens = self.place == "host" && self.publishers == 1;
+        matches!(&*self.role, "publisher" | "client") == publisher_listens
+    }
+
     fn published(&self) -> Option<&'static str> {
         match &*self.role {
             "publisher" => Some("data"),
@@ -97,7 +117,7 @@ pub fn run(peer: impl Peer) -> Result<(), String> {
     rustix::thread::set_current_timer_slack(NonZeroU64::new(1))
         .map_err(|error| error.to_string())?;
     let peer = Arc::new(peer);
-    let wiring: Wiring = from_environment("NERVURE_LAB_WIRING")?;
+    let wiring = Wiring::from_environment()?;
     let case: Case = from_environment("NERVURE_LAB_CASE")?;
     let opening = now_nanos();
     let driver = Driver::connect()?;
