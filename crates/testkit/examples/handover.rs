@@ -1,5 +1,5 @@
 //! Measures the hand-over of a sample between two threads of one process: through shared memory, as
-//! composed nodes do, and beside it, in the same run, through a bare futex and a crossbeam channel.
+//! composed nodes do, and beside it, in the same run, through a bare futex and the channels of crossbeam and tokio.
 //!
 //!     cargo run --release -p nervure-testkit --example handover
 //!
@@ -59,9 +59,10 @@ impl Consumer {
 /// Measures one block of samples, in nanoseconds.
 type Rival = fn(usize, Consumer) -> Vec<u64>;
 
-const RIVALS: [(&str, Rival); 4] = [
+const RIVALS: [(&str, Rival); 5] = [
     ("futex", futex_and_pointer),
     ("crossbeam", crossbeam),
+    ("tokio", tokio),
     ("shared memory", whole),
     ("from publication on", published),
 ];
@@ -196,6 +197,42 @@ fn crossbeam(size: usize, consumer: Consumer) -> Vec<u64> {
             let mut buffer = free.recv().expect("the consumer lives");
             stamp(&mut buffer, monotonic_nanos());
             sender.send(buffer).expect("the consumer lives");
+            consumer.pause();
+        }
+        received.join().expect("the consumer has finished")
+    })
+}
+
+/// A task awaits each buffer, on a runtime of the consumer's thread.
+fn tokio(size: usize, consumer: Consumer) -> Vec<u64> {
+    let (sender, mut receiver) = tokio::sync::mpsc::channel::<Box<[u8]>>(1);
+    let (back, mut free) = tokio::sync::mpsc::channel::<Box<[u8]>>(1);
+    back.try_send(vec![0; size].into()).expect("room");
+    let samples = consumer.samples();
+    let receive = async move {
+        let mut ages = Vec::with_capacity(samples);
+        while ages.len() < samples {
+            let buffer = match consumer {
+                Consumer::Sleeps => receiver.recv().await,
+                Consumer::Polls => receiver.try_recv().ok(),
+            };
+            if let Some(buffer) = buffer {
+                ages.push(age(&buffer));
+                back.try_send(buffer).expect("room");
+            }
+        }
+        ages
+    };
+    thread::scope(|scope| {
+        let received = scope.spawn(|| {
+            run_on(1);
+            let runtime = tokio::runtime::Builder::new_current_thread().build();
+            runtime.expect("a runtime").block_on(receive)
+        });
+        for _ in 0..samples {
+            let mut buffer = free.blocking_recv().expect("the consumer lives");
+            stamp(&mut buffer, monotonic_nanos());
+            sender.try_send(buffer).expect("room");
             consumer.pause();
         }
         received.join().expect("the consumer has finished")
