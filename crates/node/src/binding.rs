@@ -11,6 +11,7 @@ pub use crate::gaps::SequenceGaps;
 pub use crate::receiving::{ALL_INPUTS_CLOSED, PRODUCER_ENDED, WaitPlan, Waiter};
 pub use crate::sending::{Unsent, Written};
 pub use crate::silence::{Heard, SilentInputs};
+pub use crate::trace::way::Crossed;
 pub use nervure_protocol::HOST_FD_VARIABLE;
 pub use nervure_protocol::node_to_keeper::RemoteProcess;
 pub use nervure_shm::{Histogram, Mapped};
@@ -73,6 +74,22 @@ pub fn join(
 /// send.
 pub fn send_in_pause(handle: &Handle) {
     handle.send_in_pause();
+}
+
+/// Lets a node without inputs begin no traces: one that passes on what others send.
+pub fn begin_no_traces(handle: &Handle) {
+    handle.begin_no_traces();
+}
+
+/// The envelope of a sample of a trace that came from another machine.
+#[must_use]
+pub fn with_way<'a>(envelope: Envelope<'a>, way: &'a Crossed) -> Envelope<'a> {
+    envelope.crossed(way)
+}
+
+/// Sets the name of this machine in the spans of this process, which no daemon has started.
+pub fn set_machine(name: &str) {
+    crate::trace::set_machine(name);
 }
 
 /// Whether the dataflow is paused; not if only the node that drives its clock lets it stand still.

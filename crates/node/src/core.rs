@@ -1,5 +1,6 @@
 //! State that every part of a node shares: sending, receiving and the control thread.
 
+use crate::trace::Traces;
 use nervure_protocol::keeper_to_node::{NeighbourEvent, Welcome};
 use nervure_protocol::node_to_keeper::Message;
 use nervure_protocol::params::Param;
@@ -28,6 +29,7 @@ pub(crate) struct Core {
     pauses: Mutex<Pauses>,
     notices: Mutex<Notices>,
     params: RwLock<Vec<Param>>,
+    pub(crate) traces: Arc<Traces>,
 }
 
 /// For how long the dataflow was paused since the node has connected.
@@ -70,7 +72,7 @@ impl Core {
         outputs: Vec<Output>,
     ) -> Self {
         let params = RwLock::new(welcome.params.clone());
-        Self {
+        let mut core = Self {
             stops_in_pause: AtomicBool::new(welcome.inputs.is_empty()),
             reports_ended_consumers: AtomicBool::new(false),
             welcome,
@@ -82,7 +84,10 @@ impl Core {
             pauses: Mutex::default(),
             notices: Mutex::default(),
             params,
-        }
+            traces: Arc::default(),
+        };
+        core.traces = Arc::new(Traces::of_environment(&core.welcome, core.is_source()));
+        core
     }
 
     pub(crate) fn notices(&self) -> MutexGuard<'_, Notices> {

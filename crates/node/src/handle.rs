@@ -175,6 +175,10 @@ impl Handle {
         self.0.send_in_pause();
     }
 
+    pub(crate) fn begin_no_traces(&self) {
+        self.0.traces.begin_none();
+    }
+
     pub(crate) fn report_ended_consumers(&self) {
         self.0.report_ended_consumers();
     }

@@ -45,6 +45,7 @@ pub mod serving;
 mod silence;
 #[cfg(feature = "async")]
 mod stream;
+mod trace;
 
 #[cfg(feature = "async")]
 pub use self::stream::EventStream;

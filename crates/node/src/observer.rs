@@ -116,6 +116,7 @@ impl Observer {
             "observer",
             go_on,
         )?;
+        core.traces.observe_only();
         events.set_patience(Some(DEFAULT_PATIENCE));
         Ok(Self {
             handle: Handle::new(core),

@@ -178,6 +178,11 @@ impl RemoteSample<'_> {
         self.correlation_id
     }
 
+    /// The trace that it belongs to; 0 for none.
+    pub fn trace_id(&self) -> u128 {
+        self.trace_id
+    }
+
     /// When it was published on its machine.
     pub fn published(&self) -> Option<FleetTime> {
         self.published

@@ -25,6 +25,7 @@ pub mod keeper_to_node;
 pub mod nanos;
 mod nearest;
 pub mod node_to_keeper;
+pub mod node_to_telemetry;
 pub mod params;
 pub mod report;
 pub mod wiring;
@@ -51,6 +52,12 @@ pub const NODE_VARIABLE: &str = "NERVURE_NODE";
 
 /// The environment variable with the token for joining as a node.
 pub const TOKEN_VARIABLE: &str = "NERVURE_TOKEN";
+
+/// The environment variable with the name of the machine in its fleet, for nodes that a daemon starts.
+pub const MACHINE_VARIABLE: &str = "NERVURE_MACHINE";
+
+/// The environment variable with the number of traces a second that each output of a source begins.
+pub const TRACES_VARIABLE: &str = "NERVURE_TRACES_PER_SECOND";
 
 /// The file in the log folder of a run, readable by its user only, with the token for nodes with
 /// `path: dynamic`.

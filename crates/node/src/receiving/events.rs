@@ -65,6 +65,8 @@ pub struct Events {
     /// Whether the end of a producer's process is an event of its own.
     pub(crate) reports_ended_producers: bool,
     progress: Progress,
+    /// Whether the program handles a sample of a trace.
+    handles_traced: bool,
     /// Set for an observer that polls, and is not woken by its producers.
     poll: Option<AdaptivePoll>,
 }
@@ -160,6 +162,7 @@ impl Events {
             samples_follow_stop: false,
             reports_ended_producers: false,
             progress: Progress::Running,
+            handles_traced: false,
             poll: None,
             inbox,
             core,
@@ -218,6 +221,10 @@ impl Events {
     /// # Errors
     /// [`NodeForked`] in a forked child.
     pub fn poll(&mut self) -> Result<Next, NodeForked> {
+        if self.handles_traced {
+            self.core.traces.end();
+            self.handles_traced = false;
+        }
         match self.progress {
             Progress::Running => {}
             Progress::Stopped { at } => return self.poll_after_stop(at),
@@ -354,6 +361,10 @@ impl Events {
         self.newest[index].is_wanted = true;
         if let Ok(Some(raw)) = self.inbox.take_newest(index as u32) {
             let sample = Sample::new(raw);
+            if sample.header().trace_id != 0 {
+                self.core.traces.begin(index, &sample);
+                self.handles_traced = true;
+            }
             self.schedule
                 .note_published(index, &sample, &self.core.clock);
             self.newest[index].sample = Some(sample);
@@ -498,12 +509,20 @@ impl Events {
             return self.on_control(arrival);
         };
         let (input, sample) = (input as usize, Sample::new(sample));
+        let is_traced = sample.header().trace_id != 0;
         match self.roles[input] {
-            Role::Data => {}
             Role::Answers { client } => {
                 self.calls.answer(client, sample);
                 return None;
             }
+            _ if is_traced => {
+                self.core.traces.begin(input, &sample);
+                self.handles_traced = true;
+            }
+            _ => {}
+        }
+        match self.roles[input] {
+            Role::Data | Role::Answers { .. } => {}
             Role::Requests { service, client } => return self.request(service, client, sample),
         }
         let turn = self.loop_deadline.as_mut();
@@ -587,6 +606,7 @@ impl Drop for Events {
     fn drop(&mut self) {
         // In a forked child the node is the parent's.
         if self.inbox.belongs_to_this_process() {
+            self.core.traces.end();
             let cut_short = self.core.producer.cut_short.load(Ordering::SeqCst);
             self.core.send_to_keeper(&Message::Goodbye { cut_short });
         }

@@ -1,4 +1,6 @@
 use crate::sample::Sample;
+use crate::trace::context::Context;
+use crate::trace::way::Crossed;
 use nervure_message::{Header, Metadata};
 use nervure_shm::{Output, SendError};
 
@@ -13,6 +15,7 @@ pub struct Envelope<'a> {
     frame: Option<&'a str>,
     correlation_id: u64,
     trace_id: u128,
+    crossed: Option<&'a Crossed>,
 }
 
 impl<'a> Envelope<'a> {
@@ -64,7 +67,34 @@ impl<'a> Envelope<'a> {
         self
     }
 
-    pub(super) fn metadata_or_empty(&self) -> &'a Metadata {
+    /// The way of a sample of a trace that comes from another machine.
+    #[must_use]
+    pub(crate) fn crossed(mut self, way: &'a Crossed) -> Self {
+        self.crossed = Some(way);
+        self
+    }
+
+    pub(crate) fn has_trace(&self) -> bool {
+        self.trace_id != 0
+    }
+
+    /// The trace that was set, without a span.
+    pub(crate) fn context(&self) -> Context {
+        Context {
+            trace: self.trace_id,
+            span: None,
+        }
+    }
+
+    pub(crate) fn like_sample(&self) -> Option<&'a Sample> {
+        self.like
+    }
+
+    pub(crate) fn way(&self) -> Option<&'a Crossed> {
+        self.crossed
+    }
+
+    pub(crate) fn metadata_or_empty(&self) -> &'a Metadata {
         self.metadata.unwrap_or(&NO_METADATA)
     }
 

@@ -1,8 +1,10 @@
 use super::envelope::Envelope;
+use crate::trace::{Traced, Traces, metadata_of, report_sent};
 use nervure_message::{AnyBitPattern, Element, Head, Header, Layout};
 use nervure_shm::{Mapped, Output, Receipt, SendError, Wait};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 /// Bytes reserved for the head of a loan, whose metadata is known only when it is sent.
 const HEAD_RESERVE_BYTES: usize = 192;
@@ -16,6 +18,8 @@ pub struct Loan {
     head: Head,
     layout_bytes: usize,
     memory: nervure_shm::PayloadLoan,
+    /// Those of the node, if some pass it.
+    traces: Option<Arc<Traces>>,
 }
 
 impl Loan {
@@ -34,7 +38,14 @@ impl Loan {
             layout_bytes: head.len(),
             head,
             memory,
+            traces: None,
         })
+    }
+
+    #[cold]
+    pub(super) fn with_traces(self, traces: &Arc<Traces>) -> Self {
+        let traces = Some(Arc::clone(traces));
+        Self { traces, ..self }
     }
 
     /// The payload. Its contents before the first write are unspecified.
@@ -52,11 +63,15 @@ impl Loan {
     /// As [`Publisher::send`](crate::Publisher::send).
     #[inline(never)] // Inlined, the loan would be moved before it is sent.
     pub fn send(mut self, envelope: &Envelope<'_>) -> Result<Receipt, SendError> {
-        let header = self.prepare(envelope)?;
+        let (header, traced) = self.prepare(envelope)?;
         loop {
             match self.publish(header, Wait::Forever) {
                 Err(SendError::Interrupted) => {}
-                result => return result,
+                Ok(receipt) => {
+                    report_sent(traced, receipt);
+                    return Ok(receipt);
+                }
+                error => return error,
             }
         }
     }
@@ -66,9 +81,14 @@ impl Loan {
         envelope: &Envelope<'_>,
         wait: Wait,
     ) -> Result<Receipt, (Option<Box<Self>>, SendError)> {
-        let header = self.prepare(envelope).map_err(|error| (None, error))?;
-        self.publish(header, wait)
-            .map_err(|error| (Some(Box::new(self)), error))
+        let (header, traced) = self.prepare(envelope).map_err(|error| (None, error))?;
+        match self.publish(header, wait) {
+            Ok(receipt) => {
+                report_sent(traced, receipt);
+                Ok(receipt)
+            }
+            Err(error) => Err((Some(Box::new(self)), error)),
+        }
     }
 
     fn publish(&mut self, header: Header, wait: Wait) -> Result<Receipt, SendError> {
@@ -77,13 +97,21 @@ impl Loan {
     }
 
     /// Completes the head with the metadata, and makes the header.
-    fn prepare(&mut self, envelope: &Envelope<'_>) -> Result<Header, SendError> {
+    fn prepare(
+        &mut self,
+        envelope: &Envelope<'_>,
+    ) -> Result<(Header, Option<Box<Traced>>), SendError> {
+        let traces = self.traces.as_ref();
+        let traced = traces.and_then(|traces| traces.of_sample(self.output.name(), envelope));
         self.head.truncate(self.layout_bytes);
-        envelope
-            .metadata_or_empty()
+        metadata_of(traced.as_deref(), envelope)
             .write(&mut self.head)
             .map_err(metadata_error)?;
-        envelope.header(&self.output, 0)
+        let mut header = envelope.header(&self.output, 0)?;
+        if let Some(traced) = &traced {
+            header.trace_id = traced.trace_id();
+        }
+        Ok((header, traced))
     }
 }
 

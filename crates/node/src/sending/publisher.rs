@@ -1,6 +1,7 @@
 use super::envelope::Envelope;
 use super::loan::{Loan, LoanSlice, metadata_error};
 use crate::core::Core;
+use crate::trace::{Traced, metadata_of, report_sent};
 use nervure_message::{
     AnyBitPattern, Element, Encode, Head, Header, Layout, TensorLayout, encode_head,
 };
@@ -76,7 +77,9 @@ impl Publisher {
         if !self.output.has_readers() {
             return Ok(Receipt::default());
         }
-        let head = encode_head(value, envelope.metadata_or_empty()).map_err(metadata_error)?;
+        let traced = self.core.traces.of_sample(self.name(), envelope);
+        let metadata = metadata_of(traced.as_deref(), envelope);
+        let head = encode_head(value, metadata).map_err(metadata_error)?;
         let schema_id = match value.schema() {
             Some(schema) => {
                 self.output.announce(schema.id(), schema.bytes())?;
@@ -84,7 +87,10 @@ impl Publisher {
             }
             None => 0,
         };
-        let header = envelope.header(&self.output, schema_id)?;
+        let mut header = envelope.header(&self.output, schema_id)?;
+        if let Some(traced) = &traced {
+            header.trace_id = traced.trace_id();
+        }
         let mut loan = match self.output.loan(value.payload_bytes(), head.len(), wait) {
             // Counted on the edges that miss the sample. No error: the program goes on.
             Err(SendError::OutOfMemory { .. }) => return Ok(self.output.missed_by_all()),
@@ -92,7 +98,10 @@ impl Publisher {
         };
         value.write(loan.payload_mut());
         match self.output.publish(&mut loan, header, &head, wait) {
-            Ok(receipt) => Ok(receipt),
+            Ok(receipt) => {
+                report_sent(traced, receipt);
+                Ok(receipt)
+            }
             Err(cause) => Err(Unsent {
                 cause,
                 written: Some(Box::new(Written {
@@ -100,6 +109,7 @@ impl Publisher {
                     loan,
                     header,
                     head,
+                    traced,
                 })),
             }),
         }
@@ -131,7 +141,11 @@ impl Publisher {
         wait: Wait,
     ) -> Result<Loan, SendError> {
         self.core.producer.counters.beat();
-        Loan::new(self.output.clone(), layout, payload_bytes, wait)
+        let loan = Loan::new(self.output.clone(), layout, payload_bytes, wait)?;
+        Ok(match self.core.traces.is_active() {
+            false => loan,
+            true => loan.with_traces(&self.core.traces),
+        })
     }
 
     /// Whether the node was inherited by fork.
@@ -166,6 +180,7 @@ pub struct Written<'a> {
     loan: nervure_shm::PayloadLoan,
     header: Header,
     head: Head,
+    traced: Option<Box<Traced>>,
 }
 
 impl<'a> Written<'a> {
@@ -179,7 +194,10 @@ impl<'a> Written<'a> {
             .output
             .publish(&mut self.loan, self.header, &self.head, wait)
         {
-            Ok(receipt) => Ok(receipt),
+            Ok(receipt) => {
+                report_sent(self.traced.take(), receipt);
+                Ok(receipt)
+            }
             Err(cause) => Err(Unsent {
                 cause,
                 written: Some(self),
