@@ -8,8 +8,8 @@ use std::time::Duration;
 use nervure_dataflow::Incoming;
 use nervure_link::shell::IncomingStream;
 use nervure_node::binding::{
-    CONSUMER_ENDED, RemoteProcess, Waiter, close_output, report_ended_consumers,
-    report_remote_process, send_in_pause,
+    CONSUMER_ENDED, Crossed, RemoteProcess, Waiter, begin_no_traces, close_output,
+    report_ended_consumers, report_remote_process, send_in_pause, with_way,
 };
 use nervure_node::remote::{self, Arrival, RemoteSample};
 use nervure_node::{Event, Handle, Next, Publisher, Receipt, SendError, Wait, monotonic_nanos};
@@ -65,6 +65,7 @@ pub(crate) fn publish_all(
     };
     let (handle, mut events) = node.split();
     send_in_pause(&handle);
+    begin_no_traces(&handle);
     report_ended_consumers(&handle);
     let topics = topics(bridge, crossing, incoming, &handle);
     let stand_in = Arc::new(StandIn {
@@ -253,10 +254,21 @@ impl StandIn {
             self.crossing.calls.answered(&topic.topic, request);
         }
         let clock = self.bridge.clock();
-        if let (Some(published), Some(now)) = (value.published(), clock.time(monotonic_nanos())) {
+        let times = value.published().zip(clock.time(monotonic_nanos()));
+        if let Some((published, now)) = times {
             topic.latencies.add(published, now);
         }
-        let envelope = value.envelope();
+        let way = (value.trace_id() != 0).then(|| Crossed {
+            from: self.machine.clone(),
+            latency_nanos: times.map(|(published, now)| now.nanos.saturating_sub(published.nanos)),
+            error_nanos: times.map_or(0, |(published, now)| {
+                published.error_nanos.saturating_add(now.error_nanos)
+            }),
+        });
+        let mut envelope = value.envelope();
+        if let Some(way) = &way {
+            envelope = with_way(envelope, way);
+        }
         let answers = topic.answers.as_deref();
         while !self.is_over() {
             let until = monotonic_nanos() + CHECK.as_nanos() as u64;

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use nervure_dataflow::{Incoming, Outgoing};
+use nervure_protocol::MACHINE_VARIABLE;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
@@ -110,6 +111,7 @@ impl PartSpec {
             .stdin(Stdio::piped())
             .stdout(log.try_clone()?)
             .stderr(log)
+            .envs(self.machine().map(|name| (MACHINE_VARIABLE, name)))
             // Ctrl-C in the terminal of the daemon is not for the dataflow.
             .process_group(0)
             .spawn()?;
@@ -120,6 +122,11 @@ impl PartSpec {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
             _ => Ok(Some(child)),
         }
+    }
+
+    /// The name of this machine.
+    fn machine(&self) -> Option<&String> {
+        self.machines.get(&self.role)
     }
 
     /// What the process has printed, up to its last two thousand characters.

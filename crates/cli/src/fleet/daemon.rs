@@ -351,6 +351,7 @@ fn serve(folder: Folder, pairing: Pairing, address: Option<IpAddr>) -> Result<Ex
         }
     });
     let name = pairing.name.clone();
+    nervure_node::binding::set_machine(&name);
     let on_ready = || {
         note!("{name} is ready; its dataflows go on when this ends, and `nervure stop` stops them")
     };
