@@ -207,7 +207,7 @@ pub enum Command {
     /// Runs in the foreground, beside the dataflows: its end ends none.
     #[cfg(feature = "api")]
     Serve(crate::serve::ServeArguments),
-    /// Send metrics to a receiver of OpenTelemetry, by OTLP over HTTP.
+    /// Send metrics and traces to a receiver of OpenTelemetry, by OTLP over HTTP.
     ///
     /// Runs in the foreground, beside the dataflows: neither its end nor a slow receiver holds any up.
     #[cfg(feature = "opentelemetry")]

@@ -1,15 +1,19 @@
-//! `nervure telemetry`: the figures, for a receiver of OpenTelemetry.
+//! `nervure telemetry`: the figures and the traces, for a receiver of OpenTelemetry.
 //!
-//! A process of its own, like `nervure serve`: it asks keepers and the daemon, and nothing depends on
-//! it or waits for it.
+//! A process of its own, like `nervure serve`: it asks keepers and the daemon, and nodes send it
+//! their spans. Nothing depends on it or waits for it.
 
 mod figures;
 mod otlp;
 mod receiver;
+mod spans;
 
 use std::{
     process::ExitCode,
-    sync::mpsc::{RecvTimeoutError, channel},
+    sync::{
+        Arc,
+        mpsc::{RecvTimeoutError, channel},
+    },
     time::{Duration, Instant},
 };
 
@@ -20,8 +24,10 @@ use signal_hook::{
 };
 
 use crate::{
-    failure::Failure, option_values::parse_duration, serve::snapshot::Snapshot,
-    telemetry::receiver::Receiver,
+    failure::Failure,
+    option_values::parse_duration,
+    serve::snapshot::Snapshot,
+    telemetry::{receiver::Receiver, spans::Spans},
 };
 
 /// The environment variable of OpenTelemetry with the address of the receiver.
@@ -35,13 +41,16 @@ const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
 pub struct TelemetryArguments {
-    /// The address of the receiver, to which /v1/metrics is added. Default:
+    /// The address of the receiver, to which /v1/metrics and /v1/traces are added. Default:
     /// OTEL_EXPORTER_OTLP_ENDPOINT, or http://localhost:4318.
     #[arg(value_name = "URL")]
     endpoint: Option<String>,
     /// Send metrics at this interval.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_interval)]
     every: Duration,
+    /// Send traces only: another machine of the fleet sends the metrics of all.
+    #[arg(long)]
+    no_metrics: bool,
 }
 
 fn parse_interval(text: &str) -> Result<Duration, String> {
@@ -59,9 +68,11 @@ pub fn telemetry(arguments: &TelemetryArguments) -> Result<ExitCode, Failure> {
     let endpoint = named
         .or_else(of_environment)
         .unwrap_or_else(|| DEFAULT_ENDPOINT.to_owned());
-    let mut receiver = Receiver::new(&endpoint)?;
+    let mut receiver = Receiver::new(&endpoint, "metrics")?;
+    let mut receiver_of_spans = Receiver::new(&endpoint, "traces")?;
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
         .map_err(|error| Failure::internal("cannot watch for signals").because(error))?;
+    let spans = Spans::listen()?;
     let (sender, ended) = channel();
     std::thread::spawn(move || {
         signals.forever().next();
@@ -69,20 +80,33 @@ pub fn telemetry(arguments: &TelemetryArguments) -> Result<ExitCode, Failure> {
     });
     note!("sending to {endpoint} every {:?}", arguments.every);
     let resource = otlp::resource();
+    let sending = {
+        let (spans, resource) = (Arc::clone(&spans), resource.clone());
+        std::thread::spawn(move || {
+            spans.send_all(&resource, |message| receiver_of_spans.send(message));
+        })
+    };
     let mut due = Instant::now();
     loop {
-        match Snapshot::take() {
-            Ok(snapshot) => {
-                let metrics = figures::metrics(&snapshot, &resource, otlp::now());
-                receiver.send("/v1/metrics", &metrics);
+        if !arguments.no_metrics {
+            match Snapshot::take() {
+                Ok(snapshot) => {
+                    let own = spans.metric();
+                    let metrics = figures::metrics(&snapshot, own, &resource, otlp::now());
+                    receiver.send(&metrics);
+                }
+                Err(failure) => note!("the metrics cannot be read: {failure}"),
             }
-            Err(failure) => note!("the metrics cannot be read: {failure}"),
         }
         // Of readings that are late, the next one is enough.
         due = (due + arguments.every).max(Instant::now());
         match ended.recv_timeout(due.saturating_duration_since(Instant::now())) {
             Err(RecvTimeoutError::Timeout) => {}
-            _ => return Ok(ExitCode::SUCCESS),
+            _ => break,
         }
     }
+    spans.end();
+    // The panic hook has reported a panic.
+    let _ = sending.join();
+    Ok(ExitCode::SUCCESS)
 }

@@ -8,7 +8,7 @@ use std::fmt::Debug;
 use nervure_protocol::{
     ProtocolError, VERSIONS, cli_to_daemon, cli_to_keeper, daemon_to_cli, daemon_to_daemon, decode,
     encode, host_to_keeper, keeper_to_cli, keeper_to_host, keeper_to_node, node_to_keeper,
-    report::Report,
+    node_to_telemetry, report::Report,
 };
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -28,6 +28,7 @@ pub fn run(bytes: &[u8]) {
         b'7' => check::<daemon_to_cli::Message>(packet),
         b'8' => check::<host_to_keeper::Message>(packet),
         b'9' => check::<keeper_to_host::Message>(packet),
+        b'a' => check::<node_to_telemetry::Span>(packet),
         _ => {}
     }
     if let (b'1', Ok(node_to_keeper::Message::Hello(hello))) = (arrow, decode(packet)) {

@@ -12,7 +12,7 @@ use crate::serve::{
 };
 
 /// `AGGREGATION_TEMPORALITY_CUMULATIVE`.
-const CUMULATIVE: u32 = 2;
+pub const CUMULATIVE: u32 = 2;
 
 /// Units at the end of a name of Prometheus, longest first, and in OTLP (UCUM).
 const UNITS: [(&str, &str); 4] = [
@@ -22,9 +22,9 @@ const UNITS: [(&str, &str); 4] = [
     ("_ratio", "1"),
 ];
 
-/// A message for `/v1/metrics`.
-pub fn metrics(snapshot: &Snapshot, resource: &Json, now: u64) -> Json {
-    let mut metrics = Vec::new();
+/// A message for `/v1/metrics`, with a metric of the sender's own.
+pub fn metrics(snapshot: &Snapshot, own: Json, resource: &Json, now: u64) -> Json {
+    let mut metrics = vec![own];
     let taken: Result<(), std::convert::Infallible> = snapshot.each_family(|family| {
         metrics.push(metric(&family, now));
         Ok(())

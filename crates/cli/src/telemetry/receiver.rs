@@ -9,6 +9,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::{net::TcpStream, runtime::Runtime};
 
+use super::spans::Sent;
 use crate::failure::Failure;
 
 /// The longest time until a message is answered. The default of OTLP's exporters.
@@ -29,13 +30,15 @@ pub struct Receiver {
     /// The path of the address, without a slash at its end.
     path: String,
     runtime: Runtime,
+    /// `metrics` or `traces`.
+    signal: &'static str,
     failing: bool,
     failed: u64,
 }
 
 impl Receiver {
     /// A receiver at an `http://` address.
-    pub fn new(endpoint: &str) -> Result<Self, Failure> {
+    pub fn new(endpoint: &str, signal: &'static str) -> Result<Self, Failure> {
         let invalid = |reason: &str| {
             Failure::invalid(format!(
                 "`{endpoint}` is no address of a receiver: {reason}"
@@ -62,6 +65,7 @@ impl Receiver {
             port: uri.port_u16().unwrap_or(DEFAULT_PORT),
             path: uri.path().trim_end_matches('/').to_owned(),
             runtime,
+            signal,
             failing: false,
             failed: 0,
         })
@@ -69,39 +73,36 @@ impl Receiver {
 
     /// Sends a message, and returns whether it was taken. Says when that fails, and when it succeeds
     /// again.
-    pub fn send(&mut self, path: &str, message: &Value) -> bool {
+    pub fn send(&mut self, message: &Value) -> Sent {
         let body = Bytes::from(message.to_string());
         let sent = self.runtime.block_on(async {
-            let exchange = self.exchange(path, body);
+            let exchange = self.exchange(body);
             let answer = tokio::time::timeout(PATIENCE, exchange).await;
-            answer.unwrap_or_else(|_| Err("it does not answer".to_owned()))
+            answer.unwrap_or_else(|_| Err((Sent::Failed, "it does not answer".to_owned())))
         });
-        match &sent {
-            Ok(()) if self.failing => {
-                note!(
-                    "the receiver takes messages again; {} were lost",
-                    self.failed
-                );
-                (self.failing, self.failed) = (false, 0);
+        let (signal, host, port) = (self.signal, &self.host, self.port);
+        match sent {
+            Ok(()) => {
+                if self.failing {
+                    let failed = self.failed;
+                    note!("the receiver takes {signal} again; {failed} messages had failed");
+                    (self.failing, self.failed) = (false, 0);
+                }
+                Sent::Taken
             }
-            Ok(()) => {}
-            Err(reason) => {
+            Err((sent, reason)) => {
                 if !self.failing {
-                    note!(
-                        "the receiver at {}:{} takes no messages: {reason}",
-                        self.host,
-                        self.port
-                    );
+                    note!("the receiver at {host}:{port} takes no {signal}: {reason}");
                 }
                 self.failing = true;
                 self.failed += 1;
+                sent
             }
         }
-        sent.is_ok()
     }
 
-    async fn exchange(&self, path: &str, body: Bytes) -> Result<(), String> {
-        let text = |error: &dyn std::fmt::Display| error.to_string();
+    async fn exchange(&self, body: Bytes) -> Result<(), (Sent, String)> {
+        let text = |error: &dyn std::fmt::Display| (Sent::Failed, error.to_string());
         // An IPv6 address stands in brackets.
         let host = self.host.trim_matches(['[', ']']);
         let stream = TcpStream::connect((host, self.port))
@@ -114,7 +115,7 @@ impl Receiver {
         tokio::spawn(connection);
         let request = Request::builder()
             .method(Method::POST)
-            .uri(format!("{}{path}", self.path))
+            .uri(format!("{}/v1/{}", self.path, self.signal))
             .header(header::HOST, format!("{}:{}", self.host, self.port))
             .header(header::CONTENT_TYPE, "application/json")
             .header(
@@ -134,15 +135,19 @@ impl Receiver {
     }
 }
 
-/// Whether a message was taken as a whole.
-fn judge(status: StatusCode, body: &[u8]) -> Result<(), String> {
+/// Whether a message was taken as a whole. OTLP has four statuses after which it may be sent again.
+fn judge(status: StatusCode, body: &[u8]) -> Result<(), (Sent, String)> {
     let shown = || -> String {
         let text = String::from_utf8_lossy(body);
         let printable = text.chars().filter(|c| !c.is_control());
         printable.take(MAX_SHOWN_CHARS).collect()
     };
     if !status.is_success() {
-        return Err(format!("{status} {}", shown()));
+        let sent = match status.as_u16() {
+            429 | 502 | 503 | 504 => Sent::Failed,
+            _ => Sent::Rejected,
+        };
+        return Err((sent, format!("{status} {}", shown())));
     }
     let answer: Value = serde_json::from_slice(body).unwrap_or_default();
     let partial = &answer["partialSuccess"];
@@ -152,7 +157,7 @@ fn judge(status: StatusCode, body: &[u8]) -> Result<(), String> {
     };
     let keys = ["rejectedDataPoints", "rejectedSpans"];
     match keys.iter().any(|key| is_rejected(&partial[key])) {
-        true => Err(format!("a part is rejected: {}", shown())),
+        true => Err((Sent::Rejected, format!("a part is rejected: {}", shown()))),
         false => Ok(()),
     }
 }
@@ -179,10 +184,10 @@ mod tests {
             "http://[::1]:4318/otlp/",
             "http://10.0.0.1",
         ] {
-            assert!(Receiver::new(good).is_ok(), "{good}");
+            assert!(Receiver::new(good, "metrics").is_ok(), "{good}");
         }
         for bad in ["localhost:4318", "https://localhost:4318", "", "http://"] {
-            assert!(Receiver::new(bad).is_err(), "{bad}");
+            assert!(Receiver::new(bad, "metrics").is_err(), "{bad}");
         }
     }
 }

@@ -190,6 +190,10 @@ pub fn server(run: &Run) -> Server {
 
 /// 50 samples for a consumer that takes all, and for one that takes none.
 pub fn losing() -> Run {
+    losing_dataflow().run(&["--grace", "100ms"])
+}
+
+pub fn losing_dataflow() -> Dataflow {
     Dataflow::named()
         .node("source", "source 50 2 99", json!({"outputs": ["out"]}))
         .node(
@@ -202,7 +206,6 @@ pub fn losing() -> Run {
             "deaf",
             json!({"inputs": {"in": {"source": "source/out", "queue_size": 10}}}),
         )
-        .run(&["--grace", "100ms"])
 }
 
 fn top(run: &Run) -> Value {

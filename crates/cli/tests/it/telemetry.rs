@@ -5,25 +5,36 @@ use std::{
     io::{BufRead, BufReader, Read, Write},
     net::{TcpListener, TcpStream},
     process::{Child, Command, Stdio},
-    sync::mpsc::{Receiver, channel},
+    sync::{
+        atomic::{AtomicUsize, Ordering},
+        mpsc::{Receiver, channel},
+    },
     thread,
     time::{Duration, Instant},
 };
 
 use opentelemetry_proto::tonic::{
-    collector::metrics::v1::ExportMetricsServiceRequest,
+    collector::{metrics::v1::ExportMetricsServiceRequest, trace::v1::ExportTraceServiceRequest},
     common::v1::{KeyValue, any_value},
     metrics::v1::{Metric, metric::Data, number_data_point},
+    trace::v1::{Span as OtlpSpan, span::SpanKind, status::StatusCode},
 };
 use serde_json::json;
 
 use crate::{
-    dataflow::{Dataflow, Run, output},
-    serve::{losing, server},
+    dataflow::{Dataflow, output},
+    serve::{Server, losing_dataflow},
 };
 
 /// Time limit of a wait; tests need only a small part of it.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The name of a domain for one test: nodes of others find its telemetry otherwise.
+pub fn domain() -> String {
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    format!("t{}-{number}", std::process::id())
+}
 
 /// A receiver of OTLP on a free port.
 pub struct Otlp {
@@ -142,10 +153,14 @@ impl Drop for Telemetry {
     }
 }
 
-fn telemetry(run: &Run, otlp: &Otlp) -> Telemetry {
-    let mut command = run.command(&["telemetry", &otlp.endpoint, "--every", "1s"]);
-    command.env("NERVURE_STATE", run.folder());
-    Telemetry::start(command)
+fn telemetry(dataflow: &Dataflow, domain: &str, otlp: &Otlp) -> Telemetry {
+    let mut command = dataflow.command(&["telemetry", &otlp.endpoint, "--every", "1s"]);
+    command
+        .env("NERVURE_STATE", dataflow.folder())
+        .env("NERVURE_DOMAIN", domain);
+    let telemetry = Telemetry::start(command);
+    telemetry.line("sending to");
+    telemetry
 }
 
 /// The value of a counter or gauge with these attributes.
@@ -172,10 +187,10 @@ fn value(metric: &Metric, attributes: &[(&str, &str)]) -> Option<f64> {
 
 #[test]
 fn metrics_by_otlp_are_those_for_prometheus() {
-    let mut run = losing();
+    let (otlp, domain, dataflow) = (Otlp::answering(&[]), domain(), losing_dataflow());
+    let _telemetry = telemetry(&dataflow, &domain, &otlp);
+    let mut run = dataflow.run_in(&domain, &["--grace", "100ms"]);
     run.line("sink", "in 49");
-    let otlp = Otlp::answering(&[]);
-    let _telemetry = telemetry(&run, &otlp);
     let dataflow = run.name().to_owned();
     let ended = [
         ("dataflow", dataflow.as_str()),
@@ -186,7 +201,9 @@ fn metrics_by_otlp_are_those_for_prometheus() {
     // What the source has sent is counted when it has ended, and nothing changes from then on.
     let metrics = loop {
         let metrics = otlp.metrics();
-        let states = &metrics["nervure.node.state"];
+        let Some(states) = metrics.get("nervure.node.state") else {
+            continue;
+        };
         let points = match states.data.as_ref().unwrap() {
             Data::Gauge(gauge) => &gauge.data_points,
             other => panic!("{other:?}"),
@@ -197,7 +214,11 @@ fn metrics_by_otlp_are_those_for_prometheus() {
         }
         assert!(Instant::now() < until, "the source ends");
     };
-    let prometheus = server(&run).metrics();
+    let mut command = run.command(&["serve", "--listen", "127.0.0.1:0"]);
+    command
+        .env("NERVURE_STATE", run.folder())
+        .env("NERVURE_DOMAIN", &domain);
+    let prometheus = Server::start(command).metrics();
     let edge = [
         ("dataflow", dataflow.as_str()),
         ("topic", "source/out"),
@@ -254,16 +275,188 @@ fn metrics_by_otlp_are_those_for_prometheus() {
 
 #[test]
 fn a_receiver_that_fails_is_reported_once_and_holds_nothing_up() {
-    let mut run = Dataflow::named()
-        .node("source", "source 3 0 9", json!({"outputs": ["out"]}))
-        .node("sink", "sink", json!({"inputs": {"in": "source/out"}}))
-        .run(&[]);
-    run.line("sink", "in 2");
-    let otlp = Otlp::answering(&[503, 503]);
-    let telemetry = telemetry(&run, &otlp);
-    telemetry.line("takes no messages: 503");
-    telemetry.line("takes messages again; 2 were lost");
+    let (otlp, domain) = (Otlp::answering(&[503, 503]), domain());
+    let telemetry = telemetry(&Dataflow::named(), &domain, &otlp);
+    telemetry.line("takes no metrics: 503");
+    telemetry.line("takes metrics again; 2 messages had failed");
     otlp.metrics();
+}
+
+#[test]
+fn a_second_one_is_refused() {
+    let (otlp, domain, dataflow) = (Otlp::answering(&[]), domain(), Dataflow::named());
+    let _telemetry = telemetry(&dataflow, &domain, &otlp);
+    let mut command = dataflow.command(&["telemetry", &otlp.endpoint]);
+    command.env("NERVURE_DOMAIN", &domain);
+    let (code, _, stderr) = output(command);
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(
+        stderr.contains("another `nervure telemetry` of this user runs"),
+        "{stderr}"
+    );
+}
+
+/// A span with the attributes of its resource.
+#[derive(Clone, Debug)]
+pub struct Span {
+    pub span: OtlpSpan,
+    pub service: String,
+    pub machine: String,
+}
+
+impl Otlp {
+    /// Receives spans until those of one trace have all these names and services, and returns them in
+    /// that order.
+    pub fn trace(&self, wanted: &[(&str, &str)]) -> Vec<Span> {
+        let mut traces: BTreeMap<Vec<u8>, Vec<Span>> = BTreeMap::new();
+        let until = Instant::now() + PATIENCE;
+        loop {
+            assert!(Instant::now() < until, "{wanted:?} in {traces:#?}");
+            for span in self.spans() {
+                traces
+                    .entry(span.span.trace_id.clone())
+                    .or_default()
+                    .push(span);
+            }
+            for trace in traces.values() {
+                let find = |(name, service): &(&str, &str)| {
+                    let is_it = |it: &&Span| it.span.name == *name && it.service == *service;
+                    trace.iter().find(is_it).cloned()
+                };
+                let found: Option<Vec<Span>> = wanted.iter().map(find).collect();
+                if let Some(found) = found {
+                    return found;
+                }
+            }
+        }
+    }
+
+    fn spans(&self) -> Vec<Span> {
+        let body = self.next("/v1/traces");
+        let message: ExportTraceServiceRequest = serde_json::from_str(&body).unwrap();
+        let mut spans = Vec::new();
+        for resource in message.resource_spans {
+            let attributes = resource.resource.unwrap().attributes;
+            assert!(!text(&attributes, "host.name").is_empty());
+            let machine = attributes.iter().any(|it| it.key == "nervure.machine");
+            for span in resource.scope_spans.into_iter().flat_map(|it| it.spans) {
+                assert_eq!((span.trace_id.len(), span.span_id.len()), (16, 8));
+                assert!(span.start_time_unix_nano > 0);
+                assert!(span.start_time_unix_nano <= span.end_time_unix_nano);
+                spans.push(Span {
+                    span,
+                    service: text(&attributes, "service.name"),
+                    machine: match machine {
+                        true => text(&attributes, "nervure.machine"),
+                        false => String::new(),
+                    },
+                });
+            }
+        }
+        spans
+    }
+}
+
+/// Each span is the parent of the next one.
+pub fn assert_chain(trace: &[Span]) {
+    assert!(trace[0].span.parent_span_id.is_empty(), "{trace:#?}");
+    for pair in trace.windows(2) {
+        assert_eq!(
+            pair[1].span.parent_span_id, pair[0].span.span_id,
+            "{trace:#?}"
+        );
+    }
+}
+
+const TRACES: &str = "NERVURE_TRACES_PER_SECOND=1000";
+
+#[test]
+fn what_a_node_sends_while_it_handles_a_sample_continues_its_trace() {
+    let (otlp, domain) = (Otlp::answering(&[]), domain());
+    let dataflow = Dataflow::named()
+        .node("source", "source 1000000 20 9", json!({"outputs": ["out"]}))
+        .node(
+            "relay",
+            "relay",
+            json!({"inputs": {"in": "source/out"}, "outputs": ["out"]}),
+        )
+        .node("sink", "sink", json!({"inputs": {"in": "relay/out"}}));
+    let _telemetry = telemetry(&dataflow, &domain, &otlp);
+    let run = dataflow.run_in(&domain, &["--env", TRACES]);
+    let trace = otlp.trace(&[
+        ("send source/out", "source"),
+        ("process source/out", "relay"),
+        ("send relay/out", "relay"),
+        ("process relay/out", "sink"),
+    ]);
+    assert_chain(&trace);
+    let kinds: Vec<_> = trace.iter().map(|it| it.span.kind()).collect();
+    let (producer, consumer) = (SpanKind::Producer, SpanKind::Consumer);
+    assert_eq!(kinds, [producer, consumer, producer, consumer]);
+    let handled = &trace[1].span.attributes;
+    assert_eq!(text(handled, "messaging.destination.name"), "source/out");
+    assert_eq!(text(handled, "nervure.input"), "in");
+    let has = |key: &str| handled.iter().any(|it| it.key == key);
+    assert!(has("nervure.sequence") && has("nervure.latency"));
+    drop(run);
+}
+
+#[test]
+fn no_trace_begins_unless_it_is_asked_for_and_a_rate_limits_them() {
+    let (otlp, domain) = (Otlp::answering(&[]), domain());
+    let env = |rate: &str| json!({"outputs": ["out"], "env": {"NERVURE_TRACES_PER_SECOND": rate}});
+    let dataflow = Dataflow::named()
+        .node("silent", "source 200 1 9", json!({"outputs": ["out"]}))
+        .node("rare", "source 200 1 9", env("0.001"))
+        .node("often", "source 200 1 9", env("100000"))
+        .node(
+            "sink",
+            "sink",
+            json!({"inputs": {"a": {"source": "silent/out", "queue_size": 300},
+                "b": {"source": "rare/out", "queue_size": 300},
+                "c": {"source": "often/out", "queue_size": 300}}}),
+        );
+    let _telemetry = telemetry(&dataflow, &domain, &otlp);
+    dataflow.run_in(&domain, &[]).finish();
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    while counts.get("process often/out") != Some(&200) {
+        for span in otlp.spans() {
+            *counts.entry(span.span.name).or_default() += 1;
+        }
+    }
+    assert!(counts["send often/out"] == 200, "{counts:?}");
+    assert!(!counts.contains_key("send silent/out"), "{counts:?}");
+    assert_eq!(counts.get("send rare/out"), Some(&1), "{counts:?}");
+    assert_eq!(counts.get("process rare/out"), Some(&1), "{counts:?}");
+}
+
+#[test]
+fn a_consumer_that_misses_a_sample_makes_its_span_an_error() {
+    let (otlp, domain) = (Otlp::answering(&[]), domain());
+    let dataflow = Dataflow::named()
+        .node("source", "source 50 2 99", json!({"outputs": ["out"]}))
+        .node(
+            "deaf",
+            "deaf",
+            json!({"inputs": {"in": {"source": "source/out", "queue_size": 3, "queue_policy": "drop_newest"}}}),
+        );
+    let _telemetry = telemetry(&dataflow, &domain, &otlp);
+    let _run = dataflow.run_in(&domain, &["--env", TRACES]);
+    let until = Instant::now() + PATIENCE;
+    loop {
+        assert!(Instant::now() < until);
+        let spans = otlp.spans();
+        let is_error = |it: &&Span| {
+            let status = it.span.status.as_ref();
+            status.is_some_and(|status| status.code() == StatusCode::Error)
+        };
+        if let Some(lost) = spans.iter().find(is_error) {
+            let status = lost.span.status.as_ref().unwrap();
+            assert_eq!(status.message, "1 consumers missed the sample");
+            assert_eq!(lost.span.name, "send source/out");
+            return;
+        }
+    }
 }
 
 #[test]

@@ -229,6 +229,7 @@ fn the_state_of_a_fleet_in_etcd_outlives_the_folder_of_the_coordinator() {
     let (store, coordinator) = (format!("etcd://{address}"), coordinator.to_string());
     let mut fleet = Fleet {
         dataflow: "two".to_owned(),
+        domain: None,
         namespaces: None,
         folder: tempfile::tempdir().unwrap(),
         daemons: vec![None, None],

@@ -10,6 +10,8 @@ mod partition;
 mod pause;
 mod rolling;
 mod services;
+#[cfg(feature = "opentelemetry")]
+mod telemetry;
 mod tools;
 
 use std::{
@@ -33,6 +35,8 @@ const PATIENCE: Duration = Duration::from_secs(90);
 struct Fleet {
     /// The name of the dataflow. Other fleets of this host may have one of the same name.
     dataflow: String,
+    /// Of another name than the default one, if programs of other fleets would be met there.
+    domain: Option<String>,
     namespaces: Option<Namespaces>,
     folder: TempDir,
     daemons: Vec<Option<Daemon>>,
@@ -107,8 +111,13 @@ impl Fleet {
 
     /// As [`Fleet::new`], with a role for the second machine.
     fn with_robot_as(role: &str, namespaces: Option<Namespaces>) -> Self {
+        Self::paired(role, namespaces, None)
+    }
+
+    fn paired(role: &str, namespaces: Option<Namespaces>, domain: Option<String>) -> Self {
         let mut fleet = Self {
             dataflow: "two".to_owned(),
+            domain,
             namespaces,
             folder: tempfile::tempdir().unwrap(),
             daemons: vec![None, None],
@@ -173,6 +182,7 @@ impl Fleet {
             .env("NERVURE_STATE", self.state(at))
             .env("NERVURE_LOG_DIR", self.logs(at))
             .env_remove("NERVURE_DATAFLOW")
+            .envs(self.domain.as_ref().map(|name| ("NERVURE_DOMAIN", name)))
             .stdin(Stdio::null());
         command
     }
