@@ -14,7 +14,7 @@ use std::{
     collections::VecDeque,
     io::{BufRead, BufReader, Read},
     pin::Pin,
-    process::{Child, ChildStdout},
+    process::{Child, ChildStdout, Command},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -199,13 +199,15 @@ async fn follow(
     if let Err(failure) = checked {
         return error(status_of(&failure), &failure);
     }
-    let queue = Arc::new(Queue::default());
+    let queue = Arc::new(Queue::new(CLIENT_PATIENCE));
     let of_thread = Arc::clone(&queue);
     // The thread that starts the command waits for it: the command ends with its thread.
     let started = thread::Builder::new()
         .name("stream".to_owned())
         .spawn(move || {
-            let reason = match run(&of_thread, kind, &arguments) {
+            let mut command = child::command(&arguments);
+            command.env(child::ENDS_WITH, std::process::id().to_string());
+            let reason = match run(&of_thread, kind, command) {
                 Ok(reason) => reason,
                 Err(error) => {
                     json!({"reason": "the command cannot be run", "error": error.to_string()})
@@ -235,9 +237,7 @@ async fn follow(
 }
 
 /// Runs the command, and queues its lines. Returns the data of the last event.
-fn run(queue: &Queue, kind: &str, arguments: &[String]) -> std::io::Result<Value> {
-    let mut command = child::command(arguments);
-    command.env(child::ENDS_WITH, std::process::id().to_string());
+fn run(queue: &Queue, kind: &str, mut command: Command) -> std::io::Result<Value> {
     let mut child = command.stderr(std::process::Stdio::null()).spawn()?;
     let handle = child::handle(&child)?;
     let stdout = child.stdout.take();
@@ -282,7 +282,7 @@ fn end_of(queue: &Queue, child: &mut Child) -> std::io::Result<Value> {
     let mut state = queue.lock();
     Ok(match state.error.take() {
         _ if is_stale => {
-            let seconds = CLIENT_PATIENCE.as_secs();
+            let seconds = queue.patience.as_secs_f64();
             json!({"reason": format!("the client has read nothing for {seconds} s")})
         }
         Some(error) => json!({"reason": error["error"]["message"], "error": error["error"]}),
@@ -292,8 +292,12 @@ fn end_of(queue: &Queue, child: &mut Child) -> std::io::Result<Value> {
 }
 
 /// Events between the command and the client.
-#[derive(Debug, Default)]
-struct Queue(Mutex<Queued>);
+#[derive(Debug)]
+struct Queue {
+    state: Mutex<Queued>,
+    /// A client that takes nothing for this long, while events wait for it, has left.
+    patience: Duration,
+}
 
 #[derive(Debug, Default)]
 struct Queued {
@@ -315,8 +319,15 @@ struct Queued {
 }
 
 impl Queue {
+    fn new(patience: Duration) -> Self {
+        Self {
+            state: Mutex::default(),
+            patience,
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Queued> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The command runs. False if the client has left meanwhile.
@@ -362,7 +373,7 @@ impl Queue {
     /// Whether the client takes nothing.
     fn is_stale(&self) -> bool {
         let since = self.lock().waits_since;
-        since.is_some_and(|since| since.elapsed() >= CLIENT_PATIENCE)
+        since.is_some_and(|since| since.elapsed() >= self.patience)
     }
 
     /// Queues the last event.
@@ -439,5 +450,33 @@ impl Drop for Events {
         self.streaming.set(false);
         self.queue.lock().is_left = true;
         self.queue.kill();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Stdio;
+
+    use super::*;
+
+    /// A command that writes lines without end.
+    fn endless() -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", "while :; do echo '{\"n\":1}'; sleep 0.01; done"]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        command
+    }
+
+    #[test]
+    fn the_stream_of_a_client_that_takes_nothing_is_ended() {
+        let queue = Queue::new(Duration::from_millis(300));
+        let end = run(&queue, "sample", endless()).unwrap();
+        assert_eq!(end["reason"], "the client has read nothing for 0.3 s");
+        queue.end(end);
+        let mut state = queue.lock();
+        assert!(state.events.len() <= MAX_QUEUED_EVENTS + 2);
+        let events: Vec<Bytes> = std::iter::from_fn(|| state.take()).collect();
+        assert!(events[0].starts_with(b"event: sample\n"), "{events:?}");
+        assert!(events.last().unwrap().starts_with(b"event: end\n"));
     }
 }
