@@ -29,6 +29,8 @@ pub use pause::set_paused_if_fleet;
 pub use start::start;
 pub use stop::stop_if_fleet;
 
+#[cfg(feature = "api")]
+pub use stop::has_run;
 use std::process::ExitCode;
 
 use crate::failure::Failure;

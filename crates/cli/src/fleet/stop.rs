@@ -85,6 +85,16 @@ pub fn find_runs(fleet: &Fleet, dataflow: Option<&str>) -> Result<Vec<KnownRun>,
             runs.retain(|run| is_instance_of(&run.dataflow, &name));
             Ok(runs)
         }
+    Ok(runs)
+}
+
+/// Whether the named run, or an instance of the named dataflow, is desired in the fleet.
+#[cfg(feature = "api")]
+pub fn has_run(dataflow: &str) -> Result<bool, Failure> {
+    let Some(fleet) = Fleet::connect_if_paired()? else {
+        return Ok(false);
+    };
+    Ok(!find_runs(&fleet, Some(dataflow))?.is_empty())
     }
 }
 

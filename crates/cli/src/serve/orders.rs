@@ -14,11 +14,11 @@ use std::{
 use axum::{
     Json,
     extract::{FromRequest, Path, Query, Request, State},
-    http::{StatusCode, header},
+    http::StatusCode,
     response::{IntoResponse, Response},
 };
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -26,6 +26,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::common::{Checked, OfDataflow, Shared, error, status_of};
 use crate::{
     failure::{ErrorAnswer, Failure},
+    fleet,
     inspect::{answers::Param, places},
 };
 
@@ -76,7 +77,7 @@ async fn stop(
 ) -> Response {
     let mut arguments = vec!["stop".to_owned()];
     arguments.extend(how.kill.then(|| "--kill".to_owned()));
-    on_dataflow(shared, of, arguments, Vec::new()).await
+    on_instances(shared, of, arguments).await
 }
 
 /// Pause a dataflow, as `nervure pause`
@@ -88,7 +89,7 @@ async fn pause(
     State(shared): State<Arc<Shared>>,
     Checked(of): Checked<Path<OfDataflow>>,
 ) -> Response {
-    on_dataflow(shared, of, vec!["pause".to_owned()], Vec::new()).await
+    on_instances(shared, of, vec!["pause".to_owned()]).await
 }
 
 /// Let a paused dataflow go on, as `nervure resume`
@@ -100,7 +101,7 @@ async fn resume(
     State(shared): State<Arc<Shared>>,
     Checked(of): Checked<Path<OfDataflow>>,
 ) -> Response {
-    on_dataflow(shared, of, vec!["resume".to_owned()], Vec::new()).await
+    on_instances(shared, of, vec!["resume".to_owned()]).await
 }
 
 /// Stop, start or restart a node, and wait until that is done, as `nervure node`
@@ -211,6 +212,10 @@ struct OfParam {
 struct Stopped {
     dataflow: String,
     stopped: bool,
+    /// The answer for each instance, if there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<Object>)]
+    instances: Vec<Value>,
 }
 
 /// A dataflow that is paused, or goes on: the JSON of `nervure pause`.
@@ -218,6 +223,10 @@ struct Stopped {
 struct Paused {
     dataflow: String,
     paused: bool,
+    /// The answer for each instance, if there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<Object>)]
+    instances: Vec<Value>,
 }
 
 /// A node after an order: the JSON of `nervure node`.
@@ -261,6 +270,36 @@ fn text_of(value: &Value) -> String {
     }
 }
 
+/// Gives an order to a dataflow or all its instances, as the command does.
+async fn on_instances(shared: Arc<Shared>, of: OfDataflow, mut arguments: Vec<String>) -> Response {
+    let name = of.dataflow;
+    arguments.extend(["--json".to_owned(), format!("--dataflow={name}")]);
+    let carry_out = move || match places::find(Some(&name)) {
+        Err(failure) if !fleet::has_run(&name)? => Err(failure),
+        _ => {
+            let (status, lines) = output_of(&arguments)?;
+            Ok((status, of_instances(&name, lines)))
+        }
+    };
+    answer(shared, carry_out).await
+}
+
+/// The answer for a dataflow from those for its instances.
+fn of_instances(name: &str, mut lines: Vec<Value>) -> Value {
+    let last = lines.pop().unwrap_or_default();
+    if lines.is_empty() || last.get("dataflow").is_none() {
+        return last;
+    }
+    lines.push(last);
+    let done = ["stopped", "paused"].into_iter();
+    let mut whole = json!({"dataflow": name});
+    for (key, value) in done.filter_map(|key| Some((key, lines[0].get(key)?))) {
+        whole[key] = value.clone();
+    }
+    whole["instances"] = lines.into();
+    whole
+}
+
 async fn on_dataflow(
     shared: Arc<Shared>,
     of: OfDataflow,
@@ -282,30 +321,40 @@ pub async fn run(
     dataflow: Option<String>,
     arguments: Vec<String>,
 ) -> Response {
+    let carry_out = move || {
+        if let Some(name) = &dataflow {
+            places::find(Some(name))?;
+        }
+        let (status, mut lines) = output_of(&arguments)?;
+        Ok((status, lines.pop().unwrap_or_default()))
+    };
+    answer(shared, carry_out).await
+}
+
+/// Carries something out beside the requests, and answers with its JSON.
+async fn answer(
+    shared: Arc<Shared>,
+    carry_out: impl FnOnce() -> Result<(StatusCode, Value), Failure> + Send + 'static,
+) -> Response {
     let Ok(permit) = Arc::clone(&shared.orders).try_acquire_owned() else {
         let failure = Failure::internal("too many requests are being carried out");
         return error(StatusCode::SERVICE_UNAVAILABLE, &failure);
     };
     let carried_out = spawn_blocking(move || {
         let _permit = permit;
-        if let Some(name) = &dataflow {
-            places::find(Some(name))?;
-        }
-        output_of(&arguments)
+        carry_out()
     });
     let result = carried_out
         .await
         .unwrap_or_else(|_| Err(Failure::internal("the request panicked")));
     match result {
-        Ok((status, text)) => {
-            (status, [(header::CONTENT_TYPE, "application/json")], text).into_response()
-        }
+        Ok((status, value)) => (status, Json(value)).into_response(),
         Err(failure) => error(status_of(&failure), &failure),
     }
 }
 
-/// The last line that the command writes.
-fn output_of(arguments: &[String]) -> Result<(StatusCode, String), Failure> {
+/// What the command writes in JSON, a value on each line.
+fn output_of(arguments: &[String]) -> Result<(StatusCode, Vec<Value>), Failure> {
     let failed = |error: std::io::Error| Failure::internal("cannot run the command").because(error);
     let output = Command::new("/proc/self/exe")
         .args(arguments)
@@ -321,10 +370,34 @@ fn output_of(arguments: &[String]) -> Result<(StatusCode, String), Failure> {
         let text = format!("the command has ended without an answer: {}", output.status);
         return Err(Failure::internal(text));
     }
+    let lines = text
+        .lines()
+        .map(serde_json::from_str)
+        .filter_map(Result::ok);
     let status = match output.status.code() {
         Some(0) => StatusCode::OK,
         Some(code) if code == i32::from(crate::failure::INVALID) => StatusCode::BAD_REQUEST,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     };
-    Ok((status, last.to_owned()))
+    Ok((status, lines.collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answer_for_a_dataflow_has_those_for_its_instances() {
+        let stopped = |name: &str| json!({"dataflow": name, "stopped": true});
+        let alone = of_instances("two", vec![stopped("two")]);
+        assert_eq!(alone, stopped("two"));
+        let both = vec![stopped("two@r1"), stopped("two@r2")];
+        assert_eq!(
+            of_instances("two", both.clone()),
+            json!({"dataflow": "two", "stopped": true, "instances": both})
+        );
+        let failed = json!({"error": {"message": "r2 did not answer"}});
+        let lines = vec![stopped("two@r1"), failed.clone()];
+        assert_eq!(of_instances("two", lines), failed);
+    }
 }
