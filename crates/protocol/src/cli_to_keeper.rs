@@ -8,6 +8,8 @@
 //! connection is that of a node: `node_to_keeper` and `keeper_to_node`. To add a command: a variant
 //! here, and an arm in the keeper's `machine/requests.rs`.
 
+use std::path::PathBuf;
+
 use crate::{VersionRange, graph::Program};
 use serde::{Deserialize, Serialize};
 
@@ -138,6 +140,13 @@ pub struct Replace {
     /// Its arguments; `None` for those of the program before.
     #[serde(default)]
     pub args: Option<Vec<String>>,
+    /// The folder in which it runs; `None` for that of the program before.
+    #[serde(default)]
+    pub folder: Option<PathBuf>,
+    /// Its version. A node that runs this one goes on; if it is not ready yet, this request waits in
+    /// the place of the one before. `None` for a program without a version, which is always started.
+    #[serde(default)]
+    pub version: Option<String>,
 }
 
 /// An order to one node.

@@ -42,6 +42,12 @@ pub struct NodeSettings {
     /// The folder in which it runs; that of the dataflow if `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub folder: Option<PathBuf>,
+    /// Which version of its program runs; empty for that of the file.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub version: String,
+    /// Whether it does not start with the dataflow, but when a client starts it.
+    #[serde(skip_serializing_if = "is_false")]
+    pub held: bool,
     /// Its parameters, in the order of the file.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub params: Vec<ParamSpec>,

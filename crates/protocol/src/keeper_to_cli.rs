@@ -67,6 +67,9 @@ pub struct Refused {
     /// The likely fix.
     #[serde(default)]
     pub hint: Option<String>,
+    /// True if a new program was tried and has failed, so that the one before runs again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rolled_back: bool,
 }
 
 impl Refused {
@@ -75,6 +78,7 @@ impl Refused {
         Self {
             reason: reason.into(),
             hint: hint.map(str::to_owned),
+            rolled_back: false,
         }
     }
 }

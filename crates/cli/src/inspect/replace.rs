@@ -31,6 +31,8 @@ pub fn replace(
         node: node.to_owned(),
         program: program.clone(),
         args: (!args.is_empty()).then(|| args.to_vec()),
+        folder: None,
+        version: None,
     }))?;
     let answer = loop {
         match connection.receive_until(Instant::now() + REPORT_INTERVAL)? {

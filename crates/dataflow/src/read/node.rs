@@ -222,6 +222,8 @@ fn read_settings(
         restart: read_restart(reader, keys),
         startup_timeout: read_timeout(reader, keys, "startup_timeout"),
         health_check_timeout: read_timeout(reader, keys, "health_check_timeout"),
+        version: String::new(),
+        held: false,
         params: keys
             .value_if_any("params")
             .map(|value| read_params(reader, &host.variables, value))

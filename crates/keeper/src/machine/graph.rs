@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 
 use nervure_protocol::{
     did_you_mean,
-    graph::Program,
     keeper_to_cli::Refused,
     wiring::{self, Source},
 };
 
-use super::action::Audience;
+use super::{action::Audience, replacements::CommandLine};
 use crate::plan::{EdgePlan, NodePlan, Plan};
 
 /// The nodes and edges of a dataflow.
@@ -167,9 +166,17 @@ impl Graph {
     }
 
     /// Sets what the next process of a node runs.
-    pub fn set_program(&mut self, node: usize, program: Program, args: Vec<String>) {
-        self.plan.nodes[node].program = program;
-        self.plan.nodes[node].settings.args = args;
+    pub fn set_program(&mut self, node: usize, command: CommandLine) {
+        let CommandLine {
+            program,
+            args,
+            folder,
+            version,
+        } = command;
+        let node = &mut self.plan.nodes[node];
+        node.program = program;
+        let settings = &mut node.settings;
+        (settings.args, settings.folder, settings.version) = (args, folder, version);
     }
 }
 

@@ -6,7 +6,6 @@ mod pause;
 use std::time::Duration;
 
 use nervure_protocol::{
-    graph::Program,
     keeper_to_node,
     params::Param,
     report::{Level, NodeEnded, NodeStarted, Report},
@@ -18,6 +17,7 @@ use super::{
     graph::{Graph, index},
     health::Health,
     node::{Node, State},
+    replacements::CommandLine,
     turn::Turn,
     wiring::{Rewiring, Wiring},
 };
@@ -81,8 +81,8 @@ impl Network {
     }
 
     /// Sets what the next process of a node runs.
-    pub fn set_program(&mut self, node: usize, program: Program, args: Vec<String>) {
-        self.graph.set_program(node, program, args);
+    pub fn set_program(&mut self, node: usize, command: CommandLine) {
+        self.graph.set_program(node, command);
     }
 
     /// Sends a message to every node that is connected.

@@ -3,7 +3,7 @@
 //! The old process is stopped in order and the new program started, as by a restart. Until that is
 //! ready, what ran before is remembered: when the new one fails, the old one comes back.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, path::PathBuf};
 
 use nervure_protocol::graph::Program;
 
@@ -14,13 +14,20 @@ use crate::plan::NodePlan;
 pub(super) struct CommandLine {
     pub program: Program,
     pub args: Vec<String>,
+    pub folder: Option<PathBuf>,
+    pub version: String,
 }
+
+/// The version of a program that has none.
+pub(super) const BY_HAND: &str = "by hand";
 
 impl CommandLine {
     pub fn of(plan: &NodePlan) -> Self {
         Self {
             program: plan.program.clone(),
             args: plan.settings.args.clone(),
+            folder: plan.settings.folder.clone(),
+            version: plan.settings.version.clone(),
         }
     }
 }
@@ -49,7 +56,7 @@ pub(super) struct Replacement {
 #[derive(Debug, Default)]
 pub(super) struct Replacements {
     pending: BTreeMap<usize, Replacement>,
-    /// What the file says, of nodes that run something else.
+    /// What the file says, of nodes that run something else by hand.
     file_says: BTreeMap<usize, CommandLine>,
 }
 
@@ -64,6 +71,13 @@ impl Replacements {
         self.pending.insert(node, replacement);
     }
 
+    /// Another client waits for the answer.
+    pub fn hand_over(&mut self, node: usize, client: usize) {
+        if let Some(replacement) = self.pending.get_mut(&node) {
+            replacement.client = client;
+        }
+    }
+
     pub fn is_pending(&self, node: usize) -> bool {
         self.pending.contains_key(&node)
     }
@@ -72,6 +86,13 @@ impl Replacements {
     pub fn set_tried(&mut self, node: usize) {
         if let Some(replacement) = self.pending.get_mut(&node) {
             replacement.is_tried = true;
+        }
+    }
+
+    /// The node is stopped by hand: how its process ends decides nothing.
+    pub fn put_off(&mut self, node: usize) {
+        if let Some(replacement) = self.pending.get_mut(&node) {
+            replacement.is_tried = false;
         }
     }
 
@@ -88,12 +109,13 @@ impl Replacements {
     /// Notes that a node runs `after` from now on, and `before` until now.
     pub fn note_program(&mut self, node: usize, before: CommandLine, after: &CommandLine) {
         let file_says = self.file_says.remove(&node).unwrap_or(before);
-        if file_says != *after {
+        let is_other = (&file_says.program, &file_says.args) != (&after.program, &after.args);
+        if after.version == BY_HAND && is_other {
             self.file_says.insert(node, file_says);
         }
     }
 
-    /// What the file says that a node runs, if it runs something else.
+    /// What the file says that a node runs, if it runs something else by hand.
     pub fn file_says(&self, node: usize) -> Option<&CommandLine> {
         self.file_says.get(&node)
     }

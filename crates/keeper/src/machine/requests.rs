@@ -226,7 +226,7 @@ impl Requests {
 
     /// Stops, starts or restarts one node.
     fn order(
-        &self,
+        &mut self,
         client: usize,
         id: &str,
         order: NodeOrder,
@@ -235,7 +235,13 @@ impl Requests {
     ) -> Result<(), Refused> {
         let node = supervisor.network().graph().find_node(id)?;
         check_not_stopping(supervisor)?;
-        self.check_free(node, id)?;
+        // A new program that is not ready yet can be stopped, and is decided once it was started again.
+        let is_pending = self.replacements.is_pending(node);
+        match order {
+            NodeOrder::Stop if is_pending => self.replacements.put_off(node),
+            NodeOrder::Start if is_pending => {}
+            _ => self.check_free(node, id)?,
+        }
         if supervisor.network().graph().is_dynamic(node) && order != NodeOrder::Stop {
             let reason = format!("node `{id}` has `path: dynamic`: its keeper does not start it");
             let hint = format!("a program joins as it: `Node(\"{id}\")` in Python");

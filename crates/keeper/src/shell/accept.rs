@@ -104,6 +104,7 @@ impl Shell {
             let refused = keeper_to_cli::Refused {
                 reason: reason.clone(),
                 hint,
+                rolled_back: false,
             };
             if let Ok(bytes) = encode(&keeper_to_cli::Message::Refused(refused)) {
                 let _ = socket.send(&bytes, &[]);
@@ -151,6 +152,7 @@ impl Shell {
         let refused = keeper_to_cli::Refused {
             reason,
             hint: Some("connect again".to_owned()),
+            rolled_back: false,
         };
         if let (Some(socket), Ok(bytes)) = (
             found.link.socket(),

@@ -136,8 +136,9 @@ impl Shell {
         }
         shell.connect_starter(starter)?;
         for node in 0..shell.slots.len() {
-            // Its neighbours may need its pages before a process has joined.
-            if shell.machine.plan().nodes[node].is_dynamic() {
+            // Its neighbours may need its pages before it has a process.
+            let plan = &shell.machine.plan().nodes[node];
+            if plan.is_dynamic() || plan.settings.held {
                 shell.renew_pages(node)?;
             }
         }

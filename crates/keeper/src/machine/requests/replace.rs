@@ -10,7 +10,10 @@ use nervure_protocol::{
 
 use super::{Requests, check_not_stopping};
 use crate::machine::{
-    node::AfterStop, replacements::CommandLine, supervisor::Supervisor, turn::Turn,
+    node::AfterStop,
+    replacements::{BY_HAND, CommandLine},
+    supervisor::Supervisor,
+    turn::Turn,
 };
 
 /// Longest time until a new program is ready where the file has no `startup_timeout`.
@@ -32,11 +35,20 @@ impl Requests {
             let reason = format!("node `{id}` has `path: dynamic`: it is whatever joins");
             return Err(Refused::new(reason, None));
         }
-        self.check_free(node, id)?;
         let before = CommandLine::of(supervisor.network().graph().node(node));
+        if request.version.as_ref() == Some(&before.version) {
+            match self.replacements.is_pending(node) {
+                true => self.replacements.hand_over(node, client),
+                false => turn.reply(client, keeper_to_cli::Message::Done),
+            }
+            return Ok(());
+        }
+        self.check_free(node, id)?;
         let after = CommandLine {
             program: request.program,
             args: request.args.unwrap_or_else(|| before.args.clone()),
+            folder: request.folder.or_else(|| before.folder.clone()),
+            version: request.version.unwrap_or_else(|| BY_HAND.to_owned()),
         };
         check_process(node, &after, supervisor)?;
         let name = self.clients.name(client);
@@ -106,7 +118,10 @@ impl Requests {
                 let reason =
                     format!("{failed} was not ready: {why}; node `{id}` runs {back} again");
                 let hint = format!("`nervure logs --node {id}` has what it wrote");
-                Refused::new(reason, Some(&hint))
+                Refused {
+                    rolled_back: true,
+                    ..Refused::new(reason, Some(&hint))
+                }
             }
         };
         turn.reply(replacement.client, keeper_to_cli::Message::Refused(refused));
@@ -116,9 +131,7 @@ impl Requests {
     fn set_program(&mut self, node: usize, after: CommandLine, supervisor: &mut Supervisor) {
         let before = CommandLine::of(supervisor.network().graph().node(node));
         self.replacements.note_program(node, before, &after);
-        supervisor
-            .network_mut()
-            .set_program(node, after.program, after.args);
+        supervisor.network_mut().set_program(node, after);
     }
 }
 

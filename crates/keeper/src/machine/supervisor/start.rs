@@ -16,11 +16,11 @@ use crate::machine::{phase::Phase, turn::Turn};
 const REFUSED_GRACE: Duration = Duration::from_secs(2);
 
 impl Supervisor {
-    /// Starts every node that the keeper starts.
+    /// Starts every node that starts with the dataflow.
     pub fn launch(&mut self, turn: &mut Turn) {
         self.phase = Phase::starting(turn.now);
         for node in 0..self.network.nodes().len() {
-            if !self.network.graph().is_dynamic(node) {
+            if !self.network.node(node).is_held() {
                 self.network.spawn(node, turn);
             }
         }

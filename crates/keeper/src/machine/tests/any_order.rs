@@ -158,6 +158,8 @@ fn take(world: &mut World, step: Step) {
                 node: format!("n{node}"),
                 program,
                 args: None,
+                folder: None,
+                version: None,
             };
             greet(world, ORDERING);
             let message = cli_to_keeper::Message::Replace(replace);

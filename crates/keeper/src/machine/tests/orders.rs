@@ -333,3 +333,20 @@ fn run_that_is_gone_ends_the_dataflow_unless_it_is_detached() {
     assert!(world.processes[1].stop.is_none());
     order(&mut world, "camera", NodeOrder::Stop).unwrap();
 }
+
+#[test]
+fn a_held_node_starts_by_an_order_and_no_sample_for_it_is_lost() {
+    let mut sink = node("sink", OnFailure);
+    sink.settings.held = true;
+    let mut world = World::running(vec![node("camera", Never), sink], &[block(0, 1)]);
+    assert!(!world.processes[1].runs);
+    assert!(world.output(0).unwrap().1, "the producer waits for it");
+    order(&mut world, "sink", NodeOrder::Stop).unwrap_err();
+    order(&mut world, "sink", NodeOrder::Start).unwrap();
+    assert!(world.processes[1].runs);
+    world.hello(1);
+    assert_eq!(world.output(0), world.input(1).map(|edge| (edge, false)));
+    world.exit(1, End::Code(1));
+    world.advance(Duration::from_secs(1));
+    assert!(world.processes[1].runs, "by its policy");
+}

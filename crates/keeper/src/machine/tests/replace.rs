@@ -33,15 +33,17 @@ fn send(world: &mut World, message: Message) -> Option<Answer> {
 }
 
 fn replace(world: &mut World, id: &str, command: &str) -> Option<Answer> {
-    let program = Program::Command(command.to_owned());
-    send(
-        world,
-        Message::Replace(Replace {
-            node: id.to_owned(),
-            program,
-            args: None,
-        }),
-    )
+    send(world, request(id, command, None))
+}
+
+fn request(id: &str, command: &str, version: Option<&str>) -> Message {
+    Message::Replace(Replace {
+        node: id.to_owned(),
+        program: Program::Command(command.to_owned()),
+        args: None,
+        folder: version.map(|version| format!("/programs/{version}").into()),
+        version: version.map(str::to_owned),
+    })
 }
 
 fn last_answer(world: &World) -> &Answer {
@@ -189,4 +191,66 @@ fn one_at_a_time_and_not_while_the_dataflow_stops() {
     assert_eq!(refusal(last_answer(&world)), "the dataflow is stopping");
     assert!(!world.processes[1].runs);
     assert!(replace(&mut world, "camera", "x").is_some());
+}
+
+#[test]
+fn a_node_that_runs_a_version_is_left_alone_by_another_request_for_it() {
+    let mut world = two();
+    let settings = |world: &World| world.machine.plan().nodes[1].settings.clone();
+    let v1 = || request("sink", "better", Some("v1"));
+    assert_eq!(send(&mut world, v1()), None);
+    world.exit(1, End::Code(0));
+    // Its client is gone, and another one asks for the same.
+    world.give(Event::ClientGone { client: 1 });
+    world.replies.remove(&1);
+    assert_eq!(send(&mut world, v1()), None, "it is not ready yet");
+    world.hello(1);
+    assert_eq!(last_answer(&world), &Answer::Done);
+    assert_eq!(settings(&world).version, "v1");
+    assert_eq!(
+        settings(&world).folder.unwrap().to_str(),
+        Some("/programs/v1")
+    );
+    assert_eq!(send(&mut world, v1()), Some(Answer::Done));
+    assert!(world.processes[1].stop.is_none() && world.processes[1].runs);
+
+    // One that fails leaves the version before in its place.
+    assert_eq!(send(&mut world, request("sink", "worse", Some("v2"))), None);
+    world.exit(1, End::Code(0));
+    world.exit(1, End::Code(1));
+    let Answer::Refused(refused) = last_answer(&world) else {
+        panic!("{:?}", last_answer(&world));
+    };
+    assert!(refused.rolled_back, "{refused:?}");
+    world.hello(1);
+    assert_eq!(send(&mut world, v1()), Some(Answer::Done));
+    assert_eq!(settings(&world).version, "v1");
+}
+
+#[test]
+fn a_node_can_be_stopped_while_its_new_program_is_not_ready() {
+    let stop = || Message::Node {
+        node: "sink".to_owned(),
+        order: NodeOrder::Stop,
+    };
+    for is_tried in [false, true] {
+        let mut world = two();
+        replace(&mut world, "sink", "better");
+        if is_tried {
+            world.exit(1, End::Code(0));
+        }
+        assert_eq!(send(&mut world, stop()), Some(Answer::Done));
+        world.exit(1, End::Code(0));
+        assert!(!world.processes[1].runs, "tried: {is_tried}");
+        assert_eq!(last_answer(&world), &Answer::Done, "it is not decided");
+        let start = Message::Node {
+            node: "sink".to_owned(),
+            order: NodeOrder::Start,
+        };
+        assert_eq!(send(&mut world, start), Some(Answer::Done));
+        let answers = world.replies[&1].len();
+        world.hello(1);
+        assert_eq!(runs(&world, 1), "better");
+        assert_eq!(world.replies[&1].len(), answers + 1);
+    }
 }
