@@ -14,8 +14,10 @@ mod part;
 mod parts;
 mod pause;
 mod placement;
+mod program;
 mod progress;
 mod roll;
+mod roll_node;
 mod start;
 mod stop;
 
@@ -27,10 +29,10 @@ pub use members::{clocks, machines_of_fleet};
 pub use part::run_part;
 pub use pause::set_paused_if_fleet;
 pub use start::start;
-pub use stop::stop_if_fleet;
-
 #[cfg(feature = "api")]
 pub use stop::has_run;
+pub use stop::stop_if_fleet;
+
 use std::process::ExitCode;
 
 use crate::failure::Failure;

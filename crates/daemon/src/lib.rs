@@ -20,7 +20,10 @@ pub mod machine;
 pub mod node_changes;
 mod outgoing;
 mod part;
+mod pauses;
 pub mod peers;
+mod programs;
+mod replacement;
 mod reports;
 mod runs;
 mod service_calls;
@@ -30,6 +33,6 @@ pub mod state;
 mod sync;
 mod tools;
 
-pub use part::{PartSpec, StandIns};
+pub use part::{PartProgram, PartSpec, StandIns};
 pub use shell::{Config, DaemonError, PAIRING, serve};
 pub use tools::{Host, socket_name};

@@ -16,12 +16,9 @@ use std::time::Duration;
 use nervure_store::Revision;
 use serde::{Deserialize, Serialize};
 
-use crate::state::{Desired, DesiredRun, Phase, RunId, RunState};
-
-/// The pause before a keeper that was killed, or could not be started, is started again; doubles with
-/// each, up to the longest.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+use crate::pauses::pause;
+use crate::programs::Programs;
+use crate::state::{ActualProgram, Desired, DesiredRun, Phase, RunId, RunState};
 
 /// The pause before a desired state is kept again that could not be.
 const KEEP_PAUSE: Duration = Duration::from_secs(5);
@@ -107,6 +104,13 @@ pub enum Event {
         /// Whether it is paused.
         is_paused: bool,
     },
+    /// The answer to [`Action::SetPrograms`].
+    ProgramsSet {
+        /// The run.
+        run: RunId,
+        /// What became of each.
+        programs: BTreeMap<String, ActualProgram>,
+    },
     /// Time has passed.
     Tick,
 }
@@ -158,6 +162,16 @@ pub enum Action {
         /// Whether it is to be paused.
         is_paused: bool,
     },
+    /// Bring the programs that are desired of nodes of a run into their places: answered by
+    /// [`Event::ProgramsSet`].
+    SetPrograms {
+        /// The run.
+        run: RunId,
+        /// Its keeper.
+        keeper: u32,
+        /// What is desired.
+        desired: DesiredRun,
+    },
     /// Stop the keeper of a run.
     Stop {
         /// The run.
@@ -185,11 +199,14 @@ pub enum Action {
 struct Run {
     /// `None` if it is not desired any more.
     desired: Option<DesiredRun>,
+    /// Name of its dataflow; empty if that is not known.
+    dataflow: String,
     state: State,
     /// Whether the keeper was last asked to pause; `None` if that is not known.
     asked_to_pause: Option<bool>,
     /// Whether it is paused.
     is_paused: bool,
+    programs: Programs,
     /// Number of keepers that were killed, and of failed attempts.
     failures: u32,
     /// Whether its programs were removed, and the note of its end stays.
@@ -285,6 +302,11 @@ impl Daemon {
                     run.is_paused = is_paused;
                 }
             }
+            Event::ProgramsSet { run, programs } => {
+                if let Some(run) = self.runs.get_mut(&run) {
+                    run.programs.end(programs, now);
+                }
+            }
             Event::Tick => {}
         }
         if self.keep_at.is_some_and(|at| at <= now) {
@@ -308,12 +330,24 @@ impl Daemon {
         })
     }
 
+    /// What became of the programs that are to replace those of nodes of a run that runs.
+    pub fn programs(&self, run: &str) -> BTreeMap<String, ActualProgram> {
+        let run = self.runs.get(run);
+        let run = run.filter(|run| matches!(run.state, State::Running { .. }));
+        let found = run.and_then(|run| Some((run, run.desired.as_ref()?)));
+        found.map_or_else(BTreeMap::new, |(run, desired)| {
+            run.programs.report(&desired.programs)
+        })
+    }
+
     fn run(&mut self, id: &str) -> &mut Run {
         self.runs.entry(id.to_owned()).or_insert(Run {
             desired: None,
+            dataflow: String::new(),
             state: State::New,
             asked_to_pause: None,
             is_paused: false,
+            programs: Programs::default(),
             failures: 0,
             is_cleared: false,
             is_on_disk: false,
@@ -351,6 +385,7 @@ impl Daemon {
         }
         for (id, desired) in kept.desired.runs {
             let run = self.run(&id);
+            run.dataflow.clone_from(&desired.dataflow);
             run.desired = Some(desired);
             run.is_on_disk |= is_durable;
         }
@@ -396,6 +431,7 @@ impl Daemon {
             return;
         }
         (run.asked_to_pause, run.is_paused) = (None, false);
+        run.programs.keeper_gone();
         if finished || was_asked {
             run.state = State::Ending;
             actions.push(Action::NoteEnded { run: id.to_owned() });
@@ -413,8 +449,13 @@ impl Daemon {
             return;
         }
         let is_durable = self.is_durable;
+        let ending = self.runs.values().filter(|run| run.is_to_end());
+        let ending: Vec<String> = ending.map(|run| run.dataflow.clone()).collect();
         for (id, run) in &mut self.runs {
-            run.settle(id, is_durable, now, actions);
+            // One of a dataflow follows the other: they use the same devices.
+            let is_of_run = |name: &String| name.is_empty() || *name == run.dataflow;
+            let can_start = !ending.iter().any(is_of_run);
+            run.settle(id, (is_durable, can_start), now, actions);
         }
         self.runs
             .retain(|_, run| run.desired.is_some() || !run.is_idle() || !is_durable);
@@ -424,9 +465,7 @@ impl Daemon {
 impl Run {
     /// When it is tried again after one more failure.
     fn pause_until(&mut self, now: Duration) -> Duration {
-        let pause = FIRST_PAUSE
-            .saturating_mul(1 << self.failures.min(6))
-            .min(LONGEST_PAUSE);
+        let pause = pause(self.failures);
         self.failures += 1;
         now + pause
     }
@@ -437,27 +476,55 @@ impl Run {
             State::Waiting { until } | State::Failed { until, .. } => {
                 (desired.phase == Phase::Run).then_some(until)
             }
+            State::Running { .. } => self.programs.deadline(),
             _ => None,
         }
     }
 
     /// Whether no step is under way and no keeper runs.
     fn is_idle(&self) -> bool {
-        !matches!(
+        let is_under_way = matches!(
             self.state,
             State::Preparing
                 | State::Starting
                 | State::Running { .. }
                 | State::Stopping
                 | State::Ending
-        )
+        );
+        !is_under_way && !self.programs.is_awaited()
     }
 
-    fn settle(&mut self, id: &str, is_durable: bool, now: Duration, actions: &mut Vec<Action>) {
+    /// Whether it has a keeper, or gets one, that is to end.
+    fn is_to_end(&self) -> bool {
+        let has_keeper = matches!(
+            self.state,
+            State::Starting | State::Running { .. } | State::Stopping
+        );
+        let desired = self.desired.as_ref();
+        has_keeper && desired.is_none_or(|desired| desired.phase == Phase::Stop)
+    }
+
+    /// `can_start`: whether no other run of its dataflow is to end before.
+    fn settle(
+        &mut self,
+        id: &str,
+        (is_durable, can_start): (bool, bool),
+        now: Duration,
+        actions: &mut Vec<Action>,
+    ) {
         let run = || id.to_owned();
         let Some(desired) = &self.desired else {
             return self.settle_removed(id, is_durable, actions);
         };
+        if let (Phase::Run, State::Running { keeper }) = (desired.phase, &self.state)
+            && self.programs.begin(&desired.programs, now)
+        {
+            actions.push(Action::SetPrograms {
+                run: run(),
+                keeper: *keeper,
+                desired: desired.clone(),
+            });
+        }
         match (desired.phase, &self.state) {
             (Phase::Prepare | Phase::Run, State::New) if !self.is_on_disk => {
                 self.state = State::Failed {
@@ -472,7 +539,7 @@ impl Run {
                 });
                 self.state = State::Preparing;
             }
-            (Phase::Run, State::Prepared) => {
+            (Phase::Run, State::Prepared) if can_start => {
                 actions.push(Action::Start {
                     run: run(),
                     desired: desired.clone(),
@@ -482,7 +549,10 @@ impl Run {
             // What has failed may go now: a device that was not there yet, a disk that was full.
             (Phase::Run, State::Failed { until, .. }) if *until <= now => {
                 self.state = State::New;
-                self.settle(id, is_durable, now, actions);
+                self.settle(id, (is_durable, can_start), now, actions);
+            }
+            (Phase::Run, State::Waiting { until }) if !can_start && *until <= now => {
+                self.state = State::Prepared;
             }
             (Phase::Run, State::Waiting { until }) if *until <= now => {
                 actions.push(Action::Start {

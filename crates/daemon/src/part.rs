@@ -10,11 +10,12 @@ use std::process::{Child, Command, Stdio};
 
 use nervure_dataflow::{Incoming, Outgoing};
 use nervure_protocol::MACHINE_VARIABLE;
+use nervure_protocol::cli_to_keeper::Replace;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::folder::Folder;
-use crate::state::DesiredRun;
+use crate::state::{DesiredProgram, DesiredRun};
 
 /// What `nervure __part` is given on its standard input.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +36,18 @@ pub struct PartSpec {
     pub params: Vec<String>,
     /// Environment variables of the nodes.
     pub variables: Vec<String>,
+    /// Nodes that run the program of another file. A check is for these.
+    #[serde(default)]
+    pub programs: BTreeMap<String, PartProgram>,
+}
+
+/// The program of a node that replaces that of the dataflow file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartProgram {
+    /// The dataflow file that has it.
+    pub file: PathBuf,
+    /// Its version.
+    pub version: String,
 }
 
 /// The stand-ins of a part.
@@ -52,6 +65,19 @@ pub struct StandIns {
 /// Name of the file with the stand-ins, in the folder of a run.
 const STAND_INS: &str = "stand-ins.json";
 
+/// Name of the file with the request for a keeper, in the folder of a program.
+pub(crate) const REQUEST: &str = "replace.json";
+
+/// File of the nodes that start when the lease is held: those that were stopped because it had ended.
+/// Without it, it is all of them, since a keeper starts none by itself.
+pub(crate) const STOPPED: &str = "stopped-in-partition.json";
+
+/// Folder of the programs, in that of a run.
+pub(crate) const PROGRAMS: &str = "programs";
+
+/// File with the reason why a program has failed.
+pub(crate) const FAILED: &str = "failed.json";
+
 /// Name of the file with what the start of a run has printed.
 const START_LOG: &str = "start.log";
 
@@ -67,6 +93,10 @@ pub(crate) const FILES: &str = "files";
 impl PartSpec {
     pub(crate) fn new(folder: &Folder, run: &str, desired: &DesiredRun, check: bool) -> Self {
         let folder = folder.run(run);
+        let programs = match check {
+            true => BTreeMap::new(),
+            false => prepared(&folder, desired),
+        };
         Self {
             check,
             file: folder.join(FILES).join(&desired.file),
@@ -76,14 +106,28 @@ impl PartSpec {
             machines: desired.machines.clone(),
             params: desired.params.clone(),
             variables: desired.variables.clone(),
+            programs,
         }
     }
 
-    /// Writes the stand-ins of the part, for the daemon.
+    /// Writes how a keeper is asked to replace the program of a node, for the daemon.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn write_request(&self, request: &Replace) -> io::Result<()> {
+        Folder::at(&self.folder)?.write(REQUEST, request)
+    }
+
+    /// Writes the stand-ins of the part, for the daemon, before its keeper is started.
     ///
     /// # Errors
     /// If the file cannot be written.
     pub fn write_stand_ins(&self, stand_ins: &StandIns) -> io::Result<()> {
+        // It is that of the keeper before.
+        match std::fs::remove_file(self.folder.join(STOPPED)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
         Folder::at(&self.folder)?.write(STAND_INS, stand_ins)
     }
 
@@ -136,6 +180,49 @@ impl PartSpec {
         let text = text.trim();
         let from = text.char_indices().rev().nth(2000).map_or(0, |(at, _)| at);
         text[from..].to_owned()
+    }
+}
+
+/// The programs that the nodes of a part start with, instead of those of its file.
+fn prepared(run: &Path, desired: &DesiredRun) -> BTreeMap<String, PartProgram> {
+    let of_node = |(node, program): (&String, &DesiredProgram)| {
+        let place = place(run, program).ok()?;
+        let is_usable = !program.version.is_empty()
+            && place.join(REQUEST).exists()
+            && !place.join(FAILED).exists();
+        let part = || (node.clone(), part_program(run, &place, desired, program));
+        is_usable.then(part)
+    };
+    desired.programs.iter().filter_map(of_node).collect()
+}
+
+/// The folder of a program.
+pub(crate) fn place(run: &Path, program: &DesiredProgram) -> Result<PathBuf, String> {
+    let version = program.version.as_str();
+    let is_name = version.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let name = match version {
+        "" => "of-run",
+        version => version,
+    };
+    match is_name {
+        true => Ok(run.join(PROGRAMS).join(name)),
+        false => Err(format!("`{version}` is no version")),
+    }
+}
+
+pub(crate) fn part_program(
+    run: &Path,
+    place: &Path,
+    desired: &DesiredRun,
+    program: &DesiredProgram,
+) -> PartProgram {
+    let folder = match program.bundle == desired.bundle {
+        true => run,
+        false => place,
+    };
+    PartProgram {
+        file: folder.join(FILES).join(&program.file),
+        version: program.version.clone(),
     }
 }
 

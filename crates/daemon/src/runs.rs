@@ -14,7 +14,7 @@ use nervure_protocol::report::{NodeEnded, Report};
 
 use crate::bundle;
 use crate::folder::{self, Folder};
-use crate::part::{self, FILES, PartSpec, lock_start};
+use crate::part::{self, FILES, PartSpec, STOPPED, lock_start};
 use crate::state::DesiredRun;
 
 /// Pause between two looks for a keeper that is being started.
@@ -28,22 +28,29 @@ pub(crate) fn prepare(
     desired: &DesiredRun,
 ) -> Result<(), String> {
     let target = folder.run(run);
-    let files = target.join(FILES);
     folder::make(&target)
         .and_then(|()| part::prepare_end(&target))
         .map_err(|error| format!("{}: {error}", target.display()))?;
-    if !files.exists() {
-        let bytes = client
-            .bundle(&desired.bundle)
-            .map_err(|error| error.to_string())?;
-        // Complete, or not there.
-        let partly = target.join("files.part");
-        let _ = std::fs::remove_dir_all(&partly);
-        bundle::unpack(&bytes, &partly).map_err(|error| error.to_string())?;
-        std::fs::rename(&partly, &files)
-            .map_err(|error| format!("{}: {error}", files.display()))?;
+    fetch(client, &desired.bundle, &target)?;
+    check(&PartSpec::new(folder, run, desired, true))
+}
+
+/// Fetches a bundle, and unpacks it into a folder, unless that has it.
+pub(crate) fn fetch(client: &Client, digest: &str, folder: &Path) -> Result<(), String> {
+    let files = folder.join(FILES);
+    if files.exists() {
+        return Ok(());
     }
-    let spec = PartSpec::new(folder, run, desired, true);
+    let bytes = client.bundle(digest).map_err(|error| error.to_string())?;
+    // Complete, or not there.
+    let partly = folder.join("files.part");
+    let _ = std::fs::remove_dir_all(&partly);
+    bundle::unpack(&bytes, &partly).map_err(|error| error.to_string())?;
+    std::fs::rename(&partly, &files).map_err(|error| format!("{}: {error}", files.display()))
+}
+
+/// Checks a part, or the programs of some of its nodes.
+pub(crate) fn check(spec: &PartSpec) -> Result<(), String> {
     // The check of a daemon that was killed ends soon.
     let status = loop {
         match spec.spawn() {
@@ -238,9 +245,6 @@ fn ended_text(ended: &NodeEnded) -> String {
     }
 }
 
-/// File of the nodes that were stopped because the lease had ended: only these start again.
-const STOPPED: &str = "stopped-in-partition.json";
-
 /// The nodes that were stopped because the lease had ended, by the folder of their run. A copy is on
 /// disk for the next daemon; this one needs none, if the disk is full.
 #[derive(Debug, Default)]
@@ -255,14 +259,18 @@ impl StoppedNodes {
         run: &Path,
         nodes: &[String],
         is_held: bool,
+        has_just_started: bool,
     ) -> Result<(), String> {
         self.0.retain(|run, _| run.exists());
+        if has_just_started {
+            self.0.remove(run);
+        }
         let folder = Folder::at(run).map_err(|error| error.to_string())?;
         let stopped = match self.0.entry(run.to_owned()) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(place) => {
                 let read = folder.read(STOPPED).map_err(|error| error.to_string())?;
-                place.insert(read.unwrap_or_default())
+                place.insert(read.unwrap_or_else(|| nodes.iter().cloned().collect()))
             }
         };
         let before = stopped.clone();

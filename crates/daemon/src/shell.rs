@@ -18,6 +18,7 @@ use crate::machine::{Action, Daemon, Event, Kept};
 use crate::node_changes::ChangeSenders;
 use crate::part::{self, PartSpec};
 use crate::peers::Peers;
+use crate::replacement;
 use crate::reports::Reports;
 use crate::runs::{self, StoppedNodes};
 use crate::stand_ins;
@@ -123,6 +124,17 @@ impl HeldLease {
         *place = Some(is_held);
     }
 
+    /// The nodes of a part that may not run now.
+    fn nodes_without_lease(&self, spec: &PartSpec) -> Vec<String> {
+        let known = *self.is_held.lock().unwrap_or_else(PoisonError::into_inner);
+        match known {
+            Some(true) => Vec::new(),
+            _ => spec
+                .stand_ins()
+                .map_or_else(|_| Vec::new(), |it| it.stop_on_partition),
+        }
+    }
+
     /// Stops or starts the nodes of a part with `on_partition: stop`, as the lease is now. While that
     /// is not known, nodes of a part that has just started wait; those that ran go on.
     fn apply(&self, keeper: u32, spec: &PartSpec, has_just_started: bool) {
@@ -141,7 +153,7 @@ impl HeldLease {
             None if has_just_started => false,
             None => return,
         };
-        if let Err(error) = stopped.apply(keeper, &spec.folder, &nodes, is_held) {
+        if let Err(error) = stopped.apply(keeper, &spec.folder, &nodes, is_held, has_just_started) {
             tracing::warn!(
                 "the nodes of {} with `on_partition: stop` are not as the lease is: {error}",
                 spec.dataflow
@@ -379,6 +391,10 @@ impl Shell {
                 let (folder, client) = (self.folder.clone(), Arc::clone(&self.client));
                 self.background(move |events| {
                     let result = runs::prepare(&folder, &client, &run, &desired);
+                    if result.is_ok() {
+                        // Without them the nodes start with their programs of before.
+                        replacement::prepare_all(&folder, &client, &run, &desired);
+                    }
                     let _ = events.send(Event::Prepared { run, result });
                 });
             }
@@ -433,6 +449,24 @@ impl Shell {
                         }
                     });
                 }
+            }
+            Action::SetPrograms {
+                run,
+                keeper,
+                desired,
+            } => {
+                let (folder, client) = (self.folder.clone(), Arc::clone(&self.client));
+                let lease = Arc::clone(&self.lease);
+                self.background(move |events| {
+                    let spec = PartSpec::new(&folder, &run, &desired, true);
+                    let of_run = (run.as_str(), keeper, &desired);
+                    let programs = replacement::set_all(&folder, &client, of_run, || {
+                        lease.nodes_without_lease(&spec)
+                    });
+                    // The lease may have ended meanwhile.
+                    lease.apply(keeper, &spec, false);
+                    let _ = events.send(Event::ProgramsSet { run, programs });
+                });
             }
             Action::NoteEnded { run } => {
                 let path = self.folder.run(&run);
@@ -524,6 +558,7 @@ impl Shell {
                     is_paused,
                     is_ready: false,
                     nodes: BTreeMap::new(),
+                    programs: self.machine.programs(run),
                     streams: Vec::new(),
                 };
                 (run.clone(), run_state)

@@ -63,6 +63,32 @@ pub struct DesiredRun {
     /// Whether it is to be paused, as long as it runs.
     #[serde(default)]
     pub is_paused: bool,
+    /// The programs of nodes that were replaced since the start.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub programs: BTreeMap<String, DesiredProgram>,
+}
+
+/// The program of a node: what a dataflow file says of the node with its id.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DesiredProgram {
+    /// Identifies it on the machine: 16 hexadecimal digits; empty for the program of the run.
+    pub version: String,
+    /// Digest of the bundle with the file and the program.
+    pub bundle: String,
+    /// The dataflow file, relative to the bundle.
+    pub file: String,
+}
+
+impl DesiredRun {
+    /// What a node runs: a program that has replaced that of the run, or the latter.
+    pub fn program(&self, node: &str) -> DesiredProgram {
+        let own = || DesiredProgram {
+            version: String::new(),
+            bundle: self.bundle.clone(),
+            file: self.file.clone(),
+        };
+        self.programs.get(node).cloned().unwrap_or_else(own)
+    }
 }
 
 /// How far a run is to be brought.
@@ -116,8 +142,37 @@ pub struct ActualRun {
     pub is_ready: bool,
     /// State of each node, without stand-ins.
     pub nodes: BTreeMap<String, String>,
+    /// What became of each program that was to replace another.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub programs: BTreeMap<String, ActualProgram>,
     /// Samples that were sent to other machines, when the run has ended.
     pub streams: Vec<StreamReport>,
+}
+
+/// What became of the program that is desired of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ActualProgram {
+    /// Its version.
+    pub version: String,
+    /// Its state.
+    pub state: ProgramState,
+}
+
+/// The state of a program that is to replace another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "snake_case")]
+pub enum ProgramState {
+    /// It is fetched and checked, or not ready yet.
+    Preparing,
+    /// The node runs it.
+    InPlace,
+    /// The node does not run it.
+    Failed {
+        /// The reason.
+        reason: String,
+        /// Whether it is tried again by itself.
+        is_tried_again: bool,
+    },
 }
 
 /// The state of a run on a machine.

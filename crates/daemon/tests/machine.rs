@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use nervure_daemon::machine::{Action, Daemon, Event, Kept};
-use nervure_daemon::state::{Desired, Phase, RunState};
+use nervure_daemon::state::{
+    ActualProgram, Desired, DesiredProgram, Phase, ProgramState, RunState,
+};
 use nervure_store::Revision;
 
 use desired::desired_run;
@@ -26,6 +28,8 @@ struct World {
     wanted_pauses: BTreeMap<String, bool>,
     /// Whether each keeper is paused.
     paused: BTreeMap<u32, bool>,
+    /// The version of the program that the node of each keeper runs.
+    versions: BTreeMap<u32, String>,
     next_keeper: u32,
     /// Number of starts of each run.
     starts: BTreeMap<String, u32>,
@@ -119,6 +123,30 @@ impl World {
                 self.under_way.swap_remove(at);
                 self.keepers.remove(&run);
             }
+            Action::SetPrograms {
+                run,
+                keeper,
+                desired,
+            } => {
+                self.under_way.swap_remove(at);
+                let mut set = |(node, program): (&String, &DesiredProgram)| {
+                    let version = program.version.clone();
+                    let fails = random.one_in(4) || self.keepers.get(&run) != Some(&keeper);
+                    let state = match fails {
+                        true => ProgramState::Failed {
+                            reason: "the coordinator cannot be reached".to_owned(),
+                            is_tried_again: true,
+                        },
+                        false => ProgramState::InPlace,
+                    };
+                    if !fails {
+                        self.versions.insert(keeper, version.clone());
+                    }
+                    (node.clone(), ActualProgram { version, state })
+                };
+                let programs = desired.programs.iter().map(&mut set).collect();
+                self.handle(Event::ProgramsSet { run, programs });
+            }
             Action::SetPaused { run, .. } => {
                 self.under_way.swap_remove(at);
                 let is_paused = self.wanted_pauses[&run];
@@ -211,7 +239,7 @@ impl Store {
             runs.get(random.below(runs.len().max(1) as u64) as usize)
                 .cloned()
         };
-        match (random.below(5), pick(random)) {
+        match (random.below(6), pick(random)) {
             (0, _) | (_, None) => {
                 self.next_run += 1;
                 next.runs
@@ -222,6 +250,16 @@ impl Store {
             (3, Some(run)) => {
                 let is_paused = &mut next.runs.get_mut(&run).unwrap().is_paused;
                 *is_paused = !*is_paused;
+            }
+            (4, Some(run)) => {
+                self.next_run += 1;
+                let program = DesiredProgram {
+                    version: self.next_run.to_string(),
+                    bundle: String::new(),
+                    file: "two.yml".to_owned(),
+                };
+                let programs = &mut next.runs.get_mut(&run).unwrap().programs;
+                programs.insert("motor".to_owned(), program);
             }
             (_, Some(run)) => {
                 let run = next.runs.get_mut(&run).unwrap();
@@ -311,6 +349,11 @@ fn a_run_has_one_keeper_at_a_time_and_what_is_desired_becomes_so() {
                 let is_paused = world.paused.get(keeper).copied().unwrap_or_default();
                 assert_eq!(is_paused, desired.is_paused, "seed {seed}: {run}");
                 assert_eq!(world.reports_pause(run), is_paused, "seed {seed}: {run}");
+                let desired = desired.programs.get("motor").map(|it| &it.version);
+                assert_eq!(world.versions.get(keeper), desired, "seed {seed}: {run}");
+                let reported = world.daemon.programs(run);
+                let is_in_place = |it: &ActualProgram| it.state == ProgramState::InPlace;
+                assert!(reported.values().all(is_in_place), "seed {seed}: {run}");
             }
             let runs = world.keepers.contains_key(run);
             assert_eq!(
@@ -505,6 +548,52 @@ fn on_a_full_disk_runs_are_stopped_and_none_is_started_until_the_state_is_kept()
     let actions = daemon.handle(Event::Tick, now);
     assert!(
         matches!(actions.as_slice(), [Action::Prepare { run, .. }] if run == "new"),
+        "{actions:?}"
+    );
+}
+
+/// A run that replaces another starts when that has ended, also if its daemon was away meanwhile.
+#[test]
+fn a_run_waits_for_those_of_its_dataflow_that_are_to_end() {
+    let mut daemon = Daemon::default();
+    let now = Duration::ZERO;
+    let (old, new) = (|| "old".to_owned(), || "new".to_owned());
+    daemon.handle(
+        Event::Found {
+            run: old(),
+            keeper: 7,
+        },
+        now,
+    );
+    let kept = Kept {
+        revision: Revision(3),
+        desired: Desired {
+            runs: [(new(), desired_run(Phase::Run))].into(),
+        },
+    };
+    let is_durable = true;
+    daemon.handle(Event::Desired(kept.clone()), now);
+    let actions = daemon.handle(Event::Kept { kept, is_durable }, now);
+    assert!(
+        matches!(actions.as_slice(), [Action::Prepare { run, .. }, Action::Stop { run: stopped }]
+            if *run == new() && *stopped == old()),
+        "{actions:?}"
+    );
+    let prepared = Event::Prepared {
+        run: new(),
+        result: Ok(()),
+    };
+    assert_eq!(daemon.handle(prepared, now), []);
+    assert_eq!(daemon.deadline(), None);
+    let gone = Event::KeeperGone {
+        run: old(),
+        finished: true,
+    };
+    let actions = daemon.handle(gone, now);
+    assert!(
+        actions
+            .iter()
+            .any(|action| matches!(action, Action::Start { run, .. } if *run == new())),
         "{actions:?}"
     );
 }

@@ -119,6 +119,11 @@ pub struct StartArguments {
     /// failure ends that: the instance of before is started again, and what runs where is shown.
     #[arg(long)]
     pub rolling: bool,
+    /// Replace the program of this node alone, in the dataflow that runs or its instances; all other
+    /// nodes go on. Its inputs, outputs and settings have to be the same. A failure starts the program
+    /// of before again.
+    #[arg(long, value_name = "NODE", requires = "rolling")]
+    pub node: Option<String>,
     /// Require an instance to run for this long without a failure, once it is ready, before the next
     /// one is replaced.
     #[arg(long, value_name = "DURATION", default_value = "2s", requires = "rolling", value_parser = parse_duration)]

@@ -128,6 +128,7 @@ mod tests {
             is_paused: false,
             is_ready: false,
             nodes: BTreeMap::new(),
+            programs: BTreeMap::new(),
             streams: Vec::new(),
         }
     }

@@ -3,8 +3,10 @@
 use std::{io::Read, process::ExitCode};
 
 use nervure_daemon::{PartSpec, StandIns};
+use nervure_dataflow::Dataflow;
+use nervure_protocol::cli_to_keeper::Replace;
 
-use super::placement::check_instance_name;
+use super::{placement::check_instance_name, program::take_program};
 use crate::{
     failure::Failure,
     overrides::{Overrides, parse_param, parse_variable},
@@ -37,15 +39,31 @@ pub fn run_part() -> Result<ExitCode, Failure> {
         .map_err(|error| Failure::invalid(format!("`{}`: {error}", spec.dataflow)))?;
     let mut dataflow = overrides.read_to_start(&spec.file)?;
     dataflow.name.clone_from(&spec.dataflow);
+    for (node, program) in &spec.programs {
+        // Parameters are of the run.
+        let prefix = format!("{node}.");
+        let of_node = overrides.params.iter();
+        let of_node = of_node.filter(|param| param.name.starts_with(&prefix));
+        let overrides = Overrides {
+            params: of_node.cloned().collect(),
+            variables: overrides.variables.clone(),
+        };
+        let other = overrides.read_to_start(&program.file)?;
+        take_program(&mut dataflow, &other, node, program)?;
+    }
     let name_of = |role: &str| {
         spec.machines
             .get(role)
             .cloned()
             .unwrap_or_else(|| role.to_owned())
     };
-    let part = dataflow.part(&spec.role, name_of);
+    let mut part = dataflow.part(&spec.role, name_of);
+    // The daemon starts them when the machine holds its lease, also one that is started after this.
+    for node in &mut part.dataflow.nodes {
+        node.settings.held = node.stops_on_partition;
+    }
     if spec.check {
-        return Ok(ExitCode::SUCCESS);
+        return write_requests(&spec, &dataflow);
     }
     let stand_ins = StandIns {
         outgoing: part.outgoing,
@@ -57,4 +75,24 @@ pub fn run_part() -> Result<ExitCode, Failure> {
     })?;
     let end_note = spec.end_note();
     run::run_detached(part.dataflow, spec.file, end_note)
+}
+
+/// Writes how the keeper is asked for each program that was checked.
+fn write_requests(spec: &PartSpec, dataflow: &Dataflow) -> Result<ExitCode, Failure> {
+    for id in spec.programs.keys() {
+        let Some(node) = dataflow.node(id) else {
+            continue;
+        };
+        let request = Replace {
+            node: id.clone(),
+            program: node.program.clone(),
+            args: Some(node.settings.args.clone()),
+            folder: node.settings.folder.clone(),
+            version: Some(node.settings.version.clone()),
+        };
+        spec.write_request(&request).map_err(|error| {
+            Failure::internal("cannot write the request for the keeper").because(error)
+        })?;
+    }
+    Ok(ExitCode::SUCCESS)
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use nervure_daemon::state::{Phase, RunState};
+use nervure_daemon::state::{DesiredRun, Phase, RunState};
 
 use super::{
     launch::{Launch, NewRun, new_id, trouble},
@@ -43,7 +43,11 @@ pub fn roll(
             Ok(run) => done.push(run),
             Err(stop) => {
                 let (new, rest) = (&names[..index], &names[index + 1..]);
-                return Err(stopped(name, &stop, new, rest, &running));
+                let (old, absent): (Vec<_>, Vec<_>) = rest
+                    .iter()
+                    .cloned()
+                    .partition(|name| running.contains_key(name));
+                return Err(stopped(name, name, &stop, new, (&old, &absent)));
             }
         }
     }
@@ -52,14 +56,14 @@ pub fn roll(
 
 /// Why an instance was not replaced.
 #[derive(Debug, PartialEq, Eq)]
-struct Stopped {
+pub struct Stopped {
     why: String,
     /// What is there now.
     now: String,
 }
 
 impl Stopped {
-    fn new(why: impl Into<String>, now: impl Into<String>) -> Self {
+    pub fn new(why: impl Into<String>, now: impl Into<String>) -> Self {
         Self {
             why: why.into(),
             now: now.into(),
@@ -109,17 +113,31 @@ impl<'f> Step<'_, 'f> {
             }
             return Ok(new);
         };
-        let ended = self.end(&new.parts);
-        let removed = ended.and_then(|()| parts::remove(fleet, new.parts.keys()));
-        let now = match (removed, old) {
-            (Err(failure), _) => format!("its state is not known: {failure}"),
-            (Ok(()), None) => "does not run".to_owned(),
-            (Ok(()), Some(old)) => match self.restore(old) {
-                Ok(()) => "the one before runs again".to_owned(),
-                Err(why) => format!("the one before does not run again: {why}"),
-            },
-        };
+        let now = self.go_back(&new.parts, old);
+        let now = now.unwrap_or_else(|failure| format!("its state is not known: {failure}"));
         Err(Stopped { why, now })
+    }
+
+    /// Ends the new run, and starts the one before again. Returns what runs, for people.
+    fn go_back(&self, new: &Parts, old: Option<&Parts>) -> Result<String, Failure> {
+        let fleet = self.launch.fleet;
+        let ended = self.end(new);
+        let Some(old) = old.filter(|old| run_of_before(old).is_some()) else {
+            parts::remove(fleet, new.keys())?;
+            return Ok(match ended {
+                Ok(()) => "does not run".to_owned(),
+                Err(failure) => format!("is to stop: {failure}"),
+            });
+        };
+        // The daemon of a machine that does not answer does this when it is back.
+        let again = self.restore(old)?;
+        parts::remove(fleet, new.keys())?;
+        let runs = ended.map_err(|failure| failure.to_string());
+        let runs = runs.and_then(|()| self.await_health(&mut self.progress(&again)));
+        Ok(match runs {
+            Ok(()) => "the one before runs again".to_owned(),
+            Err(why) => format!("the one before is to run again, and does not yet: {why}"),
+        })
     }
 
     /// Starts a run that is prepared, and waits until it is healthy.
@@ -148,30 +166,46 @@ impl<'f> Step<'_, 'f> {
         await_stop(self.launch.fleet, &all, self.progress(parts)).map(drop)
     }
 
-    /// Starts the run of before again, as a new run with its programs.
-    fn restore(&self, old: &Parts) -> Result<(), String> {
-        let text = |failure: Failure| failure.to_string();
-        let fleet = self.launch.fleet;
-        let id = new_id().map_err(text)?;
-        let ran = old.iter().filter(|(_, part)| part.phase == Phase::Run);
+    /// Makes the run of before desired again, as a new run with its programs. Its machines start it
+    /// when those that are to end have ended.
+    fn restore(&self, old: &Parts) -> Result<Parts, Failure> {
+        let id = new_id()?;
+        let before = run_of_before(old);
+        let ran = old
+            .iter()
+            .filter(|(part, _)| Some(part.run.as_str()) == before);
         let again = ran.map(|(part, desired)| {
             let part = Part {
                 machine: part.machine.clone(),
                 run: id.clone(),
             };
-            (part, desired.clone())
+            let desired = DesiredRun {
+                phase: Phase::Run,
+                ..desired.clone()
+            };
+            (part, desired)
         });
         let again: Parts = again.collect();
-        parts::insert(fleet, &again).map_err(text)?;
-        parts::remove(fleet, old.keys()).map_err(text)?;
-        let mut progress = self.progress(&again);
-        self.await_health(&mut progress)
+        parts::insert(self.launch.fleet, &again)?;
+        parts::remove(self.launch.fleet, old.keys())?;
+        Ok(again)
     }
 
     fn progress(&self, parts: &Parts) -> Progress<'f> {
         let all = parts.keys().cloned();
         Progress::new(self.launch.fleet, all, self.launch.json).with_limit(self.limits.step)
     }
+}
+
+/// The run that ran before, of those of an instance: one that is to run, or else one that an interrupted
+/// roll has stopped.
+fn run_of_before(old: &Parts) -> Option<&str> {
+    let of_phase = |phase: Phase| {
+        let mut parts = old.iter();
+        let found = parts.find(|(_, desired)| desired.phase == phase);
+        found.map(|(part, _)| part.run.as_str())
+    };
+    of_phase(Phase::Run).or_else(|| of_phase(Phase::Stop))
 }
 
 fn none(reasons: Vec<String>) -> Result<(), String> {
@@ -181,22 +215,18 @@ fn none(reasons: Vec<String>) -> Result<(), String> {
     }
 }
 
-/// The error of a roll that has stopped: with what runs where.
-fn stopped(
+/// The error of a roll that has stopped at an instance: `what` was not replaced, and what runs where.
+/// The others are those that have the new version, those that run as before, and those that do not run.
+pub fn stopped(
+    what: &str,
     name: &str,
     stop: &Stopped,
     new: &[String],
-    rest: &[String],
-    running: &BTreeMap<String, Parts>,
+    (old, absent): (&[String], &[String]),
 ) -> Failure {
-    let failure = Failure::invalid(format!("{name} was not replaced: {}", stop.why))
+    let failure = Failure::invalid(format!("{what} was not replaced: {}", stop.why))
         .because(format!("{name}: {}", stop.now));
-    let (old, absent): (Vec<_>, Vec<_>) = rest
-        .iter()
-        .map(String::as_str)
-        .partition(|name| running.contains_key(*name));
-    let new = new.iter().map(String::as_str).collect();
-    let lists: [(&str, Vec<&str>); 3] = [
+    let lists = [
         ("replaced or started", new),
         ("as before", old),
         ("not started", absent),
@@ -214,13 +244,12 @@ mod tests {
     #[test]
     fn a_roll_that_has_stopped_says_what_runs_where() {
         let names: Vec<String> = (1..=5).map(|number| format!("two@r{number}")).collect();
-        let running = ["two@r1", "two@r2", "two@r4"].map(|name| (name.to_owned(), Parts::new()));
         let failure = stopped(
+            "two@r3",
             "two@r3",
             &Stopped::new("r3: camera failed: exit code 3", "does not run"),
             &names[..2],
-            &names[3..],
-            &running.into(),
+            (&names[3..4], &names[4..]),
         );
         assert_eq!(
             failure.to_string(),

@@ -6,6 +6,7 @@ use nervure_daemon::{
     bundle,
     state::{DesiredRun, Phase},
 };
+use nervure_dataflow::Dataflow;
 use serde_json::json;
 
 use super::{
@@ -13,12 +14,18 @@ use super::{
     connection::{Fleet, call_failure},
     launch::{Launch, NewRun},
     parts::{self, Parts},
-    placement::{Instance, Known, plan},
+    placement::{Instance, Known, is_instance_of, plan},
     progress::Progress,
     roll::{Limits, roll},
-    stop::desired_runs,
+    roll_node::{NewProgram, find_node, roll_node},
+    stop::{KnownRun, desired_runs},
 };
-use crate::{domain, failure::Failure, output, overrides::Assignment};
+use crate::{
+    domain,
+    failure::Failure,
+    output,
+    overrides::{Assignment, Overrides},
+};
 
 /// Starts a dataflow on its machines, or an instance on each: all are prepared before any node starts.
 pub fn start(arguments: &StartArguments) -> Result<ExitCode, Failure> {
@@ -37,6 +44,9 @@ pub fn start(arguments: &StartArguments) -> Result<ExitCode, Failure> {
         );
     }
     let fleet = Fleet::connect()?;
+    if let Some(node) = &arguments.node {
+        return start_program(&fleet, &dataflow, &name, node, arguments);
+    }
     let instances = plan(&Known::read(&fleet)?, &dataflow, &name, &arguments.bind)?;
     if !arguments.rolling {
         refuse_running(&fleet, &instances)?;
@@ -48,11 +58,7 @@ pub fn start(arguments: &StartArguments) -> Result<ExitCode, Failure> {
         json: arguments.json,
     };
     if arguments.rolling {
-        let limits = Limits {
-            healthy_for: arguments.healthy_for,
-            step: arguments.step_timeout,
-        };
-        let runs = roll(&launch, instances, limits)?;
+        let runs = roll(&launch, instances, limits(arguments))?;
         output::write(&started(&name, &runs, arguments.json))?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -70,25 +76,98 @@ pub fn start(arguments: &StartArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+fn limits(arguments: &StartArguments) -> Limits {
+    Limits {
+        healthy_for: arguments.healthy_for,
+        step: arguments.step_timeout,
+    }
+}
+
+/// Replaces the program of one node of a dataflow that runs, in all its instances or those of `--bind`.
+fn start_program(
+    fleet: &Fleet,
+    dataflow: &Dataflow,
+    name: &str,
+    node: &str,
+    arguments: &StartArguments,
+) -> Result<ExitCode, Failure> {
+    let Overrides { params, variables } = &arguments.overrides;
+    if !params.is_empty() || !variables.is_empty() {
+        return Err(Failure::invalid(
+            "`--node` replaces a program, and changes no parameters and variables",
+        )
+        .hint("`nervure param set` changes a parameter of a node that runs"));
+    }
+    let role = find_node(dataflow, node)?.machine.clone();
+    let mut runs = desired_runs(fleet)?;
+    runs.retain(|run| run.parts.values().any(|part| part.phase == Phase::Run));
+    if arguments.bind.is_empty() {
+        let has_it = runs.iter().any(|run| run.dataflow == name);
+        runs.retain(|run| match has_it {
+            true => run.dataflow == name,
+            false => is_instance_of(&run.dataflow, name),
+        });
+    } else {
+        let instances = plan(&Known::read(fleet)?, dataflow, name, &arguments.bind)?;
+        let place = |run: &KnownRun| instances.iter().position(|it| it.name == run.dataflow);
+        runs.retain(|run| place(run).is_some());
+        runs.sort_by_key(|run| place(run));
+    }
+    if runs.is_empty() {
+        return Err(
+            Failure::invalid(format!("no dataflow `{name}` runs in the fleet"))
+                .hint("`nervure list` shows those that run"),
+        );
+    }
+    let (bundle, file) = send_programs(fleet, &arguments.file)?;
+    let program = NewProgram {
+        fleet,
+        node,
+        bundle,
+        file,
+        json: arguments.json,
+    };
+    let role = role.unwrap_or_default();
+    let machines = roll_node(&program, &role, &runs, limits(arguments))?;
+    for (run, machine) in runs.iter().zip(machines) {
+        let dataflow = &run.dataflow;
+        output::write(&match arguments.json {
+            true => {
+                let line = json!({"message": "replaced", "dataflow": dataflow, "node": node, "machine": machine});
+                format!("{line}\n")
+            }
+            false => format!("{dataflow}: `{node}` on {machine} runs the new program\n"),
+        })?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 /// What is desired of each part, but for its name and its machines. Sends the folder of the file.
 fn template(fleet: &Fleet, arguments: &StartArguments) -> Result<DesiredRun, Failure> {
-    let file = arguments.file.canonicalize().map_err(|error| {
-        Failure::invalid(format!("cannot find {}", arguments.file.display())).because(error)
-    })?;
-    let bundle = send_bundle(fleet, file.parent().unwrap_or(Path::new("/")))?;
-    let file = file.file_name().and_then(|name| name.to_str());
+    let (bundle, file) = send_programs(fleet, &arguments.file)?;
     let text = |one: &Assignment| format!("{}={}", one.name, one.value);
     Ok(DesiredRun {
         phase: Phase::Prepare,
         dataflow: String::new(),
         bundle,
-        file: file.unwrap_or_default().to_owned(),
+        file,
         role: String::new(),
         machines: BTreeMap::new(),
         params: arguments.overrides.params.iter().map(text).collect(),
         variables: arguments.overrides.variables.iter().map(text).collect(),
         is_paused: false,
+        programs: BTreeMap::new(),
     })
+}
+
+/// Sends the folder of a dataflow file. Returns the digest of its bundle, and the file in it.
+fn send_programs(fleet: &Fleet, file: &Path) -> Result<(String, String), Failure> {
+    let file = file.canonicalize().map_err(|error| {
+        Failure::invalid(format!("cannot find {}", file.display())).because(error)
+    })?;
+    let bundle = send_bundle(fleet, file.parent().unwrap_or(Path::new("/")))?;
+    let file = file.file_name().and_then(|name| name.to_str());
+    Ok((bundle, file.unwrap_or_default().to_owned()))
 }
 
 /// Dataflows of the same name run one at a time.

@@ -77,14 +77,14 @@ pub fn find_runs(fleet: &Fleet, dataflow: Option<&str>) -> Result<Vec<KnownRun>,
         runs.truncate(if runs.len() == 1 { 1 } else { 0 });
         return Ok(runs);
     };
-    match runs.iter().find(|run| run.dataflow == name) {
-        Some(run) => Ok(vec![run.clone()]),
+    // Of a roll that was interrupted there are two.
+    let has_name = |run: &KnownRun| run.dataflow == name;
+    match runs.iter().any(has_name) {
+        true => runs.retain(has_name),
         // A dataflow of this host may have the name too.
-        None if runs_here_alone(&name) => Ok(Vec::new()),
-        None => {
-            runs.retain(|run| is_instance_of(&run.dataflow, &name));
-            Ok(runs)
-        }
+        false if runs_here_alone(&name) => runs.clear(),
+        false => runs.retain(|run| is_instance_of(&run.dataflow, &name)),
+    }
     Ok(runs)
 }
 
@@ -95,7 +95,6 @@ pub fn has_run(dataflow: &str) -> Result<bool, Failure> {
         return Ok(false);
     };
     Ok(!find_runs(&fleet, Some(dataflow))?.is_empty())
-    }
 }
 
 /// Whether a dataflow of this name runs here that no daemon has started.

@@ -15,5 +15,6 @@ pub fn desired_run(phase: Phase) -> DesiredRun {
         params: Vec::new(),
         variables: Vec::new(),
         is_paused: false,
+        programs: BTreeMap::new(),
     }
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use nervure_daemon::state::{
-    Actual, Desired, DesiredRun, Phase, RunState, actual_key, change_desired, desired_key, parse,
+    Actual, Desired, DesiredProgram, DesiredRun, Phase, RunState, actual_key, change_desired,
+    desired_key, parse,
 };
 use nervure_store::Store;
 
@@ -35,7 +36,7 @@ impl World {
         let runs: BTreeSet<String> = all.flat_map(|it| it.runs.into_keys()).collect();
         let runs: Vec<String> = runs.into_iter().collect();
         let pick = self.random.below(runs.len().max(1) as u64) as usize;
-        match (self.random.below(6), runs.get(pick)) {
+        match (self.random.below(7), runs.get(pick)) {
             (0 | 1, _) | (_, None) => {
                 let run = format!("run{}", self.draw_number());
                 for at in 0..self.machines.len() {
@@ -54,6 +55,16 @@ impl World {
                 }
             }
             (4, Some(run)) => self.advance(run, |it| it.is_paused ^= true),
+            (5, Some(run)) => {
+                let program = DesiredProgram {
+                    version: self.draw_number().to_string(),
+                    bundle: String::new(),
+                    file: "two.yml".to_owned(),
+                };
+                self.advance(run, |it| {
+                    it.programs.insert("motor".to_owned(), program.clone());
+                });
+            }
             (_, Some(run)) => self.advance(run, |it| it.phase = Phase::Run),
         }
     }
@@ -192,7 +203,12 @@ impl World {
                 }
                 (Phase::Run, Some(RunState::Running { keeper: id })) => keeper.is_some_and(|it| {
                     let is_paused = found.is_some_and(|it| it.is_paused);
-                    it.id == *id && it.leased_runs && is_paused == desired.is_paused
+                    let motor = desired.programs.get("motor");
+                    let version = motor.map_or("", |program| &program.version);
+                    it.id == *id
+                        && it.leased_runs
+                        && is_paused == desired.is_paused
+                        && it.version == version
                 }),
                 (Phase::Run, Some(RunState::Ended)) => machine.is_over.contains(run),
                 (Phase::Stop, Some(RunState::Ended)) => keeper.is_none(),

@@ -57,6 +57,8 @@ pub struct Keeper {
     /// Whether its node with `on_partition: stop` runs.
     pub leased_runs: bool,
     pub nodes: BTreeMap<String, String>,
+    /// The program of one of them.
+    pub version: String,
 }
 
 pub struct Process {
@@ -235,6 +237,7 @@ impl Process {
                     is_paused,
                     is_ready: false,
                     nodes,
+                    programs: self.machine.programs(run),
                     streams: Vec::new(),
                 };
                 (run.clone(), actual)

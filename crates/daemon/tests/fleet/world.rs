@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use nervure_coordinator::{LINKS, Role};
 use nervure_daemon::lease::{LIFETIME, Number};
 use nervure_daemon::machine::{Action, Event};
+use nervure_daemon::state::{ActualProgram, ProgramState};
 
 use crate::client::{Answer, Call, Thread, WATCH, Watcher};
 use crate::coordinator::{Caller, Coordinator, Reply, Virtual};
@@ -503,6 +504,32 @@ impl World {
                 self.handle(at, Event::Prepared { run, result });
             }
             Action::Stop { run } => self.end_keeper(at, &run, true),
+            Action::SetPrograms {
+                run,
+                keeper,
+                desired,
+            } => {
+                let mut programs = BTreeMap::new();
+                for (node, program) in &desired.programs {
+                    let version = program.version.clone();
+                    // Its bundle is fetched, and may be refused for now.
+                    let can_be = self.machines[at].is_reachable && !self.random.one_in(4);
+                    let found = self.machines[at].keepers.get_mut(&run);
+                    let found = found.filter(|it| it.id == keeper && can_be);
+                    let state = match found {
+                        Some(keeper) => {
+                            keeper.version.clone_from(&version);
+                            ProgramState::InPlace
+                        }
+                        None => ProgramState::Failed {
+                            reason: "the coordinator cannot be reached".to_owned(),
+                            is_tried_again: true,
+                        },
+                    };
+                    programs.insert(node.clone(), ActualProgram { version, state });
+                }
+                self.handle(at, Event::ProgramsSet { run, programs });
+            }
             // The last of several holds.
             Action::SetPaused { run, .. } => {
                 let is_paused = self.daemon(at).wanted_pauses[&run];
@@ -580,6 +607,7 @@ impl World {
                 // Before the stand-ins have joined.
                 leased_runs: false,
                 nodes: BTreeMap::new(),
+                version: String::new(),
             };
             machine.keepers.insert(run.to_owned(), keeper);
             self.starts += 1;

@@ -5,9 +5,11 @@ mod add;
 mod edges;
 mod ends;
 mod instances;
+mod interrupted;
 mod membership;
 mod partition;
 mod pause;
+mod program;
 mod rolling;
 mod services;
 #[cfg(feature = "opentelemetry")]

@@ -158,3 +158,51 @@ fn a_machine_that_cannot_be_reached_is_shown_as_such_and_ends_no_other_command()
     fleet.output(0, &["stop", "-d", &fleet.dataflow]);
     fleet.check_nothing_left();
 }
+
+/// The process that starts a part goes on when its daemon is killed.
+#[test]
+fn a_node_that_needs_the_lease_waits_for_it_when_its_daemon_is_killed_in_a_start() {
+    let mut fleet = Fleet::with_own_name(None);
+    let mut dataflow = numbers("source 1000000 5 100");
+    let script = format!("echo arm; exec {} idle", test_node().display());
+    let nodes = dataflow["nodes"].as_array_mut().unwrap();
+    nodes.push(json!({
+        "id": "arm", "machine": "robot", "path": "sh", "args": ["-c", script], "on_partition": "stop",
+    }));
+    fleet.start(&dataflow);
+    let starts = |fleet: &Fleet| {
+        let lines = fleet.printed(1, "arm").into_iter();
+        lines.filter(|line| line == "arm").count()
+    };
+    fleet.await_that("the node runs", |fleet| starts(fleet) == 1);
+    fleet.await_samples(20);
+    // The coordinator is away, and the robot's daemon has died after it had begun a start.
+    let keeper = keeper_of(&fleet, 1).parse().unwrap();
+    for daemon in fleet.daemons.iter_mut().flatten() {
+        daemon.kill();
+    }
+    kill(keeper);
+    fleet.await_that("the keeper has ended", |fleet| {
+        !fleet.processes().contains(&keeper)
+    });
+    let runs = fs::read_dir(fleet.state(1).join("runs")).unwrap();
+    let run = runs.flatten().next().unwrap().path();
+    let part = json!({
+        "check": false, "file": run.join("files/two.yml"), "folder": run, "dataflow": fleet.dataflow,
+        "role": "robot", "machines": {"robot": "robot", "edge": "laptop"}, "params": [], "variables": [],
+    });
+    let mut command = fleet.command(1, &["__part"]);
+    let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    std::io::Write::write_all(&mut stdin, part.to_string().as_bytes()).unwrap();
+    drop(stdin);
+    fleet.daemons[1] = Some(Daemon::start(fleet.command(1, &["join"])));
+    fleet.daemon(1).line("robot is ready");
+    // It returns when the dataflow has started: the stand-ins have joined.
+    assert!(child.wait().unwrap().success());
+    assert_eq!(starts(&fleet), 1);
+    fleet.daemons[0] = Some(Daemon::start(fleet.command(0, &["up"])));
+    fleet.await_that("the node runs again", |fleet| starts(fleet) == 2);
+    fleet.output(0, &["stop", "-d", &fleet.dataflow]);
+    fleet.check_nothing_left();
+}
