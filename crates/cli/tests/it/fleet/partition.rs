@@ -177,7 +177,8 @@ fn a_node_that_needs_the_lease_waits_for_it_when_its_daemon_is_killed_in_a_start
     fleet.await_that("the node runs", |fleet| starts(fleet) == 1);
     fleet.await_samples(20);
     // The coordinator is away, and the robot's daemon has died after it had begun a start.
-    let keeper = keeper_of(&fleet, 1).parse().unwrap();
+    let state = fleet.actual("robot").unwrap()["state"].clone();
+    let keeper = u32::try_from(state["keeper"].as_u64().unwrap()).unwrap();
     for daemon in fleet.daemons.iter_mut().flatten() {
         daemon.kill();
     }
