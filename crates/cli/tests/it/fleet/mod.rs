@@ -419,6 +419,10 @@ fn node_of(status: &Value, node: &str) -> Value {
 fn keeper_of(fleet: &Fleet, at: usize) -> String {
     let list = fleet.json(at, &["list", "--json"]);
     let parts = list["dataflows"].as_array().unwrap();
-    let own = parts.iter().find(|part| part["machine"] == name(at));
+    // Others of this host may run dataflows, too.
+    let mut of_fleet = parts
+        .iter()
+        .filter(|part| part["dataflow"] == *fleet.dataflow);
+    let own = of_fleet.find(|part| part["machine"] == name(at));
     own.unwrap()["keeper"].to_string()
 }
