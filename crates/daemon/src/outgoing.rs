@@ -1,6 +1,7 @@
 //! The stand-in of remote consumers: sends the outputs of a local node to one machine.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -36,14 +37,17 @@ const FLUSH: Duration = Duration::from_secs(2);
 /// but for those that it has given up.
 const MAX_WAITING: usize = 16;
 
-/// Takes the samples of a local node, and sends them to one machine.
+/// Takes the samples of a local node, and sends them to one machine. Drops `joins` when it has joined.
 pub(crate) fn send_all(
     bridge: &Bridge,
     changes: &ChangeSenders,
     crossing: &Crossing,
     outgoing: &Outgoing,
+    joins: mpsc::Sender<()>,
 ) {
-    let Some(node) = crossing.join(&outgoing.node) else {
+    let joined = crossing.join(&outgoing.node);
+    drop(joins);
+    let Some(node) = joined else {
         return;
     };
     let (handle, mut events) = node.split();

@@ -3,9 +3,13 @@
 //! Each stand-in is joined by a thread of its own, and each topic that arrives has one, so that a
 //! consumer that makes one topic wait holds up no other. A topic has one stream for each consuming
 //! machine.
+//!
+//! Those of remote consumers join first. So a local node that is sent a request, or a sample, from
+//! another machine has the edge for what it sends back.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 
 use nervure_dataflow::Carries;
 
@@ -30,21 +34,28 @@ pub(crate) fn join(
             crossing.calls.add(answers);
         }
     }
+    let shared = || {
+        (
+            Arc::clone(bridge),
+            Arc::clone(changes),
+            Arc::clone(&crossing),
+        )
+    };
+    // Dropped by each thread when it has joined.
+    let (joins, all_have_joined) = channel::<()>();
     for outgoing in stand_ins.outgoing {
-        let shared = (
-            Arc::clone(bridge),
-            Arc::clone(changes),
-            Arc::clone(&crossing),
-        );
-        spawn(move || outgoing::send_all(&shared.0, &shared.1, &shared.2, &outgoing));
+        let (shared, joins) = (shared(), joins.clone());
+        spawn(move || outgoing::send_all(&shared.0, &shared.1, &shared.2, &outgoing, joins));
     }
-    for incoming in stand_ins.incoming {
-        let shared = (
-            Arc::clone(bridge),
-            Arc::clone(changes),
-            Arc::clone(&crossing),
-        );
-        spawn(move || incoming::publish_all(&shared.0, &shared.1, &shared.2, &incoming));
-    }
+    drop(joins);
+    let for_incoming = shared();
+    spawn(move || {
+        let _ = all_have_joined.recv();
+        let (bridge, changes, crossing) = for_incoming;
+        for incoming in stand_ins.incoming {
+            let (bridge, changes, crossing) = (bridge.clone(), changes.clone(), crossing.clone());
+            spawn(move || incoming::publish_all(&bridge, &changes, &crossing, &incoming));
+        }
+    });
     crossing
 }

@@ -6,9 +6,12 @@ use nervure_protocol::node_to_keeper::Message;
 use nervure_protocol::params::Param;
 use nervure_protocol::wiring::Source;
 use nervure_shm::{ControlPage, Output, Producer, Seqpacket, monotonic_nanos};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fd::AsFd;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Duration;
 
 /// The kind of the event of [`crate::binding::report_ended_consumers`].
 pub const CONSUMER_ENDED: &str = "CONSUMER_ENDED";
@@ -63,6 +66,16 @@ pub(crate) enum Notice {
     Event(NeighbourEvent),
 }
 
+/// Whether a socket has a packet, or is closed.
+fn has_packet(socket: &Seqpacket) -> bool {
+    let interest = PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN);
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    rustix::event::poll(&mut [interest], Some(&now)).is_ok_and(|ready| ready > 0)
+}
+
 impl Core {
     pub(crate) fn new(
         welcome: Welcome,
@@ -96,6 +109,19 @@ impl Core {
 
     pub(crate) fn params(&self) -> RwLockReadGuard<'_, Vec<Param>> {
         self.params.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the control thread has handled all that the keeper has sent, and returns whether the
+    /// dataflow has started. A packet leaves the socket when it is handled. Sources send after the start,
+    /// and the keeper has sent each node its edges before that; but a sample may overtake them, and what
+    /// the node sends in turn, or answers, would reach nobody.
+    #[cold]
+    pub(crate) fn await_edges(&self) -> bool {
+        const PAUSE: Duration = Duration::from_micros(50);
+        while has_packet(&self.socket) && !self.notices().keeper_gone {
+            std::thread::sleep(PAUSE);
+        }
+        self.notices().started
     }
 
     /// Stores a parameter's new value. Returns false if the node has no such parameter.

@@ -58,6 +58,8 @@ pub struct Events {
     newest: Vec<Newest>,
     /// The last event came from the schedule, so a sample may pass first.
     sample_passes_first: bool,
+    /// Whether the start of the dataflow is known.
+    knows_start: bool,
     /// Between Pause and Resume nothing of the schedule comes, not even a tick that was due before.
     is_paused: bool,
     /// Whether Stop comes at once, and the samples that are queued then follow it.
@@ -158,6 +160,7 @@ impl Events {
             stop: None,
             stop_when_drained: None,
             sample_passes_first: false,
+            knows_start: false,
             is_paused: false,
             samples_follow_stop: false,
             reports_ended_producers: false,
@@ -508,6 +511,9 @@ impl Events {
         let Arrival::Sample { input, sample } = arrival else {
             return self.on_control(arrival);
         };
+        if !self.knows_start {
+            self.knows_start = self.core.await_edges();
+        }
         let (input, sample) = (input as usize, Sample::new(sample));
         let is_traced = sample.header().trace_id != 0;
         match self.roles[input] {

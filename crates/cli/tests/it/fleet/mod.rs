@@ -217,11 +217,30 @@ impl Fleet {
         let until = Instant::now() + PATIENCE;
         while !is_so(self) {
             if Instant::now() >= until {
-                let machines = self.command(0, &["machine", "list", "--json"]).output();
-                panic!("{what}: not within {PATIENCE:?}; the machines: {machines:?}");
+                panic!("{what}: not within {PATIENCE:?}\n{}", self.describe());
             }
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// What the machines and their logs say, for a test that has failed.
+    fn describe(&self) -> String {
+        let list = self.command(0, &["machine", "list", "--json"]).output();
+        let mut text = format!("the machines: {list:?}");
+        for (at, daemon) in self.daemons.iter().enumerate() {
+            let lines = daemon.iter().flat_map(|daemon| daemon.lines.try_iter());
+            text += &format!("\nthe daemon of {}: {:#?}", name(at), Vec::from_iter(lines));
+            let folder = self.logs(at).join(&self.dataflow);
+            for run in fs::read_dir(folder).into_iter().flatten().flatten() {
+                for log in fs::read_dir(run.path()).into_iter().flatten().flatten() {
+                    let lines = fs::read_to_string(log.path()).unwrap_or_default();
+                    let lines: Vec<&str> = lines.lines().collect();
+                    let last = &lines[lines.len().saturating_sub(10)..];
+                    text += &format!("\n{}: {last:#?}", log.path().display());
+                }
+            }
+        }
+        text
     }
 
     /// Writes a dataflow file into a folder of its own.

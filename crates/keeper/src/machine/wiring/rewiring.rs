@@ -26,9 +26,12 @@ pub(crate) struct Rewiring<'a> {
 }
 
 impl Rewiring<'_> {
-    /// Attaches every edge of a node that has just connected.
+    /// Attaches every edge of a node that has just connected. Its inputs come first: a neighbour that
+    /// serves its requests has the edge for the answers before that for the requests.
     pub fn wire(&mut self, node: usize) {
-        for spec in 0..self.graph.edges().len() {
+        let mut specs: Vec<_> = (0..self.graph.edges().len()).collect();
+        specs.sort_by_key(|&spec| self.graph.edge(spec).consumer != node);
+        for spec in specs {
             let edge = self.graph.edge(spec);
             let (producer, consumer) = (edge.producer, edge.consumer);
             if consumer == node {
