@@ -176,8 +176,18 @@ fn a_client_that_reads_nothing_misses_samples_and_is_informed() {
         .filter(|(kind, _)| kind == "missed")
         .map(|(_, data)| data["missed"].as_u64().unwrap())
         .sum();
-    let samples = events.iter().filter(|(kind, _)| kind == "sample").count();
-    assert!(missed > 0 && samples > 0, "{missed} of {samples}");
+    let samples = events.iter().filter(|(kind, _)| kind == "sample");
+    let samples: Vec<_> = samples.map(|(_, data)| data).collect();
+    // On a busy machine the server itself may be too slow for the topic.
+    let before: u64 = samples
+        .iter()
+        .map(|sample| sample["missed"].as_u64().unwrap())
+        .sum();
+    assert!(
+        missed + before > 0 && !samples.is_empty(),
+        "{missed} and {before} missed, {} samples",
+        samples.len()
+    );
     let (_, end) = events.last().unwrap();
     assert_eq!(end["missed"], missed, "{end:#}");
     // The second one where all this takes that long.

@@ -68,6 +68,17 @@ fn neither_the_start_nor_a_producer_waits_for_a_dynamic_node() {
 }
 
 #[test]
+fn a_neighbour_has_the_edge_for_an_answer_before_that_for_a_request() {
+    let nodes = vec![node("server", Never), dynamic("client")];
+    // The edge for requests comes first in the plan.
+    let mut world = World::running(nodes, &[drop_oldest(1, 0), drop_oldest(0, 1)]);
+    world.join(1, "client", TOKEN).unwrap();
+    let (answers, _) = world.output(0).unwrap();
+    // Edges are numbered as they are made.
+    assert!(answers < world.input(0).unwrap());
+}
+
+#[test]
 fn its_death_is_a_failure_and_another_process_may_join() {
     let mut world = plot(block);
     world.join(1, "plot", TOKEN).unwrap();
