@@ -12,8 +12,13 @@
 //!
 //! Other programs may use the same etcd: keys have a prefix. A lease keeps the lifetime that it began
 //! with.
+//!
+//! With the addresses of several members, a call goes to the next one if it could not be sent; if it was
+//! sent and has no answer, only reads are repeated there. A write may have happened: it fails, and the
+//! next call goes to the next member. All members give the same answers: reads are linearizable.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
@@ -45,20 +50,42 @@ const MAX_EVENT_BYTES: usize = 64 << 20;
 /// A store in etcd.
 #[derive(Debug)]
 pub struct Etcd {
-    address: SocketAddr,
+    members: Vec<SocketAddr>,
+    /// The member that is asked, by its place.
+    asked: AtomicUsize,
     prefix: String,
     runtime: Runtime,
 }
 
 type Failed<T> = Result<T, StoreError>;
 
-/// Connects to etcd, and looks whether it answers. Keys have the prefix there. The connection is
-/// not encrypted, so that the address has to be of this host.
+/// Why an exchange with a member had no result.
+enum Fault {
+    /// It was not sent.
+    NotSent(StoreError),
+    /// The member did not answer, or cannot do it now. It may have happened.
+    NotAnswered(StoreError),
+    /// Every member would answer this.
+    Answered(StoreError),
+}
+
+impl Fault {
+    fn into_error(self) -> StoreError {
+        let (Self::NotSent(error) | Self::NotAnswered(error) | Self::Answered(error)) = self;
+        error
+    }
+}
+
+/// Connects to etcd by the addresses of some of its members, and looks whether one answers. Keys have
+/// the prefix there. The connections are not encrypted, so that the addresses have to be of this host.
 ///
 /// # Errors
-/// [`StoreError::Refused`] for an address of another host, [`StoreError::Unavailable`].
-pub fn etcd(address: SocketAddr, prefix: &str) -> Result<Etcd, StoreError> {
-    if !address.ip().is_loopback() {
+/// [`StoreError::Refused`] without an address and for one of another host, [`StoreError::Unavailable`].
+pub fn etcd(members: &[SocketAddr], prefix: &str) -> Result<Etcd, StoreError> {
+    if members.is_empty() {
+        return Err(StoreError::Refused("etcd needs an address".to_owned()));
+    }
+    if let Some(address) = members.iter().find(|address| !address.ip().is_loopback()) {
         return Err(StoreError::Refused(format!(
             "the connection to etcd is not encrypted, and {address} is not on this host: run a member of etcd here, or a tunnel to one"
         )));
@@ -70,7 +97,8 @@ pub fn etcd(address: SocketAddr, prefix: &str) -> Result<Etcd, StoreError> {
         .build()
         .map_err(|error| unavailable(&error))?;
     let store = Etcd {
-        address,
+        members: members.to_vec(),
+        asked: AtomicUsize::new(0),
         prefix: prefix.to_owned(),
         runtime,
     };
@@ -81,46 +109,90 @@ pub fn etcd(address: SocketAddr, prefix: &str) -> Result<Etcd, StoreError> {
 impl Etcd {
     fn revision(&self) -> Failed<Revision> {
         let range = json!({"key": BASE64.encode(&self.prefix), "count_only": true});
-        revision_of(&self.call("kv/range", &range)?)
+        revision_of(&self.read("kv/range", &range)?)
     }
 
-    fn call(&self, path: &str, body: &Value) -> Failed<Value> {
-        self.runtime.block_on(async {
-            let exchange = async {
-                let answer = self.send(path, body).await?;
-                let is_ok = answer.status().is_success();
-                let body = Limited::new(answer.into_body(), MAX_ANSWER_BYTES);
-                let bytes = body.collect().await.map_err(|error| unavailable(&error))?;
-                let value: Value = serde_json::from_slice(&bytes.to_bytes())
-                    .map_err(|error| unexpected(&error.to_string()))?;
-                match is_ok {
-                    true => Ok(value),
-                    false => Err(unavailable(&value["error"].as_str().unwrap_or("it failed"))),
-                }
+    /// A call that changes nothing, or nothing more if it is repeated.
+    fn read(&self, path: &str, body: &Value) -> Failed<Value> {
+        self.call(path, body, |fault| !matches!(fault, Fault::Answered(_)))
+    }
+
+    /// A call that must not happen twice.
+    fn write(&self, path: &str, body: &Value) -> Failed<Value> {
+        self.call(path, body, |fault| matches!(fault, Fault::NotSent(_)))
+    }
+
+    /// Asks each member at most once, as long as a fault permits the next.
+    fn call(&self, path: &str, body: &Value, may_repeat: impl Fn(&Fault) -> bool) -> Failed<Value> {
+        let mut left = self.members.len();
+        loop {
+            let asked = self.asked.load(Ordering::Relaxed);
+            let fault = match self.runtime.block_on(self.exchange(asked, path, body)) {
+                Ok(value) => return Ok(value),
+                Err(fault @ Fault::Answered(_)) => return Err(fault.into_error()),
+                Err(fault) => fault,
             };
-            let answer = tokio::time::timeout(PATIENCE, exchange).await;
-            answer.unwrap_or_else(|_| Err(unavailable(&"it does not answer")))
-        })
+            self.leave(asked);
+            left -= 1;
+            if left == 0 || !may_repeat(&fault) {
+                return Err(fault.into_error());
+            }
+        }
+    }
+
+    /// Turns to the member after this one, unless another thread has.
+    fn leave(&self, member: usize) {
+        let next = (member + 1) % self.members.len();
+        let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
+        let _ = self.asked.compare_exchange(member, next, success, failure);
+    }
+
+    async fn exchange(&self, member: usize, path: &str, body: &Value) -> Result<Value, Fault> {
+        let exchange = async {
+            let answer = self.send(member, path, body).await?;
+            let status = answer.status();
+            let body = Limited::new(answer.into_body(), MAX_ANSWER_BYTES);
+            let failed = |error: String| Fault::NotAnswered(unavailable(&error));
+            let bytes = body.collect().await.map_err(|it| failed(it.to_string()))?;
+            let value: Value =
+                serde_json::from_slice(&bytes.to_bytes()).map_err(|it| failed(it.to_string()))?;
+            if status.is_success() {
+                return Ok(value);
+            }
+            let why = unavailable(&value["error"].as_str().unwrap_or("it failed"));
+            Err(match status.is_server_error() {
+                true => Fault::NotAnswered(why),
+                false => Fault::Answered(why),
+            })
+        };
+        let answer = tokio::time::timeout(PATIENCE, exchange).await;
+        answer.unwrap_or_else(|_| Err(Fault::NotAnswered(unavailable(&"it does not answer"))))
     }
 
     /// On a connection of its own: a call takes a fraction of a millisecond more on one host, and
     /// none has to know which connections are still good.
-    async fn send(&self, path: &str, body: &Value) -> Failed<Response<Incoming>> {
-        let stream = TcpStream::connect(self.address).await;
-        let stream = stream.map_err(|error| unavailable(&error))?;
+    async fn send(
+        &self,
+        member: usize,
+        path: &str,
+        body: &Value,
+    ) -> Result<Response<Incoming>, Fault> {
+        let address = self.members[member];
+        let stream = TcpStream::connect(address).await;
+        let stream = stream.map_err(|error| Fault::NotSent(unavailable(&error)))?;
         let _ = stream.set_nodelay(true);
         let (mut send, connection) = http1::handshake(TokioIo::new(stream))
             .await
-            .map_err(|error| unavailable(&error))?;
+            .map_err(|error| Fault::NotSent(unavailable(&error)))?;
         tokio::spawn(connection);
         let request = Request::builder()
             .method(Method::POST)
             .uri(format!("/v3/{path}"))
-            .header(hyper::header::HOST, self.address.to_string())
+            .header(hyper::header::HOST, address.to_string())
             .body(Full::new(Bytes::from(body.to_string())))
             .expect("method and path are valid");
         let answer = send.send_request(request).await;
-        answer.map_err(|error| unavailable(&error))
+        answer.map_err(|error| Fault::NotAnswered(unavailable(&error)))
     }
 
     fn key(&self, key: &str) -> String {
@@ -160,9 +232,25 @@ impl Etcd {
     }
 
     /// Follows all keys from a revision on, until all up to `until` have arrived and one is below the
-    /// prefix, or the time is over.
+    /// prefix, or the time is over. If the member fails, the next watch asks the next one.
     async fn follow(
         &self,
+        prefix: &str,
+        after: Revision,
+        until: Revision,
+        deadline: tokio::time::Instant,
+    ) -> Failed<Changes> {
+        let asked = self.asked.load(Ordering::Relaxed);
+        let followed = self.follow_at(asked, prefix, after, until, deadline).await;
+        if matches!(followed, Err(StoreError::Unavailable(_))) {
+            self.leave(asked);
+        }
+        followed
+    }
+
+    async fn follow_at(
+        &self,
+        member: usize,
         prefix: &str,
         after: Revision,
         until: Revision,
@@ -178,11 +266,12 @@ impl Etcd {
         };
         let patience = tokio::time::Instant::now() + PATIENCE;
         let timed_out = || Err(unavailable(&"it does not answer"));
-        let Ok(opened) = tokio::time::timeout_at(patience, self.send("watch", &create)).await
+        let Ok(opened) =
+            tokio::time::timeout_at(patience, self.send(member, "watch", &create)).await
         else {
             return timed_out();
         };
-        let mut body = opened?.into_body();
+        let mut body = opened.map_err(Fault::into_error)?.into_body();
         let mut line = Vec::new();
         while changes.revision < until || changes.changes.is_empty() {
             let is_behind = changes.revision < until;
@@ -242,7 +331,7 @@ impl Etcd {
 
 impl Store for Etcd {
     fn get(&self, key: &str) -> Failed<Option<Entry>> {
-        let answer = self.call("kv/range", &json!({"key": self.key(key)}))?;
+        let answer = self.read("kv/range", &json!({"key": self.key(key)}))?;
         let found = answer["kvs"].as_array().and_then(|found| found.first());
         found.map(|found| self.entry(found)).transpose()
     }
@@ -291,7 +380,7 @@ impl Store for Etcd {
             "success": [change],
             "failure": [{"request_range": {"key": place}}],
         });
-        let answer = match (self.call("kv/txn", &transaction), lease) {
+        let answer = match (self.write("kv/txn", &transaction), lease) {
             (Err(StoreError::Unavailable(why)), Some(lease)) if why.contains("lease not found") => {
                 return Err(StoreError::NoLease(lease));
             }
@@ -310,7 +399,7 @@ impl Store for Etcd {
     fn list(&self, prefix: &str) -> Failed<Listing> {
         let from = format!("{}{prefix}", self.prefix);
         let range = json!({"key": BASE64.encode(&from), "range_end": BASE64.encode(end_of(&from))});
-        let answer = self.call("kv/range", &range)?;
+        let answer = self.read("kv/range", &range)?;
         let found = answer["kvs"].as_array().into_iter().flatten();
         Ok(Listing {
             revision: revision_of(&answer)?,
@@ -348,17 +437,17 @@ impl Store for Etcd {
         match lease {
             None => {
                 let grant = json!({"TTL": seconds.max(1).to_string(), "ID": "0"});
-                let answer = self.call("lease/grant", &grant)?;
+                let answer = self.read("lease/grant", &grant)?;
                 Ok(LeaseId(number(&answer["ID"])?))
             }
             Some(id) if lifetime.is_zero() => {
                 let revoke = json!({"ID": id.0.to_string()});
-                self.call("lease/revoke", &revoke).map_err(no_lease)?;
+                self.write("lease/revoke", &revoke).map_err(no_lease)?;
                 Ok(id)
             }
             Some(id) => {
                 let renew = json!({"ID": id.0.to_string()});
-                let answer = self.call("lease/keepalive", &renew).map_err(no_lease)?;
+                let answer = self.read("lease/keepalive", &renew).map_err(no_lease)?;
                 match number(&answer["result"]["TTL"])? {
                     0 => Err(StoreError::NoLease(id)),
                     _ => Ok(id),

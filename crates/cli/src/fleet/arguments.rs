@@ -10,6 +10,7 @@ use std::{
 
 use clap::{Args, Subcommand};
 use nervure_coordinator::{Invitation, ParseInvitationError, Role, check_machine_name};
+use serde::{Deserialize, Serialize};
 
 use super::binding::Binding;
 use crate::{failure::Failure, option_values::parse_duration, overrides::Overrides};
@@ -30,11 +31,16 @@ pub struct UpArguments {
     /// Default: as the last time.
     #[arg(long, value_name = "NAME=TEXT", value_parser = parse_label)]
     pub label: Vec<(String, String)>,
-    /// Keep the state of the fleet in etcd on this host, instead of in a file. Default: as the last
+    /// Keep the state of the fleet in etcd, instead of in a file: the addresses of its members on this
+    /// host, or of tunnels to them, such as `etcd://127.0.0.1:2379,127.0.0.1:3379`. Default: as the last
     /// time. Needs a build with the feature `etcd`.
-    #[arg(long, value_name = "etcd://IP:PORT", value_parser = parse_store)]
-    pub store: Option<SocketAddr>,
+    #[arg(long, value_name = "etcd://IP:PORT,..", value_parser = parse_store)]
+    pub store: Option<StoreAddress>,
 }
+
+/// The addresses of members of etcd.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreAddress(pub Vec<SocketAddr>);
 
 #[derive(Debug, Args)]
 pub struct JoinArguments {
@@ -238,10 +244,13 @@ fn parse_host(text: &str) -> Result<String, String> {
     }
 }
 
-fn parse_store(text: &str) -> Result<SocketAddr, String> {
-    let address = text.strip_prefix("etcd://").map(str::parse);
-    match address {
-        Some(Ok(address)) => Ok(address),
+fn parse_store(text: &str) -> Result<StoreAddress, String> {
+    let addresses = text.strip_prefix("etcd://").map(|addresses| {
+        let addresses = addresses.split(',').map(str::parse);
+        addresses.collect::<Result<Vec<_>, _>>()
+    });
+    match addresses {
+        Some(Ok(addresses)) => Ok(StoreAddress(addresses)),
         _ => Err("expected `etcd://IP:PORT`, such as `etcd://127.0.0.1:2379`".to_owned()),
     }
 }

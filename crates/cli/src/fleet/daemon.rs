@@ -33,7 +33,7 @@ use signal_hook::{
 };
 
 use super::{
-    arguments::{InvitationArgument, JoinArguments, UpArguments},
+    arguments::{InvitationArgument, JoinArguments, StoreAddress, UpArguments},
     connection::{call_failure, folder, folder_failure},
 };
 use crate::{
@@ -85,7 +85,7 @@ pub fn up(arguments: &UpArguments) -> Result<ExitCode, Failure> {
     let data = folder
         .coordinator()
         .map_err(|error| folder_failure(&error))?;
-    let store = open_store(&folder, &data, arguments.store)?;
+    let store = open_store(&folder, &data, arguments.store.as_ref())?;
     let (changed, machines) = mpsc::channel::<Machine>();
     let own = key.public();
     let coordinator = Coordinator::start(nervure_coordinator::Config {
@@ -127,42 +127,44 @@ pub fn up(arguments: &UpArguments) -> Result<ExitCode, Failure> {
     serve(folder, pairing, Some(address.ip()))
 }
 
-/// File with the address of etcd, if the state of the fleet is there.
+/// File with the addresses of etcd, if the state of the fleet is there.
 const ETCD: &str = "etcd.json";
 
 /// Opens the store of the fleet: the one of the last time, unless another is named.
 fn open_store(
     folder: &Folder,
     data: &Path,
-    named: Option<SocketAddr>,
+    named: Option<&StoreAddress>,
 ) -> Result<Arc<dyn Store>, Failure> {
-    let known: Option<SocketAddr> = folder.read(ETCD).map_err(|error| folder_failure(&error))?;
-    let Some(address) = named.or(known) else {
+    let known: Option<StoreAddress> = folder.read(ETCD).map_err(|error| folder_failure(&error))?;
+    let Some(address) = named.or(known.as_ref()) else {
         let store = nervure_store::open(&data.join("store.redb")).map_err(|error| {
             Failure::internal(error.to_string()).hint("does `nervure up` run already?")
         })?;
         return Ok(Arc::new(store));
     };
     let store = open_etcd(address)?;
-    if known != named.or(known) {
-        folder
-            .write(ETCD, &address)
-            .map_err(|error| folder_failure(&error))?;
-    }
+    folder
+        .write(ETCD, address)
+        .map_err(|error| folder_failure(&error))?;
     Ok(store)
 }
 
 #[cfg(feature = "etcd")]
-fn open_etcd(address: SocketAddr) -> Result<Arc<dyn Store>, Failure> {
-    let store = nervure_store::etcd(address, "nervure/").map_err(|error| match error {
+fn open_etcd(StoreAddress(members): &StoreAddress) -> Result<Arc<dyn Store>, Failure> {
+    let store = nervure_store::etcd(members, "nervure/").map_err(|error| match error {
         StoreError::Refused(why) => Failure::invalid(why),
-        error => Failure::internal(error.to_string()).hint(format!("does etcd run at {address}?")),
+        error => {
+            let members: Vec<_> = members.iter().map(ToString::to_string).collect();
+            let hint = format!("does etcd run at {}?", members.join(" or "));
+            Failure::internal(error.to_string()).hint(hint)
+        }
     })?;
     Ok(Arc::new(store))
 }
 
 #[cfg(not(feature = "etcd"))]
-fn open_etcd(_: SocketAddr) -> Result<Arc<dyn Store>, Failure> {
+fn open_etcd(_: &StoreAddress) -> Result<Arc<dyn Store>, Failure> {
     Err(Failure::invalid("this `nervure` was built without etcd")
         .hint("build it with `cargo build -p nervure-cli --features etcd`"))
 }
