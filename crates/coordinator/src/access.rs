@@ -139,7 +139,7 @@ const TABLE: [(&str, [Access; 3]); 7] = {
         (LINKS,       [access(All, Own),       access(All, Own),   access(All, Own)]),
         (ACTUAL,      [access(All, Own),       access(Own, Own),   access(All, Own)]),
         (DESIRED,     [access(All, All),       access(Own, None),  access(All, None)]),
-        (ALIVE,       [access(All, None),      access(Own, None),  access(All, None)]),
+        (ALIVE,       [access(All, None),      access(None, None), access(All, None)]),
         (INVITATIONS, [access(None, Managed),  access(None, None), access(None, None)]),
         (BUNDLES,     [access(All, All),       access(All, None),  access(None, None)]),
     ]
@@ -199,7 +199,7 @@ mod tests {
             (DESIRED, Role::Operator) => ("rop", "rop"),
             (DESIRED, Role::Robot) => ("r", ""),
             (DESIRED, Role::Observer) => ("rop", ""),
-            (ALIVE, Role::Robot) => ("r", ""),
+            (ALIVE, Role::Robot) => ("", ""),
             (ALIVE, _) => ("rop", ""),
             (INVITATIONS, Role::Operator) => ("", "m"),
             (INVITATIONS, _) => ("", ""),

@@ -1,7 +1,9 @@
 //! A machine's connections to the coordinator.
 
 use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,6 +16,7 @@ use nervure_store::{Changes, Entry, Expected, LeaseId, Listing, Revision, Store,
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -30,6 +33,9 @@ const BUNDLE_PATIENCE: Duration = Duration::from_secs(600);
 /// The times after which a connection is attempted once more, each after the one before. RFC 8305, section
 /// 8, recommends 250 ms between attempts.
 const HEDGES: [Duration; 2] = [Duration::from_millis(250), Duration::from_millis(500)];
+
+/// The longest time for a connection where another coordinator can be asked.
+const PATIENCE_OF_SEVERAL: Duration = Duration::from_millis(2500);
 
 /// Why a call had no result.
 #[derive(Debug, thiserror::Error)]
@@ -69,27 +75,105 @@ pub enum Joining {
     Waiting(String),
 }
 
+/// Where a coordinator listens, and the key that it proves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Its address.
+    pub address: SocketAddr,
+    /// Its key.
+    pub key: PublicKey,
+}
+
 /// The coordinator, as a client sees it. Calls from several threads do not wait for each other.
+///
+/// Of several coordinators one is asked, until it cannot be reached, does not answer, or has lost its
+/// store; then the next one is, and reads that wait are repeated there. A write that was sent and has no
+/// answer fails, since it may have happened.
 pub struct Client {
-    address: SocketAddr,
-    coordinator: PublicKey,
+    coordinators: Arc<Coordinators>,
     tls: TlsConnector,
     runtime: Runtime,
     idle: Mutex<Vec<Connection>>,
 }
 
+/// The coordinators of the fleet, which is never empty. The first one is asked.
+#[derive(Debug)]
+struct Coordinators(watch::Sender<Vec<Endpoint>>);
+
+impl Coordinators {
+    fn asked(&self) -> Endpoint {
+        self.0.borrow()[0]
+    }
+
+    /// Asks the next one, unless another thread has turned to it already.
+    fn leave(&self, asked: Endpoint) {
+        self.0.send_if_modified(|all| {
+            let is_asked = all[0] == asked && all.len() > 1;
+            all.rotate_left(usize::from(is_asked));
+            is_asked
+        });
+    }
+}
+
+/// Which of them it is, is seen when the connection is there.
+impl tls::Accept for Coordinators {
+    fn accepts(&self, peer: PublicKey) -> bool {
+        self.0.borrow().iter().any(|known| known.key == peer)
+    }
+}
+
 impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Client")
-            .field("address", &self.address)
+            .field("coordinators", &self.coordinators)
             .finish_non_exhaustive()
     }
 }
 
 #[derive(Debug)]
 struct Connection {
+    to: Endpoint,
     send: SendRequest<Full<Bytes>>,
     local: IpAddr,
+}
+
+/// Why an exchange had no result.
+enum Fault {
+    /// The request was not sent.
+    NotSent(CallError),
+    /// There is no answer. The request may have been carried out.
+    NotAnswered(CallError),
+    /// Every coordinator would answer this.
+    Refused(CallError),
+}
+
+impl Fault {
+    fn may_repeat(&self, is_read: bool) -> bool {
+        match self {
+            Self::NotSent(_) => true,
+            Self::NotAnswered(_) => is_read,
+            Self::Refused(_) => false,
+        }
+    }
+
+    fn into_error(self) -> CallError {
+        let (Self::NotSent(error) | Self::NotAnswered(error) | Self::Refused(error)) = self;
+        error
+    }
+}
+
+type Exchanged = Result<(StatusCode, Vec<u8>), Fault>;
+
+/// A request, which can be sent several times.
+struct Ask<'a> {
+    method: Method,
+    path: &'a str,
+    body: Bytes,
+    /// The largest answer, in bytes.
+    most: usize,
+    patience: Duration,
+    /// Whether it changes nothing.
+    is_read: bool,
 }
 
 impl Client {
@@ -102,24 +186,53 @@ impl Client {
         coordinator: PublicKey,
         own: &KeyPair,
     ) -> std::io::Result<Self> {
-        let config = tls::client(own, Arc::new(coordinator), ALPN);
+        let first = Endpoint {
+            address,
+            key: coordinator,
+        };
+        let coordinators = Arc::new(Coordinators(watch::Sender::new(vec![first])));
+        let accept = Arc::clone(&coordinators) as Arc<dyn tls::Accept>;
+        let config = tls::client(own, accept, ALPN);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("nervure-client")
             .enable_all()
             .build()?;
         Ok(Self {
-            address,
-            coordinator,
+            coordinators,
             tls: TlsConnector::from(Arc::new(config)),
             runtime,
             idle: Mutex::default(),
         })
     }
 
-    /// The address of the coordinator.
+    /// Knows these coordinators from now on, in the order in which they are asked. The one that is asked
+    /// now stays so, if it is among them. None are not noted.
+    pub fn set_coordinators(&self, all: &[Endpoint]) {
+        if all.is_empty() {
+            return;
+        }
+        self.coordinators.0.send_if_modified(|known| {
+            let mut all = all.to_vec();
+            let asked = all.iter().position(|one| *one == known[0]);
+            all.rotate_left(asked.unwrap_or(0));
+            let has_changed = *known != all;
+            *known = all;
+            has_changed
+        });
+    }
+
+    /// Asks another coordinator than that with this key, if there is one: its machine does not answer.
+    pub fn avoid(&self, key: PublicKey) {
+        let asked = self.coordinators.asked();
+        if asked.key == key {
+            self.coordinators.leave(asked);
+        }
+    }
+
+    /// The address of the coordinator that is asked.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.coordinators.asked().address
     }
 
     /// Pairs this machine, or asks whether it is paired.
@@ -144,11 +257,15 @@ impl Client {
     /// [`CallError::Refused`] if this machine is no operator, or too many are open.
     pub fn invite(&self, terms: Terms) -> Result<Invitation, CallError> {
         match self.permitted(&Call::Invite(terms))? {
-            Answer::Invited(secret) => Ok(Invitation {
-                address: self.address,
-                coordinator: self.coordinator,
-                secret,
-            }),
+            // Any coordinator takes it: the one that is asked now is there.
+            Answer::Invited(secret) => {
+                let asked = self.coordinators.asked();
+                Ok(Invitation {
+                    address: asked.address,
+                    coordinator: asked.key,
+                    secret,
+                })
+            }
             other => Err(self.unexpected(format!("{other:?}"))),
         }
     }
@@ -192,107 +309,186 @@ impl Client {
     /// # Errors
     /// [`CallError::Unreachable`].
     pub fn local_address(&self) -> Result<IpAddr, CallError> {
-        self.runtime.block_on(async {
-            let connection = self.connection().await?;
-            let local = connection.local;
-            self.put_back(connection);
-            Ok(local)
+        let is_done = |_: &IpAddr| true;
+        self.each(true, is_done, |asked| {
+            self.runtime.block_on(async {
+                let connection = self.connection(asked).await?;
+                let local = connection.local;
+                self.put_back(connection);
+                Ok(local)
+            })
         })
     }
 
-    /// Whether the coordinator has the bundle with this digest.
+    /// Whether all coordinators that can be reached have the bundle with this digest.
     ///
     /// # Errors
-    /// [`CallError`].
+    /// [`CallError`], if none can be reached or one refuses.
     pub fn has_bundle(&self, digest: &str) -> Result<bool, CallError> {
-        let (status, _) =
-            self.exchange(Method::HEAD, &bundle(digest), Bytes::new(), 0, PATIENCE)?;
+        let mut failure = None;
+        let mut has_all = None;
+        for one in self.all() {
+            match self.has_bundle_at(one, digest) {
+                Ok(has) => has_all = Some(has && has_all.unwrap_or(true)),
+                Err(Fault::Refused(error)) => return Err(error),
+                Err(fault) => failure = Some(fault.into_error()),
+            }
+        }
+        match (has_all, failure) {
+            (Some(has_all), _) => Ok(has_all),
+            (None, Some(failure)) => Err(failure),
+            (None, None) => Ok(false),
+        }
+    }
+
+    fn has_bundle_at(&self, one: Endpoint, digest: &str) -> Result<bool, Fault> {
+        let path = bundle(digest);
+        let (status, _) = self.exchange(one, &Ask::new(Method::HEAD, &path, 0, PATIENCE))?;
         match status {
             StatusCode::OK => Ok(true),
             StatusCode::NOT_FOUND => Ok(false),
-            StatusCode::FORBIDDEN => Err(self.refused("it may not read bundles".to_owned())),
-            other => Err(self.unexpected(other.to_string())),
+            StatusCode::FORBIDDEN => {
+                let error = self.refused("it may not read bundles".to_owned());
+                Err(Fault::Refused(error))
+            }
+            other => Err(Fault::NotAnswered(self.unexpected(other.to_string()))),
         }
     }
 
-    /// Gives the coordinator a bundle.
+    /// Gives a bundle to each coordinator that lacks it and can be reached, so that no machine depends
+    /// on one of them for it.
     ///
     /// # Errors
-    /// [`CallError`].
+    /// [`CallError`], if none has it then.
     pub fn put_bundle(&self, digest: &str, bytes: Vec<u8>) -> Result<(), CallError> {
-        let (status, reason) = self.exchange(
-            Method::PUT,
-            &bundle(digest),
-            bytes.into(),
-            4096,
-            BUNDLE_PATIENCE,
-        )?;
-        let reason = String::from_utf8_lossy(&reason).into_owned();
-        match status {
-            StatusCode::OK => Ok(()),
-            StatusCode::FORBIDDEN => Err(self.refused(reason)),
-            _ => Err(self.unexpected(format!("{status}: {reason}"))),
+        let (path, bytes) = (bundle(digest), Bytes::from(bytes));
+        let all = self.all();
+        let (mut is_there, mut failure) = (false, None);
+        for one in &all {
+            if all.len() > 1 && matches!(self.has_bundle_at(*one, digest), Ok(true)) {
+                is_there = true;
+                continue;
+            }
+            let put = Ask {
+                body: bytes.clone(),
+                ..Ask::new(Method::PUT, &path, 4096, BUNDLE_PATIENCE)
+            };
+            let (status, reason) = match self.exchange(*one, &put) {
+                Ok(answered) => answered,
+                Err(fault) => {
+                    failure = Some(fault.into_error());
+                    continue;
+                }
+            };
+            let reason = String::from_utf8_lossy(&reason).into_owned();
+            match status {
+                StatusCode::OK => is_there = true,
+                StatusCode::FORBIDDEN => failure = Some(self.refused(reason)),
+                _ => failure = Some(self.unexpected(format!("{status}: {reason}"))),
+            }
+        }
+        match failure.filter(|_| !is_there) {
+            Some(failure) => Err(failure),
+            None => Ok(()),
         }
     }
 
-    /// Gets a bundle. Its content is that of the digest.
+    /// Gets a bundle, from the first coordinator that has it. Its content is that of the digest.
     ///
     /// # Errors
-    /// [`CallError`], also if the coordinator has no such bundle.
+    /// [`CallError`], also if no coordinator has such a bundle.
     pub fn bundle(&self, digest: &str) -> Result<Vec<u8>, CallError> {
         let path = bundle(digest);
-        let (status, bytes) = self.exchange(
-            Method::GET,
-            &path,
-            Bytes::new(),
-            MAX_BUNDLE_BYTES,
-            BUNDLE_PATIENCE,
-        )?;
-        match status {
-            StatusCode::OK if crate::digest(&bytes) == digest => Ok(bytes),
-            StatusCode::OK => Err(self.unexpected("the bundle has another digest".to_owned())),
-            StatusCode::FORBIDDEN => {
-                Err(self.refused(String::from_utf8_lossy(&bytes).into_owned()))
-            }
-            _ => Err(self.unexpected(format!("it has no bundle {digest}: {status}"))),
+        let get = Ask::new(Method::GET, &path, MAX_BUNDLE_BYTES, BUNDLE_PATIENCE);
+        let mut failure = None;
+        for one in self.all() {
+            let (status, bytes) = match self.exchange(one, &get) {
+                Ok(answered) => answered,
+                Err(fault) => {
+                    failure = failure.or(Some(fault.into_error()));
+                    continue;
+                }
+            };
+            let error = match status {
+                StatusCode::OK if crate::digest(&bytes) == digest => return Ok(bytes),
+                StatusCode::OK => self.unexpected("the bundle has another digest".to_owned()),
+                StatusCode::FORBIDDEN => {
+                    return Err(self.refused(String::from_utf8_lossy(&bytes).into_owned()));
+                }
+                _ => self.unexpected(format!("it has no bundle {digest}: {status}")),
+            };
+            failure = failure.or(Some(error));
         }
+        Err(failure.expect("there is a coordinator"))
+    }
+
+    fn all(&self) -> Vec<Endpoint> {
+        self.coordinators.0.borrow().clone()
     }
 
     fn call(&self, call: &Call, patience: Duration) -> Result<Answer, CallError> {
         let body = serde_json::to_vec(call).expect("calls can be written as JSON");
-        let (status, bytes) = self.exchange(
-            Method::POST,
-            "/v1/call",
-            body.into(),
-            MAX_BODY_BYTES,
-            patience,
-        )?;
-        let text = || String::from_utf8_lossy(&bytes).into_owned();
-        match status {
-            StatusCode::OK => {}
-            StatusCode::FORBIDDEN => return Err(self.refused(text())),
-            other => return Err(self.unexpected(format!("{other}: {}", text()))),
-        }
-        serde_json::from_slice(&bytes).map_err(|error| self.unexpected(error.to_string()))
+        let is_read = matches!(
+            call,
+            Call::Get { .. } | Call::List { .. } | Call::Watch { .. }
+        );
+        let ask = Ask {
+            body: body.into(),
+            is_read,
+            ..Ask::new(Method::POST, "/v1/call", MAX_BODY_BYTES, patience)
+        };
+        // The store of a coordinator may be away, and that of another one there.
+        let is_done = |answer: &Answer| !matches!(answer, Answer::Unavailable(_));
+        self.each(is_read, is_done, |asked| {
+            let (status, bytes) = self.exchange(asked, &ask)?;
+            let text = || String::from_utf8_lossy(&bytes).into_owned();
+            match status {
+                StatusCode::OK => {}
+                StatusCode::SERVICE_UNAVAILABLE => return Ok(Answer::Unavailable(text())),
+                StatusCode::FORBIDDEN => return Err(Fault::Refused(self.refused(text()))),
+                other => {
+                    let error = self.unexpected(format!("{other}: {}", text()));
+                    return Err(Fault::NotAnswered(error));
+                }
+            }
+            let answer = serde_json::from_slice(&bytes);
+            answer.map_err(|error| Fault::NotAnswered(self.unexpected(error.to_string())))
+        })
     }
 
-    /// Sends a request, and receives the answer. A connection that was idle may have been closed
-    /// meanwhile: then a request that nothing was received for is sent on a new one.
-    fn exchange(
+    /// Asks each coordinator at most once: the next one if the result is not one that `is_done`
+    /// accepts, and the request may be repeated.
+    fn each<T>(
         &self,
-        method: Method,
-        path: &str,
-        body: Bytes,
-        most: usize,
-        patience: Duration,
-    ) -> Result<(StatusCode, Vec<u8>), CallError> {
+        is_read: bool,
+        is_done: impl Fn(&T) -> bool,
+        ask: impl Fn(Endpoint) -> Result<T, Fault>,
+    ) -> Result<T, CallError> {
+        let mut asked_so_far = 0;
+        loop {
+            let asked = self.coordinators.asked();
+            let result = ask(asked);
+            asked_so_far += 1;
+            let may_repeat = match &result {
+                Ok(answer) if is_done(answer) => return result.map_err(Fault::into_error),
+                Ok(_) => is_read,
+                Err(Fault::Refused(_)) => return result.map_err(Fault::into_error),
+                Err(fault) => fault.may_repeat(is_read),
+            };
+            self.coordinators.leave(asked);
+            // More may be known than before.
+            if asked_so_far >= self.all().len() || !may_repeat {
+                return result.map_err(Fault::into_error);
+            }
+        }
+    }
+
+    /// Sends a request to a coordinator, and receives the answer. A connection that was idle may have
+    /// been closed meanwhile: then a request that nothing was received for is sent on a new one.
+    fn exchange(&self, to: Endpoint, ask: &Ask<'_>) -> Exchanged {
         let exchange = async {
             loop {
-                let idle = self
-                    .idle
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .pop();
+                let idle = self.take_idle(to);
                 let was_idle = idle.is_some();
                 let mut connection = match idle {
                     // Its last answer may have been read just now.
@@ -300,94 +496,117 @@ impl Client {
                         Ok(()) => connection,
                         Err(_) => continue,
                     },
-                    None => self.connect().await?,
+                    None => self.connect(to).await?,
                 };
                 let request = Request::builder()
-                    .method(method.clone())
-                    .uri(path)
+                    .method(ask.method.clone())
+                    .uri(ask.path)
                     .header(hyper::header::HOST, "nervure")
-                    .body(Full::new(body.clone()))
+                    .body(Full::new(ask.body.clone()))
                     .expect("method and path are valid");
                 let response = match connection.send.send_request(request).await {
                     Ok(response) => response,
                     Err(error)
                         if was_idle
                             && (error.is_canceled() || error.is_incomplete_message())
-                            && method != Method::POST =>
+                            && ask.method != Method::POST =>
                     {
                         continue;
                     }
-                    Err(error) => return Err(self.unreachable(&error)),
+                    Err(error) if error.is_canceled() => {
+                        return Err(Fault::NotSent(unreachable(to, &error)));
+                    }
+                    Err(error) => return Err(Fault::NotAnswered(unreachable(to, &error))),
                 };
                 let status = response.status();
-                let body = Limited::new(response.into_body(), most).collect().await;
+                let body = Limited::new(response.into_body(), ask.most).collect().await;
                 let bytes = body
-                    .map_err(|error| self.unexpected(error.to_string()))?
+                    .map_err(|error| Fault::NotAnswered(self.unexpected(error.to_string())))?
                     .to_bytes();
                 self.put_back(connection);
                 return Ok((status, bytes.into()));
             }
         };
+        let not_answered = |reason: &str| Err(Fault::NotAnswered(unreachable(to, &reason)));
         self.runtime.block_on(async {
-            match tokio::time::timeout(patience, exchange).await {
-                Ok(result) => result,
-                Err(_) => Err(self.unreachable(&"it does not answer")),
-            }
+            let mut exchange = pin!(tokio::time::timeout(ask.patience, exchange));
+            let mut left = pin!(self.left(to));
+            let first = std::future::poll_fn(|context| {
+                if let Poll::Ready(result) = exchange.as_mut().poll(context) {
+                    return Poll::Ready(
+                        result.unwrap_or_else(|_| not_answered("it does not answer")),
+                    );
+                }
+                match ask.is_read && left.as_mut().poll(context).is_ready() {
+                    true => Poll::Ready(not_answered("another coordinator is asked")),
+                    false => Poll::Pending,
+                }
+            });
+            first.await
         })
     }
 
-    async fn connection(&self) -> Result<Connection, CallError> {
-        let idle = self
-            .idle
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .pop();
-        match idle.filter(|connection| !connection.send.is_closed()) {
+    /// Waits until a coordinator that was asked is not any more.
+    async fn left(&self, asked: Endpoint) {
+        let mut coordinators = self.coordinators.0.subscribe();
+        let was_asked = coordinators.borrow_and_update()[0] == asked;
+        let is_left = |all: &Vec<Endpoint>| was_asked && all[0] != asked;
+        // The sender lives as long as this client.
+        drop(coordinators.wait_for(is_left).await);
+    }
+
+    fn take_idle(&self, to: Endpoint) -> Option<Connection> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = idle.iter().rposition(|connection| connection.to == to)?;
+        Some(idle.remove(at))
+    }
+
+    async fn connection(&self, to: Endpoint) -> Result<Connection, Fault> {
+        match self.take_idle(to).filter(|it| !it.send.is_closed()) {
             Some(connection) => Ok(connection),
-            None => self.connect().await,
+            None => self.connect(to).await,
         }
     }
 
-    async fn connect(&self) -> Result<Connection, CallError> {
-        let tls = self.tls.clone();
-        let connect = connect_hedged(self.address, tls);
-        let (stream, local) = match tokio::time::timeout(PATIENCE, connect).await {
-            Ok(connected) => connected.map_err(|error| self.unreachable(&error))?,
-            Err(_) => return Err(self.unreachable(&"no connection in time")),
+    async fn connect(&self, to: Endpoint) -> Result<Connection, Fault> {
+        let failed = |reason: &dyn std::fmt::Display| Fault::NotSent(unreachable(to, reason));
+        let patience = match self.coordinators.0.borrow().len() {
+            1 => PATIENCE,
+            _ => PATIENCE_OF_SEVERAL,
+        };
+        let connect = connect_hedged(to, self.tls.clone());
+        let (stream, local) = match tokio::time::timeout(patience, connect).await {
+            Ok(connected) => connected.map_err(|error| failed(&error))?,
+            Err(_) => return Err(failed(&"no connection in time")),
         };
         let (send, connection) = http1::handshake(TokioIo::new(stream))
             .await
-            .map_err(|error| self.unreachable(&error))?;
+            .map_err(|error| failed(&error))?;
         tokio::spawn(connection);
-        Ok(Connection { send, local })
+        Ok(Connection { to, send, local })
     }
 
     fn put_back(&self, connection: Connection) {
         // One for each watch of a daemon, and for its calls.
         const MAX_IDLE: usize = 8;
+        let asked = self.coordinators.asked();
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() < MAX_IDLE {
+        idle.retain(|connection| connection.to == asked);
+        if idle.len() < MAX_IDLE && connection.to == asked {
             idle.push(connection);
-        }
-    }
-
-    fn unreachable(&self, reason: &dyn std::fmt::Display) -> CallError {
-        CallError::Unreachable {
-            address: self.address,
-            reason: reason.to_string(),
         }
     }
 
     fn refused(&self, reason: String) -> CallError {
         CallError::Refused {
-            address: self.address,
+            address: self.address(),
             reason,
         }
     }
 
     fn unexpected(&self, reason: String) -> CallError {
         CallError::Unexpected {
-            address: self.address,
+            address: self.address(),
             reason,
         }
     }
@@ -405,11 +624,11 @@ type Connected = (TlsStream<TcpStream>, IpAddr);
 
 /// Connects, with further attempts beside the first one while it takes long: the kernel repeats a
 /// lost SYN after a second only.
-async fn connect_hedged(address: SocketAddr, tls: TlsConnector) -> std::io::Result<Connected> {
+async fn connect_hedged(to: Endpoint, tls: TlsConnector) -> std::io::Result<Connected> {
     let mut attempts = JoinSet::new();
     let mut waits = HEDGES.iter();
     loop {
-        attempts.spawn(connect_once(address, tls.clone()));
+        attempts.spawn(connect_once(to, tls.clone()));
         let next = async {
             match waits.next() {
                 Some(wait) => tokio::time::timeout(*wait, attempts.join_next()).await.ok(),
@@ -422,13 +641,39 @@ async fn connect_hedged(address: SocketAddr, tls: TlsConnector) -> std::io::Resu
     }
 }
 
-async fn connect_once(address: SocketAddr, tls: TlsConnector) -> std::io::Result<Connected> {
-    let stream = TcpStream::connect(address).await?;
+async fn connect_once(to: Endpoint, tls: TlsConnector) -> std::io::Result<Connected> {
+    let stream = TcpStream::connect(to.address).await?;
     socket::tune(&stream)?;
     let local = stream.local_addr()?.ip();
     // The name is not sent, and not checked: the key is.
-    let name = ServerName::IpAddress(address.ip().into());
-    Ok((tls.connect(name, stream).await?, local))
+    let name = ServerName::IpAddress(to.address.ip().into());
+    let stream = tls.connect(name, stream).await?;
+    let certificates = stream.get_ref().1.peer_certificates();
+    match certificates.and_then(tls::peer_key) {
+        Some(key) if key == to.key => Ok((stream, local)),
+        _ => Err(std::io::Error::other("another coordinator listens there")),
+    }
+}
+
+impl<'a> Ask<'a> {
+    /// A request without a body.
+    fn new(method: Method, path: &'a str, most: usize, patience: Duration) -> Self {
+        Self {
+            method,
+            path,
+            body: Bytes::new(),
+            most,
+            patience,
+            is_read: false,
+        }
+    }
+}
+
+fn unreachable(to: Endpoint, reason: &dyn std::fmt::Display) -> CallError {
+    CallError::Unreachable {
+        address: to.address,
+        reason: reason.to_string(),
+    }
 }
 
 fn bundle(digest: &str) -> String {

@@ -4,6 +4,10 @@
 //! Ed25519 key: the client has pinned that of the coordinator, and the coordinator those of paired
 //! machines. A machine pairs with an [`Invitation`]: it names the coordinator's key, and has a
 //! secret that is valid once. [`Client`] is the store as a machine sees it.
+//!
+//! Several coordinators may serve one store, each with the key of its machine: no private key leaves a
+//! machine. The entry of a machine says that it has a coordinator, and only coordinators write such
+//! entries. Each grants the others what it may do itself.
 
 pub mod access;
 #[doc(hidden)]
@@ -17,12 +21,12 @@ mod server;
 mod socket;
 
 pub use access::{Ask, Role};
-pub use client::{CallError, Client, Joining};
+pub use client::{CallError, Client, Endpoint, Joining};
 pub use invitation::{Invitation, ParseInvitationError, Terms};
 pub use server::{Config, Coordinator, StartError};
 
 use serde::{Deserialize, Serialize};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// The protocol between coordinator and clients. Every incompatible change takes a new number.
 const ALPN: &[u8] = b"nervure-coordinator/1";
@@ -37,8 +41,8 @@ const INVITATIONS: &str = "invitations/";
 /// Prefix of the addresses of links, which each machine writes for itself.
 pub const LINKS: &str = "links/";
 
-/// Prefix of the entries of machines that are reachable, which the daemon of the coordinator's
-/// machine writes.
+/// Prefix of the entries of machines that are reachable, which the daemons of coordinators' machines
+/// write.
 pub const ALIVE: &str = "alive/";
 
 /// Prefix of bundles, in the table of what may be done: they are not in the store.
@@ -71,6 +75,26 @@ pub struct Machine {
     /// Whether it belongs to the fleet.
     #[serde(default)]
     pub standing: Standing,
+    /// The coordinator that it has, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coordinator: Option<CoordinatorOf>,
+}
+
+impl Machine {
+    /// Whether its coordinator is one of the fleet.
+    pub fn is_coordinator(&self) -> bool {
+        self.standing == Standing::Paired && self.coordinator.is_some()
+    }
+}
+
+/// The coordinator of a machine. It proves the machine's key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CoordinatorOf {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// When it has first started, by its machine's clock. The oldest one has the clock that all
+    /// machines refer to.
+    pub since_utc_millis: u64,
 }
 
 /// Whether a machine belongs to the fleet.

@@ -1,6 +1,6 @@
 //! Who belongs to the fleet: invitations and machines, in the store.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::Answer;
 use crate::{
-    ACTUAL, ALIVE, INVITATIONS, LINKS, MACHINES, Machine, Role, Standing, Terms,
+    ACTUAL, ALIVE, CoordinatorOf, INVITATIONS, LINKS, MACHINES, Machine, Role, Standing, Terms,
     check_machine_name, digest, hexadecimal,
 };
 
@@ -58,6 +58,8 @@ struct Invited {
 pub(crate) struct Members {
     /// The key of the coordinator.
     pub key: PublicKey,
+    /// Where it listens.
+    pub address: SocketAddr,
     pub store: Arc<dyn Store>,
     /// Called with each machine whose standing has changed.
     pub on_change: Box<dyn Fn(Machine) + Send + Sync>,
@@ -138,20 +140,29 @@ impl Members {
     /// The machine of the coordinator is an operator.
     fn join_own(&self, address: IpAddr, name: String) -> Result<Answer, StoreError> {
         check_machine_name(&name).map_err(StoreError::Refused)?;
+        let entry = self.store.get(&machine_key(&name))?;
+        let known = entry.as_ref().and_then(machine_of);
+        let was = known.as_ref().and_then(|known| known.coordinator);
         let machine = Machine {
             key: self.key.to_string(),
             address,
             role: Role::Operator,
             standing: Standing::Paired,
+            coordinator: Some(CoordinatorOf {
+                address: self.address,
+                since_utc_millis: was.map_or_else(utc_millis, |was| was.since_utc_millis),
+            }),
             name,
         };
-        let entry = self.store.get(&machine_key(&machine.name))?;
-        let known = entry.as_ref().and_then(machine_of);
         if known.as_ref() == Some(&machine) {
             return Ok(answer(Standing::Paired, &machine.name));
         }
         match known {
             Some(other) if other.key != machine.key => Err(is_taken(&machine.name)),
+            // By another coordinator.
+            Some(own) if own.standing == Standing::Revoked => {
+                Err(StoreError::Refused(format!("`{}` was revoked", own.name)))
+            }
             _ => self.write(&machine, entry.as_ref()),
         }
     }
@@ -176,6 +187,7 @@ impl Members {
                 true => Standing::Waiting,
                 false => Standing::Paired,
             },
+            coordinator: None,
         };
         if invited.needs_approval {
             self.check_waiting()?;
@@ -267,11 +279,11 @@ impl Members {
         let (entry, mut machine) = self.known(name)?;
         if machine.key == self.key.to_string() {
             return Err(StoreError::Refused(format!(
-                "`{name}` is the machine of the coordinator, which cannot be revoked"
+                "`{name}` is the machine of this coordinator, which cannot be revoked"
             )));
         }
         let was = machine.standing;
-        machine.standing = Standing::Revoked;
+        (machine.standing, machine.coordinator) = (Standing::Revoked, None);
         match was {
             Standing::Revoked => {}
             Standing::Waiting => {
@@ -283,8 +295,11 @@ impl Members {
             Standing::Paired => drop(self.write(&machine, Some(&entry))?),
         }
         // What it has said about itself holds no more.
-        for prefix in [LINKS, ACTUAL, ALIVE] {
+        for prefix in [LINKS, ACTUAL] {
             remove(&*self.store, &format!("{prefix}{name}"))?;
+        }
+        for noted in self.store.list(&format!("{ALIVE}{name}@"))?.entries {
+            remove(&*self.store, &noted.key)?;
         }
         Ok(machine)
     }

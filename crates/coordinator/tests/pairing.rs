@@ -1,16 +1,19 @@
 //! Pairing, and the store over HTTPS, on loopback.
 
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use nervure_coordinator::{
-    ACTUAL, CallError, Client, Config, Coordinator, Invitation, Joining, LINKS, MACHINES, Machine,
-    Role, Standing, Terms, digest,
+    ACTUAL, CallError, Client, Config, Coordinator, DESIRED, Endpoint, Invitation, Joining, LINKS,
+    MACHINES, Machine, Role, Standing, Terms, digest,
 };
 use nervure_identity::KeyPair;
-use nervure_store::{Expected, Revision, Store, StoreError, conformance};
+use nervure_store::{
+    Changes, Entry, Expected, LeaseId, Listing, Revision, Store, StoreError, conformance,
+};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -52,6 +55,155 @@ impl World {
         assert_eq!(joined, Joining::Paired(name.to_owned()));
         client
     }
+}
+
+/// A coordinator with a key and a store, whose machine has joined under this name.
+fn coordinator(seed: u8, name: &str, store: Arc<dyn Store>, bundles: &Path) -> Coordinator {
+    let key = KeyPair::from_seed([seed; 32]);
+    let coordinator = Coordinator::start(Config {
+        address: "127.0.0.1:0".parse().unwrap(),
+        key: KeyPair::from_seed([seed; 32]),
+        store,
+        bundles: bundles.to_owned(),
+        on_change: Box::new(|_| {}),
+    })
+    .unwrap();
+    let own = Client::new(coordinator.address(), key.public(), &key).unwrap();
+    // Fails where the store is away.
+    let _ = own.join("", name);
+    coordinator
+}
+
+/// A store that cannot be used.
+struct Away;
+
+impl Store for Away {
+    fn get(&self, _: &str) -> Result<Option<Entry>, StoreError> {
+        Err(away())
+    }
+
+    fn compare_and_set(
+        &self,
+        _: &str,
+        _: Expected,
+        _: Option<&[u8]>,
+        _: Option<LeaseId>,
+    ) -> Result<Revision, StoreError> {
+        Err(away())
+    }
+
+    fn list(&self, _: &str) -> Result<Listing, StoreError> {
+        Err(away())
+    }
+
+    fn watch(&self, _: &str, _: Revision, _: Duration) -> Result<Changes, StoreError> {
+        Err(away())
+    }
+
+    fn lease(&self, _: Option<LeaseId>, _: Duration) -> Result<LeaseId, StoreError> {
+        Err(away())
+    }
+}
+
+fn away() -> StoreError {
+    StoreError::Unavailable("away".to_owned())
+}
+
+#[test]
+fn a_client_asks_the_next_coordinator_when_one_is_gone_or_has_lost_its_store() {
+    let store: Arc<dyn Store> = Arc::new(nervure_store::memory());
+    let folders = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let first = coordinator(1, "a", Arc::clone(&store), folders[0].path());
+    let second = coordinator(2, "b", Arc::clone(&store), folders[1].path());
+    let lost = coordinator(3, "c", Arc::new(Away), folders[2].path());
+    let key = |seed| KeyPair::from_seed([seed; 32]).public();
+    let at = |coordinator: &Coordinator, seed| Endpoint {
+        address: coordinator.address(),
+        key: key(seed),
+    };
+    let all = [at(&first, 1), at(&second, 2)];
+    let known: Vec<_> = machines(&*store).iter().map(|it| it.coordinator).collect();
+    let addresses: Vec<_> = known.iter().map(|it| it.unwrap().address).collect();
+    assert_eq!(addresses, [first.address(), second.address()]);
+
+    let join = |name: &str, role: Role| {
+        let client = Client::new(first.address(), key(1), &KeyPair::generate().unwrap()).unwrap();
+        let invitation = first.invite(Terms::once(role, HOUR)).unwrap();
+        client.join(&invitation.secret, name).unwrap();
+        client.set_coordinators(&all);
+        client
+    };
+    let (robot, operator) = (join("robot", Role::Robot), join("ws", Role::Operator));
+    let bundle = digest(b"programs");
+    assert!(!operator.has_bundle(&bundle).unwrap());
+    operator.put_bundle(&bundle, b"programs".to_vec()).unwrap();
+    assert!(operator.has_bundle(&bundle).unwrap());
+    for folder in &folders[..2] {
+        assert!(folder.path().join(&bundle).exists());
+    }
+    // A coordinator may do at another one what it may at its own.
+    let of_second = KeyPair::from_seed([2; 32]);
+    let of_second = Client::new(first.address(), key(1), &of_second).unwrap();
+    of_second.lease(None, HOUR).unwrap();
+    assert!(matches!(
+        operator.lease(None, HOUR),
+        Err(StoreError::Refused(_))
+    ));
+
+    // The store of one that is asked is away: what reads is repeated, and what writes fails once.
+    robot.set_coordinators(&[at(&lost, 3), all[0], all[1]]);
+    assert_eq!(robot.address(), first.address(), "it is asked still");
+    let desired = format!("{DESIRED}robot");
+    let link = format!("{LINKS}robot");
+    robot.set_coordinators(&[at(&lost, 3)]);
+    assert!(robot.get(&desired).is_err());
+    robot.set_coordinators(&[at(&lost, 3), all[0], all[1]]);
+    let written = robot.compare_and_set(&link, Expected::Absent, Some(b"1"), None);
+    assert!(
+        matches!(written, Err(StoreError::Unavailable(_))),
+        "{written:?}"
+    );
+    robot
+        .compare_and_set(&link, Expected::Absent, Some(b"1"), None)
+        .unwrap();
+    robot.set_coordinators(&[at(&lost, 3)]);
+    robot.set_coordinators(&[at(&lost, 3), all[0], all[1]]);
+    assert_eq!(robot.get(&desired).unwrap(), None);
+    assert_eq!(robot.address(), first.address());
+
+    // A watch that waits there goes on at the other one.
+    let after = store.list(DESIRED).unwrap().revision;
+    std::thread::scope(|scope| {
+        let watching = scope.spawn(|| robot.watch(&desired, after, HOUR).unwrap());
+        drop(first);
+        // A write that is sent before the end of its connection is seen fails.
+        let write = || operator.compare_and_set(&desired, Expected::Absent, Some(b"1"), None);
+        while matches!(write(), Err(StoreError::Unavailable(_))) {}
+        let changes = watching.join().unwrap().changes;
+        assert_eq!(changes.len(), 1);
+    });
+    assert_eq!(
+        (robot.address(), operator.address()),
+        (second.address(), second.address())
+    );
+    assert_eq!(robot.bundle(&bundle).unwrap(), b"programs");
+    assert!(operator.has_bundle(&bundle).unwrap());
+    // The address of a coordinator with the key of another one.
+    robot.set_coordinators(&[Endpoint {
+        key: key(1),
+        ..all[1]
+    }]);
+    assert!(robot.get(&desired).is_err());
+    // A machine that was revoked is none; one that is asked cannot be.
+    drop(refusal(operator.revoke("b")));
+    operator.revoke("a").unwrap();
+    let revoked = of_second.get("machines/a");
+    assert!(revoked.is_err(), "its coordinator is gone: {revoked:?}");
+    let is_coordinator: Vec<_> = machines(&*store)
+        .iter()
+        .map(Machine::is_coordinator)
+        .collect();
+    assert_eq!(is_coordinator, [false, true, false, false]);
 }
 
 fn refusal<T: std::fmt::Debug>(result: Result<T, CallError>) -> String {

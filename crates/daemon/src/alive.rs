@@ -1,8 +1,10 @@
-//! The I/O of [`crate::lease`]: renewals over the link, and what the coordinator's machine notes of
+//! The I/O of [`crate::lease`]: renewals over the link, and what each coordinator's machine notes of
 //! the others in the store. Renewals and confirmations carry the times for [`crate::clock`].
 
 use std::collections::{BTreeMap, HashMap};
+use std::io;
 use std::pin::pin;
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
@@ -10,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use nervure_coordinator::ALIVE;
+use nervure_coordinator::{ALIVE, Client};
 use nervure_identity::PublicKey;
 use nervure_link::qos::{Delivery, Qos, TrafficClass};
 use nervure_link::receiver::LinkSample;
@@ -21,14 +23,23 @@ use nervure_store::{Entry, Expected, LeaseId, Store, StoreError};
 use crate::bridge::{Bridge, Publishing};
 use crate::clock::{ClockOffset, Exchange, day_ahead};
 use crate::lease::{Confirmation, Grants, Holder, LIFETIME, Renewal};
-use crate::state::Alive;
+use crate::machine::Event;
+use crate::state::{Alive, alive_key, random_number};
+use crate::threads::spawn;
 
 /// Names of the streams, which no stream of a dataflow has: those begin with the id of a run.
 const RENEWALS: &str = "lease/renewals";
 const CONFIRMATIONS: &str = "lease/confirmations";
 
-/// How long entries of reachable machines outlive the daemon that has written them.
-const NOTED: Duration = Duration::from_secs(5);
+/// How long entries of reachable machines outlive the daemon that has written them. An etcd that has lost
+/// its leader needs a second or two for the next one.
+const NOTED: Duration = Duration::from_secs(8);
+
+/// The interval at which they are renewed.
+const NOTE_INTERVAL: Duration = Duration::from_millis(1600);
+
+/// The pause before it is looked again whether they were renewed.
+const NOTE_LOOK: Duration = Duration::from_millis(50);
 
 /// The change of a clock's offset that is written.
 const CLOCK_STEP_NANOS: u64 = 1_000_000;
@@ -36,37 +47,171 @@ const CLOCK_STEP_NANOS: u64 = 1_000_000;
 /// The pause before a store is written again that could not be.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// Holds the lease of this machine. Calls `changed` when it begins and when it ends; also if it has
-/// not begun in the time that it would have ended in.
-pub(crate) fn hold(
-    bridge: &Bridge,
-    coordinator: PublicKey,
-    id: u64,
-    mut changed: impl FnMut(bool),
-) {
+/// The leases of this machine, one for each coordinator's machine. It holds its lease as long as it holds
+/// one of them.
+pub(crate) struct Leases {
+    bridge: Arc<Bridge>,
+    own: PublicKey,
+    client: Arc<Client>,
+    events: Sender<Event>,
+    state: Mutex<LeasesState>,
+}
+
+#[derive(Default)]
+struct LeasesState {
+    /// Whether each is held; `None` before that is known.
+    held: BTreeMap<PublicKey, Option<bool>>,
+    is_held: Option<bool>,
+    /// The machine with the clock that the others refer to.
+    reference: Option<PublicKey>,
+    /// How far its clock of the day is ahead of its monotonic one.
+    day_ahead_there: i64,
+}
+
+impl Leases {
+    pub fn new(
+        bridge: &Arc<Bridge>,
+        client: &Arc<Client>,
+        own: PublicKey,
+        events: Sender<Event>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            bridge: Arc::clone(bridge),
+            own,
+            client: Arc::clone(client),
+            events,
+            state: Mutex::default(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, LeasesState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// These machines have a coordinator now, of which the oldest is the first.
+    pub fn set_granters(self: &Arc<Self>, granters: &[PublicKey]) -> io::Result<()> {
+        let added: Vec<PublicKey> = {
+            let mut state = self.lock();
+            if state.reference != granters.first().copied() {
+                state.reference = granters.first().copied();
+                self.bridge.clock().refer(state.reference == Some(self.own));
+            }
+            state.held.retain(|granter, _| granters.contains(granter));
+            let new = granters.iter().filter(|it| !state.held.contains_key(it));
+            let added: Vec<PublicKey> = new.copied().collect();
+            // A single coordinator grants always, also to its own machine.
+            let at_first = (granters == [self.own]).then_some(true);
+            state
+                .held
+                .extend(added.iter().map(|granter| (*granter, at_first)));
+            self.apply(&mut state);
+            added
+        };
+        // This machine's own one is held as long as it grants.
+        for granter in added.into_iter().filter(|granter| *granter != self.own) {
+            let (leases, id) = (Arc::clone(self), random_number()?);
+            spawn("nervure-lease", move || hold(&leases, granter, id))?;
+        }
+        Ok(())
+    }
+
+    /// The lease of a coordinator's machine has begun or ended. Returns false if that is not known to have
+    /// one.
+    fn note(&self, granter: PublicKey, is_held: bool) -> bool {
+        let mut state = self.lock();
+        let known = state.held.get_mut(&granter);
+        let is_granter = known.map(|known| *known = Some(is_held)).is_some();
+        if is_granter {
+            self.apply(&mut state);
+        }
+        drop(state);
+        if !is_held {
+            self.client.avoid(granter);
+        }
+        is_granter
+    }
+
+    fn apply(&self, state: &mut LeasesState) {
+        let is_held = is_any_held(state.held.values().copied());
+        if is_held.is_some() && state.is_held != is_held {
+            state.is_held = is_held;
+            // In the order of the changes.
+            let _ = self.events.send(Event::Lease {
+                is_held: is_held == Some(true),
+            });
+        }
+    }
+
+    /// Whether no other machine has a coordinator.
+    fn is_alone(&self) -> bool {
+        self.lock().held.keys().all(|granter| *granter == self.own)
+    }
+
+    fn has(&self, granter: PublicKey) -> bool {
+        self.lock().held.contains_key(&granter)
+    }
+
+    /// How far this machine's clock of the day is ahead of that which all refer to.
+    fn ahead(&self) -> Option<ClockOffset> {
+        let clock = self.bridge.clock();
+        if clock.is_own() {
+            return None;
+        }
+        let there = clock.offset(monotonic_nanos())?;
+        let day_ahead_there = self.lock().day_ahead_there;
+        let offset =
+            i128::from(day_ahead()) - i128::from(day_ahead_there) - i128::from(there.offset_nanos);
+        Some(ClockOffset {
+            offset_nanos: i64::try_from(offset).ok()?,
+            ..there
+        })
+    }
+
+    /// A machine has confirmed a renewal: it may have the clock that all refer to.
+    fn compare_clocks(&self, granter: PublicKey, exchange: Exchange, day_ahead: i64) {
+        let mut state = self.lock();
+        if state.reference == Some(granter) {
+            state.day_ahead_there = day_ahead;
+            self.bridge.clock().add(exchange);
+        }
+    }
+}
+
+/// Whether one of several leases is held; `None` while that is not known.
+fn is_any_held(held: impl Iterator<Item = Option<bool>> + Clone) -> Option<bool> {
+    match held.clone().any(|it| it == Some(true)) {
+        true => Some(true),
+        false if held.clone().next().is_none() || held.clone().any(|it| it.is_none()) => None,
+        false => Some(false),
+    }
+}
+
+/// Holds the lease of this machine with a coordinator's machine, as long as it is one. Notes when it
+/// begins and when it ends; also if it has not begun in the time that it would have ended in.
+fn hold(leases: &Leases, granter: PublicKey, id: u64) {
+    let bridge = &leases.bridge;
     let begin = monotonic_nanos();
     let elapsed = || Duration::from_nanos(monotonic_nanos() - begin);
     let waker = Unpark::this_thread();
     // A peer that has restarted opens another stream.
     let _unparked = Publishing::begin(bridge);
     let mut holder = Holder::new(id);
-    let mut day_ahead_there = 0;
     let (mut renewals, mut confirmations) = (None, None);
     let mut was_held = None;
-    loop {
+    while leases.has(granter) {
         let now = elapsed();
         if let Some(number) = holder.renewal(now) {
-            let clock = ahead(bridge, day_ahead_there);
+            let clock = leases.ahead();
             let renewal = Renewal { number, clock }.encode();
-            send(bridge, coordinator, RENEWALS, &mut renewals, &renewal);
+            send(bridge, granter, RENEWALS, &mut renewals, &renewal);
         }
-        if let Some(newer) = bridge.take_stream(coordinator, CONFIRMATIONS) {
+        if let Some(newer) = bridge.take_stream(granter, CONFIRMATIONS) {
             confirmations = Some(newer);
         }
         let is_held = holder.is_held(now);
         let is_known = is_held || was_held.is_some() || now > LIFETIME;
         if is_known && was_held != Some(is_held) {
-            changed(is_held);
+            leases.note(granter, is_held);
             was_held = Some(is_held);
         }
         let wait = holder.deadline(now).saturating_sub(now);
@@ -82,13 +227,13 @@ pub(crate) fn hold(
                 let now = elapsed();
                 if let Some(sent) = holder.confirm(confirmation.number, now) {
                     let at = |time: Duration| begin + time.as_nanos() as u64;
-                    day_ahead_there = confirmation.day_ahead;
-                    bridge.clock().add(Exchange {
+                    let exchange = Exchange {
                         sent: at(sent),
                         received: confirmation.received,
                         answered: confirmation.answered,
                         arrived: at(now),
-                    });
+                    };
+                    leases.compare_clocks(granter, exchange, confirmation.day_ahead);
                 }
             }
             Some(None) => confirmations = None,
@@ -97,22 +242,19 @@ pub(crate) fn hold(
     }
 }
 
-/// How far this machine's clock of the day is ahead of the coordinator's.
-fn ahead(bridge: &Bridge, day_ahead_there: i64) -> Option<ClockOffset> {
-    let there = bridge.clock().offset(monotonic_nanos())?;
-    let offset =
-        i128::from(day_ahead()) - i128::from(day_ahead_there) - i128::from(there.offset_nanos);
-    Some(ClockOffset {
-        offset_nanos: i64::try_from(offset).ok()?,
-        ..there
-    })
-}
-
-/// Grants leases to all other machines, and notes which of them can be reached.
-pub(crate) fn grant(bridge: &Bridge, noted: &Noted) {
+/// Grants leases to all other machines, and notes which of them can be reached. One of several
+/// coordinators grants none, and holds none itself, while its notes may expire: so the lease of a machine
+/// has ended before the others show it as unreachable, also if this one alone has lost the store. A single
+/// one grants also while its disk is full.
+pub(crate) fn grant(bridge: &Bridge, noted: &Noted, leases: &Leases) {
     let begin = Instant::now();
+    let mut was_valid = None;
     let waker = Unpark::this_thread();
     let _unparked = Publishing::begin(bridge);
+    let valid = || match leases.is_alone() {
+        true => Duration::MAX,
+        false => noted.valid(),
+    };
     let mut grants = Grants::default();
     let mut renewals = FuturesUnordered::new();
     let mut confirmations: HashMap<PublicKey, Option<OutgoingStream>> = HashMap::new();
@@ -125,9 +267,16 @@ pub(crate) fn grant(bridge: &Bridge, noted: &Noted) {
                 machines.remove(&machine);
             });
         }
+        let left = valid();
+        let is_known = !left.is_zero() || was_valid.is_some() || begin.elapsed() > LIFETIME;
+        let is_valid = Some(!left.is_zero());
+        if is_known && was_valid != is_valid && leases.note(leases.own, !left.is_zero()) {
+            was_valid = is_valid;
+        }
         let wait = grants.deadline().map_or(Duration::MAX, |deadline| {
             deadline.saturating_sub(begin.elapsed())
         });
+        let wait = wait.min(left.max(NOTE_LOOK));
         let Some(Some((peer, stream, sample))) = poll_or_park(renewals.next(), &waker, wait) else {
             if renewals.is_empty() {
                 std::thread::park_timeout(wait);
@@ -148,7 +297,11 @@ pub(crate) fn grant(bridge: &Bridge, noted: &Noted) {
                     machines.insert(machine, Alive { clock });
                 });
             } else {
-                noted.lock().insert(machine, Alive { clock });
+                noted.lock().machines.insert(machine, Alive { clock });
+            }
+            if valid().is_zero() {
+                renewals.push(renewal(peer, stream));
+                continue;
             }
             let stream = confirmations.entry(peer).or_default();
             let confirmation = Confirmation {
@@ -240,18 +393,32 @@ fn is_outdated(written: Alive, alive: Alive) -> bool {
 /// The machines that can be reached, to be noted in the store.
 #[derive(Debug, Default)]
 pub(crate) struct Noted {
-    machines: Mutex<BTreeMap<String, Alive>>,
+    state: Mutex<NotedState>,
     changed: Condvar,
 }
 
+#[derive(Debug, Default)]
+struct NotedState {
+    machines: BTreeMap<String, Alive>,
+    /// When the renewal was sent that was confirmed last.
+    renewed: Option<Instant>,
+}
+
 impl Noted {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Alive>> {
-        self.machines.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, NotedState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn change(&self, change: impl FnOnce(&mut BTreeMap<String, Alive>)) {
-        change(&mut self.lock());
+        change(&mut self.lock().machines);
         self.changed.notify_all();
+    }
+
+    /// How long a lease that is granted now would end before the notes expire; zero if not at all.
+    fn valid(&self) -> Duration {
+        let renewed = self.lock().renewed;
+        let age = renewed.map_or(NOTED, |renewed| renewed.elapsed());
+        (NOTED - LIFETIME).saturating_sub(age)
     }
 
     /// Writes them, now and whenever one comes or goes; their clocks when the lease is renewed. The
@@ -265,15 +432,19 @@ impl Noted {
         let mut written = BTreeMap::new();
         loop {
             let wanted = {
-                let same =
-                    |machines: &mut BTreeMap<String, Alive>| machines.keys().eq(written.keys());
+                let same = |state: &mut NotedState| state.machines.keys().eq(written.keys());
                 let waited = self
                     .changed
-                    .wait_timeout_while(self.lock(), NOTED / 3, same);
-                waited.unwrap_or_else(PoisonError::into_inner).0.clone()
+                    .wait_timeout_while(self.lock(), NOTE_INTERVAL, same);
+                let state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                state.machines.clone()
             };
-            match note(store, &mut lease, &wanted) {
-                Ok(()) => written = wanted,
+            let sent = Instant::now();
+            match note(store, &mut lease, own, &wanted) {
+                Ok(()) => {
+                    written = wanted;
+                    self.lock().renewed = Some(sent);
+                }
                 Err(StoreError::NoLease(_)) => lease = None,
                 Err(error) => {
                     tracing::debug!("reachable machines are not noted: {error}");
@@ -284,58 +455,104 @@ impl Noted {
     }
 }
 
-/// Brings the entries in line. They are read each time: the coordinator removes that of a machine
-/// that is revoked, and the last process of this daemon may have left some.
+/// Brings the entries of this machine in line. They are read each time: a coordinator removes those of a
+/// machine that is revoked, and the last process of this daemon may have left some.
 fn note(
     store: &dyn Store,
     lease: &mut Option<LeaseId>,
+    own: &str,
     wanted: &BTreeMap<String, Alive>,
 ) -> Result<(), StoreError> {
     let id = store.lease(*lease, NOTED)?;
     *lease = Some(id);
     let entries = store.list(ALIVE)?.entries;
-    let name_of = |entry: &Entry| entry.key.strip_prefix(ALIVE).map(str::to_owned);
-    let mut there: BTreeMap<String, &Entry> = BTreeMap::new();
-    there.extend(
-        entries
-            .iter()
-            .filter_map(|entry| Some((name_of(entry)?, entry))),
-    );
-    for machine in there
-        .keys()
-        .filter(|machine| !wanted.contains_key(*machine))
-    {
-        set(store, machine, None)?;
+    let there: BTreeMap<&str, &Entry> = entries
+        .iter()
+        .map(|entry| (entry.key.as_str(), entry))
+        .collect();
+    let wanted: BTreeMap<String, Alive> = wanted
+        .iter()
+        .map(|(machine, alive)| (alive_key(machine, own), *alive))
+        .collect();
+    let by_own = alive_key("", own).split_off(ALIVE.len());
+    for key in there.keys().filter(|key| key.ends_with(&by_own)) {
+        if !wanted.contains_key(*key) {
+            set(store, key, None)?;
+        }
     }
-    for (machine, alive) in wanted {
-        let entry = there.get(machine).filter(|entry| entry.lease == Some(id));
+    for (key, alive) in &wanted {
+        let entry = there
+            .get(key.as_str())
+            .filter(|entry| entry.lease == Some(id));
         let written = entry.and_then(|entry| serde_json::from_slice(&entry.value).ok());
         if written.is_none_or(|written| is_outdated(written, *alive)) {
-            set(store, machine, Some((id, alive)))?;
+            set(store, key, Some((id, alive)))?;
         }
     }
     Ok(())
 }
 
 /// Sets or removes an entry.
-fn set(
-    store: &dyn Store,
-    machine: &str,
-    alive: Option<(LeaseId, &Alive)>,
-) -> Result<(), StoreError> {
-    let key = format!("{ALIVE}{machine}");
+fn set(store: &dyn Store, key: &str, alive: Option<(LeaseId, &Alive)>) -> Result<(), StoreError> {
     let lease = alive.map(|(lease, _)| lease);
     let value =
         alive.map(|(_, alive)| serde_json::to_vec(alive).expect("it can be written as JSON"));
     loop {
-        let found = store.get(&key)?;
+        let found = store.get(key)?;
         if found.is_none() && value.is_none() {
             return Ok(());
         }
         let expected = found.map_or(Expected::Absent, |entry| Expected::Revision(entry.revision));
-        match store.compare_and_set(&key, expected, value.as_deref(), lease) {
+        match store.compare_and_set(key, expected, value.as_deref(), lease) {
             Err(StoreError::Conflict { .. }) => {}
             done => return done.map(drop),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lease_is_held_as_long_as_one_coordinator_confirms_it() {
+        let held = |all: &[Option<bool>]| is_any_held(all.iter().copied());
+        assert_eq!(held(&[]), None);
+        assert_eq!(held(&[None]), None);
+        assert_eq!(held(&[Some(false), Some(true), None]), Some(true));
+        // That one may confirm it still.
+        assert_eq!(held(&[Some(false), None]), None);
+        assert_eq!(held(&[Some(false), Some(false)]), Some(false));
+    }
+
+    #[test]
+    fn a_coordinators_machine_changes_its_own_notes_alone_and_grants_while_they_are_there() {
+        let store = nervure_store::memory();
+        let of = |names: &[&str]| {
+            let machines = names
+                .iter()
+                .map(|name| ((*name).to_owned(), Alive::default()));
+            machines.collect::<BTreeMap<_, _>>()
+        };
+        let (mut one, mut other) = (None, None);
+        note(&store, &mut one, "a", &of(&["a", "r"])).unwrap();
+        note(&store, &mut other, "b", &of(&["b", "r", "s"])).unwrap();
+        let reachable = || {
+            let noted = store.list(ALIVE).unwrap().entries;
+            let machines = crate::state::alive_machines(&noted).into_keys();
+            machines.collect::<Vec<_>>()
+        };
+        assert_eq!(reachable(), ["a", "b", "r", "s"]);
+        note(&store, &mut one, "a", &of(&["a"])).unwrap();
+        assert_eq!(reachable(), ["a", "b", "r", "s"]);
+        note(&store, &mut other, "b", &of(&["b"])).unwrap();
+        assert_eq!(reachable(), ["a", "b"]);
+
+        let noted = Noted::default();
+        assert!(noted.valid().is_zero());
+        noted.lock().renewed = Some(Instant::now());
+        assert!(noted.valid() <= NOTED - LIFETIME && noted.valid() > LIFETIME);
+        noted.lock().renewed = Instant::now().checked_sub(NOTED - LIFETIME);
+        assert!(noted.valid().is_zero(), "a lease would outlive the note");
     }
 }

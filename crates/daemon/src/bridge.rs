@@ -181,8 +181,10 @@ impl Bridge {
             state.arrived.retain(|(of, _), _| *of != old.key);
             state.closed.retain(|(of, _)| *of != old.key);
         }
-        let moved =
-            |old: Peer| peer.is_none_or(|peer| (peer.key, peer.address) != (old.key, old.address));
+        let moved = |old: Peer| {
+            let of = |peer: Peer| (peer.key, peer.address, peer.dials);
+            peer.is_none_or(|peer| of(peer) != of(old))
+        };
         if let Some(peer) = peer.filter(|_| known.is_none_or(moved)) {
             match peer.address.filter(|_| peer.dials) {
                 // Fails if the address cannot be sent to; the next report of the peer has another.

@@ -78,7 +78,7 @@ impl ClockFilter {
     }
 }
 
-/// The monotonic clock of the coordinator's machine, to which the other machines refer times.
+/// The monotonic clock of the machine with the oldest coordinator, to which the others refer times.
 #[derive(Debug, Default)]
 pub struct FleetClock(Mutex<Reference>);
 
@@ -95,12 +95,21 @@ impl Default for Reference {
 }
 
 impl FleetClock {
-    /// This machine is the coordinator's.
-    pub fn set_own(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Reference::Own;
+    /// Refers to another clock from now on: that of this machine, or one of which nothing is known yet.
+    pub fn refer(&self, to_own: bool) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = match to_own {
+            true => Reference::Own,
+            false => Reference::default(),
+        };
     }
 
-    /// The coordinator's machine has answered.
+    /// Whether it is the clock of this machine.
+    pub fn is_own(&self) -> bool {
+        let reference = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        matches!(*reference, Reference::Own)
+    }
+
+    /// The machine with that clock has answered.
     pub fn add(&self, exchange: Exchange) {
         let mut reference = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Reference::Other(filter) = &mut *reference {

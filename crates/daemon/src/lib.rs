@@ -31,8 +31,10 @@ mod shell;
 mod stand_ins;
 pub mod state;
 mod sync;
+mod threads;
 mod tools;
 
 pub use part::{PartProgram, PartSpec, StandIns};
 pub use shell::{Config, DaemonError, PAIRING, serve};
+pub use sync::PEERS;
 pub use tools::{Host, socket_name};

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use nervure_coordinator::{Machine, Role, Standing};
+use nervure_coordinator::{Endpoint, Machine, Role, Standing};
 use nervure_identity::PublicKey;
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +18,58 @@ pub struct Known {
     pub machines: BTreeMap<String, Machine>,
     /// Addresses of links, by name.
     pub links: BTreeMap<String, SocketAddr>,
+}
+
+impl Known {
+    /// The coordinators, in the order in which a machine asks them: the one that it has paired with, and
+    /// then the others by their age. One that was revoked is none, unless no other is known.
+    pub fn coordinators(&self, paired_with: Endpoint) -> Vec<Endpoint> {
+        let first = self.of_key(paired_with.key);
+        let is_revoked = first.is_some_and(|first| first.standing == Standing::Revoked);
+        let mut all: Vec<Endpoint> = Vec::new();
+        all.extend((!is_revoked).then_some(paired_with));
+        // It may have moved since.
+        let by_age = first.into_iter().chain(self.by_age());
+        for endpoint in by_age.filter_map(endpoint) {
+            if !all.contains(&endpoint) {
+                all.push(endpoint);
+            }
+        }
+        if all.is_empty() {
+            all.push(paired_with);
+        }
+        all
+    }
+
+    fn of_key(&self, key: PublicKey) -> Option<&Machine> {
+        let key = key.to_string();
+        self.machines.values().find(|machine| machine.key == key)
+    }
+
+    /// The machines with a coordinator, the oldest first.
+    fn by_age(&self) -> impl Iterator<Item = &Machine> {
+        let machines = self.machines.values();
+        let mut all: Vec<_> = machines
+            .filter(|machine| machine.is_coordinator())
+            .collect();
+        all.sort_by_key(|machine| {
+            (
+                machine.coordinator.map(|it| it.since_utc_millis),
+                &machine.key,
+            )
+        });
+        all.into_iter()
+    }
+}
+
+fn endpoint(machine: &Machine) -> Option<Endpoint> {
+    Some(Endpoint {
+        address: machine
+            .coordinator
+            .filter(|_| machine.is_coordinator())?
+            .address,
+        key: machine.key.parse().ok()?,
+    })
 }
 
 /// A machine to exchange samples with.
@@ -40,12 +92,14 @@ pub type PeerChange = (String, Option<Peer>);
 #[derive(Clone, Debug)]
 pub struct Peers {
     own: PublicKey,
+    /// The coordinator that this machine has paired with.
     coordinator: PublicKey,
     known: Known,
 }
 
 impl Peers {
-    /// Begins with what is on disk.
+    /// Begins with what is on disk. `coordinator` is that which this machine has paired with, which is
+    /// its own if it has one.
     pub fn new(own: PublicKey, coordinator: PublicKey, known: Known) -> Self {
         Self {
             own,
@@ -57,6 +111,23 @@ impl Peers {
     /// What is to be kept on disk.
     pub fn known(&self) -> &Known {
         &self.known
+    }
+
+    /// The keys of machines with a coordinator, the oldest first.
+    pub fn coordinators(&self) -> Vec<PublicKey> {
+        let mut keys: Vec<PublicKey> = self
+            .known
+            .by_age()
+            .filter_map(|machine| machine.key.parse().ok())
+            .collect();
+        let first = self.known.of_key(self.coordinator);
+        let is_revoked = first.is_some_and(|first| first.standing == Standing::Revoked);
+        if !keys.contains(&self.coordinator) && !is_revoked {
+            // Its entry has not been read yet. That of this machine may be new.
+            let is_own = self.coordinator == self.own;
+            keys.insert(if is_own { keys.len() } else { 0 }, self.coordinator);
+        }
+        keys
     }
 
     /// All machines that are known now.
@@ -107,22 +178,25 @@ impl Peers {
             key,
             role: machine.role,
             address: self.known.links.get(name).copied(),
-            dials: dials(self.own, key, self.coordinator),
+            dials: dials(self.own, key, &self.coordinators()),
         })
     }
 }
 
-/// Which of two machines connects the link: not the coordinator's, since robots may be behind a
-/// network address translation; between others the one with the lower key.
-fn dials(own: PublicKey, peer: PublicKey, coordinator: PublicKey) -> bool {
-    if own == coordinator || peer == coordinator {
-        return own != coordinator;
+/// Which of two machines connects the link: not that of a coordinator, since robots may be behind a
+/// network address translation; if both or none are, the one with the lower key.
+fn dials(own: PublicKey, peer: PublicKey, coordinators: &[PublicKey]) -> bool {
+    match (coordinators.contains(&own), coordinators.contains(&peer)) {
+        (true, false) => false,
+        (false, true) => true,
+        _ => own < peer,
     }
-    own < peer
 }
 
 #[cfg(test)]
 mod tests {
+    use nervure_coordinator::CoordinatorOf;
+
     use super::*;
 
     fn key(first: u8) -> PublicKey {
@@ -136,7 +210,47 @@ mod tests {
             address: [127, 0, 0, 1].into(),
             role: Role::Robot,
             standing,
+            coordinator: None,
         }
+    }
+
+    fn coordinator(name: &str, of: u8, port: u16, since_utc_millis: u64) -> Machine {
+        let address = SocketAddr::from(([10, 0, 0, of], port));
+        Machine {
+            coordinator: Some(CoordinatorOf {
+                address,
+                since_utc_millis,
+            }),
+            ..machine(name, of, Standing::Paired)
+        }
+    }
+
+    #[test]
+    fn coordinators_are_learned_and_those_that_were_revoked_are_not_asked() {
+        let at = |of: u8, port| Endpoint {
+            address: SocketAddr::from(([10, 0, 0, of], port)),
+            key: key(of),
+        };
+        let mut peers = Peers::new(key(5), key(2), Known::default());
+        let asked = |peers: &Peers| peers.known().coordinators(at(2, 7700));
+        assert_eq!(
+            (asked(&peers), peers.coordinators()),
+            (vec![at(2, 7700)], vec![key(2)])
+        );
+        peers.machine("c", Some(coordinator("c", 3, 7700, 30)));
+        peers.machine("b", Some(coordinator("b", 2, 7700, 20)));
+        peers.machine("a", Some(coordinator("a", 1, 7700, 40)));
+        assert_eq!(asked(&peers), [at(2, 7700), at(3, 7700), at(1, 7700)]);
+        assert_eq!(peers.coordinators(), [key(2), key(3), key(1)]);
+        // It listens elsewhere now, which another one has told.
+        peers.machine("b", Some(coordinator("b", 2, 7701, 20)));
+        assert_eq!(asked(&peers)[..2], [at(2, 7700), at(2, 7701)]);
+        peers.machine("b", Some(machine("b", 2, Standing::Revoked)));
+        assert_eq!(asked(&peers), [at(3, 7700), at(1, 7700)]);
+        assert_eq!(peers.coordinators(), [key(3), key(1)]);
+        // Machines dial it no more than others.
+        peers.link("c", "10.0.0.3:7700".parse().unwrap());
+        assert!(peers.peer("c").unwrap().dials);
     }
 
     #[test]
@@ -177,13 +291,16 @@ mod tests {
 
     #[test]
     fn exactly_one_of_two_machines_dials() {
-        for (one, other, coordinator) in [(1, 2, 3), (2, 1, 3), (1, 2, 1), (2, 1, 1), (1, 2, 2)] {
-            let (one, other, coordinator) = (key(one), key(other), key(coordinator));
-            assert_ne!(
-                dials(one, other, coordinator),
-                dials(other, one, coordinator)
-            );
-            assert!(!dials(coordinator, one, coordinator) || coordinator == one);
+        let all: [&[u8]; 5] = [&[], &[1], &[2], &[3], &[1, 2]];
+        for coordinators in all {
+            let coordinators: Vec<_> = coordinators.iter().map(|of| key(*of)).collect();
+            for (one, other) in [(1, 2), (1, 3), (2, 3)] {
+                let (one, other) = (key(one), key(other));
+                let does = dials(one, other, &coordinators);
+                assert_ne!(does, dials(other, one, &coordinators));
+                let is_one = coordinators.contains(&one);
+                assert!(is_one == coordinators.contains(&other) || does != is_one);
+            }
         }
     }
 }

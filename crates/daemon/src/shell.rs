@@ -7,11 +7,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use nervure_coordinator::Client;
-use nervure_identity::{IdentityError, KeyPair, PublicKey};
+use nervure_coordinator::{Client, Endpoint};
+use nervure_identity::{IdentityError, KeyPair};
 use nervure_link::shell::{Link, LinkConfig, LinkError};
 
-use crate::alive;
+use crate::alive::{self, Leases, Noted};
 use crate::bridge::Bridge;
 use crate::folder::{Folder, Pairing};
 use crate::machine::{Action, Daemon, Event, Kept};
@@ -22,8 +22,9 @@ use crate::replacement;
 use crate::reports::Reports;
 use crate::runs::{self, StoppedNodes};
 use crate::stand_ins;
-use crate::state::{ActualRun, RunId, random_number};
-use crate::sync::{self, Live, PEERS, spawn};
+use crate::state::{ActualRun, RunId};
+use crate::sync::{self, Live, PEERS};
+use crate::threads::spawn;
 use crate::tools::{self, Dataflows, Host, Served};
 
 /// File of the last desired state.
@@ -244,15 +245,16 @@ pub fn serve(config: Config, on_ready: impl FnOnce()) -> Result<(), DaemonError>
     })?;
     let known = folder_for_peers.read(PEERS)?.unwrap_or_default();
     let peers = Peers::new(own_key, coordinator, known);
-    sync::follow_peers(peers, &client, &bridge, folder_for_peers)?;
-    hold_lease(
-        &bridge,
-        &client,
-        own_key,
-        coordinator,
-        &pairing.name,
-        for_lease,
-    )?;
+    let leases = Leases::new(&bridge, &client, own_key, for_lease);
+    let paired_with = Endpoint {
+        address: pairing.address,
+        key: coordinator,
+    };
+    let of_fleet = (&client, &bridge);
+    sync::follow_peers(peers, paired_with, of_fleet, &leases, folder_for_peers)?;
+    if own_key == coordinator {
+        grant_leases(&bridge, &client, &leases, &pairing.name)?;
+    }
     spawn("nervure-report", move || {
         let Pairing { name, labels, .. } = &pairing;
         sync::report(&client, name, labels, resources, address, link_port, &live);
@@ -270,29 +272,19 @@ fn start_disk(events: Sender<Event>) -> io::Result<Sender<DiskWork>> {
     Ok(sender)
 }
 
-/// Holds the lease of this machine, or grants those of the others.
-fn hold_lease(
+/// Grants the leases of the other machines, and notes which of them can be reached.
+fn grant_leases(
     bridge: &Arc<Bridge>,
     client: &Arc<Client>,
-    own: PublicKey,
-    coordinator: PublicKey,
+    leases: &Arc<Leases>,
     name: &str,
-    events: Sender<Event>,
 ) -> io::Result<()> {
-    let bridge = Arc::clone(bridge);
-    if own != coordinator {
-        let id = random_number()?;
-        return spawn("nervure-lease", move || {
-            alive::hold(&bridge, coordinator, id, |is_held| {
-                let _ = events.send(Event::Lease { is_held });
-            });
-        });
-    }
-    bridge.clock().set_own();
-    let _ = events.send(Event::Lease { is_held: true });
-    let noted = Arc::new(alive::Noted::default());
-    let (for_grants, client, name) = (Arc::clone(&noted), Arc::clone(client), name.to_owned());
-    spawn("nervure-lease", move || alive::grant(&bridge, &for_grants))?;
+    let noted = Arc::new(Noted::default());
+    let (client, name) = (Arc::clone(client), name.to_owned());
+    let (for_grants, bridge, leases) = (Arc::clone(&noted), Arc::clone(bridge), Arc::clone(leases));
+    spawn("nervure-grants", move || {
+        alive::grant(&bridge, &for_grants, &leases);
+    })?;
     spawn("nervure-alive", move || noted.write(&*client, &name))
 }
 

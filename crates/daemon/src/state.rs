@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 
-use nervure_coordinator::{ACTUAL, DESIRED, LINKS};
+use nervure_coordinator::{ACTUAL, ALIVE, DESIRED, LINKS};
 use nervure_protocol::daemon_to_daemon::StreamReport;
-use nervure_store::{Expected, Revision, Store, StoreError};
+use nervure_store::{Entry, Expected, Revision, Store, StoreError};
 use serde::{Deserialize, Serialize};
 
 use crate::clock::ClockOffset;
@@ -203,10 +203,10 @@ pub enum RunState {
     },
 }
 
-/// What the coordinator's machine notes of one that can be reached.
+/// What a coordinator's machine notes of one that can be reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alive {
-    /// How far its clock of the day is ahead of that of the coordinator's machine.
+    /// How far its clock of the day is ahead of that of the machine with the oldest coordinator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock: Option<ClockOffset>,
 }
@@ -219,6 +219,29 @@ pub fn desired_key(machine: &str) -> String {
 /// The key of a machine's actual state.
 pub fn actual_key(machine: &str) -> String {
     format!("{ACTUAL}{machine}")
+}
+
+/// The key under which a coordinator's machine notes that it reaches a machine. Names of machines
+/// contain no `@`.
+pub fn alive_key(machine: &str, noted_by: &str) -> String {
+    format!("{ALIVE}{machine}@{noted_by}")
+}
+
+/// The machines that can be reached, of the entries below [`ALIVE`]: the note of any coordinator's
+/// machine counts, and the most exact clock.
+pub fn alive_machines(noted: &[Entry]) -> BTreeMap<String, Alive> {
+    let mut machines: BTreeMap<String, Alive> = BTreeMap::new();
+    for entry in noted {
+        let place = entry.key.strip_prefix(ALIVE);
+        let Some((machine, _)) = place.and_then(|place| place.split_once('@')) else {
+            continue;
+        };
+        let alive: Alive = parse(&entry.key, &entry.value).unwrap_or_default();
+        let known = machines.entry(machine.to_owned()).or_default();
+        let clocks = known.clock.into_iter().chain(alive.clock);
+        known.clock = clocks.min_by_key(|clock| clock.error_nanos);
+    }
+    machines
 }
 
 /// The key of the address of a machine's link.

@@ -7,10 +7,11 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use nervure_coordinator::{ACTUAL, Client, LINKS, MACHINES, Machine};
+use nervure_coordinator::{ACTUAL, Client, Endpoint, LINKS, MACHINES, Machine};
 use nervure_protocol::daemon_to_daemon::StreamReport;
 use nervure_store::{Entry, Expected, Revision, Store, StoreError};
 
+use crate::alive::Leases;
 use crate::bridge::Bridge;
 use crate::crossing::Crossing;
 use crate::folder::Folder;
@@ -19,9 +20,10 @@ use crate::peers::{PeerChange, Peers};
 use crate::reports::Reports;
 use crate::runs::NodeStates;
 use crate::state::{Actual, ActualRun, Resources, RunId, actual_key, desired_key, link_key, parse};
+use crate::threads::spawn;
 
 /// File of the other machines.
-pub(crate) const PEERS: &str = "peers.json";
+pub const PEERS: &str = "peers.json";
 
 /// The pause before the coordinator is called again that could not be reached.
 const RECONNECT: Duration = Duration::from_millis(500);
@@ -190,8 +192,9 @@ fn follow_prefix(
 /// Follows the other machines, in two threads. They are kept on disk.
 pub(crate) fn follow_peers(
     peers: Peers,
-    client: &Arc<Client>,
-    bridge: &Arc<Bridge>,
+    paired_with: Endpoint,
+    (client, bridge): (&Arc<Client>, &Arc<Bridge>),
+    leases: &Arc<Leases>,
     folder: Folder,
 ) -> io::Result<()> {
     let machines = peers.known().machines.keys();
@@ -201,9 +204,13 @@ pub(crate) fn follow_peers(
     }
     let followed = Arc::new(Followed {
         bridge: Arc::clone(bridge),
+        client: Arc::clone(client),
+        leases: Arc::clone(leases),
+        paired_with,
         peers: Mutex::new(peers),
         folder,
     });
+    followed.change(|_| None);
     let (for_links, client_for_links) = (Arc::clone(&followed), Arc::clone(client));
     spawn("nervure-links", move || {
         follow_prefix(
@@ -260,6 +267,9 @@ pub(crate) fn follow_reports(client: &Arc<Client>, reports: Arc<Reports>) -> io:
 
 struct Followed {
     bridge: Arc<Bridge>,
+    client: Arc<Client>,
+    leases: Arc<Leases>,
+    paired_with: Endpoint,
     peers: Mutex<Peers>,
     folder: Folder,
 }
@@ -277,6 +287,11 @@ impl Followed {
         // In the order of the changes.
         if let Some((name, peer)) = changed {
             self.bridge.set_peer(&name, peer);
+        }
+        self.client
+            .set_coordinators(&peers.known().coordinators(self.paired_with));
+        if let Err(error) = self.leases.set_granters(&peers.coordinators()) {
+            tracing::warn!("the lease of a coordinator is not held: {error}");
         }
     }
 }
@@ -355,12 +370,4 @@ fn write<T: serde::Serialize + PartialEq>(
             }
         }
     }
-}
-
-/// Starts a thread.
-pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    std::thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(work)
-        .map(drop)
 }

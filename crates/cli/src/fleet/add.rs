@@ -6,7 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nervure_coordinator::{ALIVE, Invitation, Terms};
+use nervure_coordinator::{Invitation, Terms};
+use nervure_daemon::state::alive_key;
 use nervure_protocol::domain::Domain;
 use nervure_store::Store;
 use serde::Deserialize;
@@ -165,10 +166,10 @@ fn joined(arguments: &AddArguments, output: &Output) -> Result<Joined, Failure> 
 /// Waits until the daemon of a machine has its link to the coordinator's machine.
 fn await_reachable(fleet: &Fleet, machine: &str) -> Result<(), Failure> {
     let until = Instant::now() + REACH;
-    let key = format!("{ALIVE}{machine}");
+    let notes = alive_key(machine, "");
     loop {
-        let listing = fleet.client.list(&key).map_err(store_failure)?;
-        if listing.entries.iter().any(|entry| entry.key == key) {
+        let listing = fleet.client.list(&notes).map_err(store_failure)?;
+        if !listing.entries.is_empty() {
             return Ok(());
         }
         let left = until.saturating_duration_since(Instant::now());
@@ -183,7 +184,7 @@ fn await_reachable(fleet: &Fleet, machine: &str) -> Result<(), Failure> {
         }
         fleet
             .client
-            .watch(&key, listing.revision, left)
+            .watch(&notes, listing.revision, left)
             .map_err(store_failure)?;
     }
 }

@@ -1,9 +1,10 @@
 //! The connection of a command to the coordinator: with the key of this machine.
 
-use nervure_coordinator::{CallError, Client};
+use nervure_coordinator::{CallError, Client, Endpoint};
 use nervure_daemon::{
-    PAIRING,
+    PAIRING, PEERS,
     folder::{Folder, Pairing},
+    peers::Known,
 };
 use nervure_identity::KeyPair;
 use nervure_node::running::{self, ConnectionError, DaemonConnection};
@@ -42,6 +43,13 @@ impl Fleet {
             .map_err(|error| folder_failure(&error))?;
         let client = Client::new(pairing.address, coordinator, &key)
             .map_err(|error| Failure::internal("cannot start a client").because(error))?;
+        // The daemon has learned of the others.
+        let known: Option<Known> = folder.read(PEERS).map_err(|error| folder_failure(&error))?;
+        let paired_with = Endpoint {
+            address: pairing.address,
+            key: coordinator,
+        };
+        client.set_coordinators(&known.unwrap_or_default().coordinators(paired_with));
         Ok(Some(Self { client }))
     }
 }

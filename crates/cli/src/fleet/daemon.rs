@@ -10,13 +10,13 @@ use std::{
 };
 
 use nervure_coordinator::{
-    CallError, Client, Coordinator, Invitation, Joining, Machine, Role, Standing, Terms,
+    CallError, Client, Coordinator, Invitation, Joining, MACHINES, Machine, Role, Standing, Terms,
     check_machine_name,
 };
 use nervure_daemon::{
     Config, DaemonError, Host, PAIRING,
     folder::{Folder, Pairing},
-    state::Resources,
+    state::{Resources, parse},
 };
 use nervure_identity::KeyPair;
 use nervure_protocol::{
@@ -34,7 +34,7 @@ use signal_hook::{
 
 use super::{
     arguments::{InvitationArgument, JoinArguments, StoreAddress, UpArguments},
-    connection::{call_failure, folder, folder_failure},
+    connection::{call_failure, folder, folder_failure, store_failure},
 };
 use crate::{
     failure::Failure,
@@ -62,30 +62,29 @@ pub fn up(arguments: &UpArguments) -> Result<ExitCode, Failure> {
         .read(PAIRING)
         .map_err(|error| folder_failure(&error))?;
     let key = load_key(&folder)?;
-    if let Some(known) = known
-        .as_ref()
-        .filter(|known| known.coordinator != key.public().to_string())
-    {
-        let text = format!(
-            "this machine belongs to the fleet of {}, as `{}`",
-            known.address, known.name
-        );
-        return Err(Failure::invalid(text).hint("`nervure join` starts its daemon"));
-    }
-    let address = match (arguments.address, &known) {
+    let is_own = |known: &&Pairing| known.coordinator == key.public().to_string();
+    let address = match (arguments.address, known.as_ref().filter(is_own)) {
         (Some(address), _) => address,
         (None, Some(known)) => known.address,
         (None, None) => SocketAddr::new(own_address()?, default_port()?),
     };
-    let name = match (&arguments.name, known) {
+    let name = match (&arguments.name, &known) {
         (Some(name), _) => name.clone(),
-        (None, Some(known)) => known.name,
+        (None, Some(known)) => known.name.clone(),
         (None, None) => host_name()?,
     };
+    let joined = known.as_ref().filter(|known| !is_own(known));
+    let stored = store_of(&folder, arguments.store.as_ref())?;
+    if let (Some(known), None) = (joined, &stored) {
+        return Err(is_of_another_fleet(known));
+    }
     let data = folder
         .coordinator()
         .map_err(|error| folder_failure(&error))?;
-    let store = open_store(&folder, &data, arguments.store.as_ref())?;
+    let store = open_store(&folder, &data, stored)?;
+    if let Some(known) = joined {
+        check_is_same_fleet(known, &*store)?;
+    }
     let (changed, machines) = mpsc::channel::<Machine>();
     let own = key.public();
     let coordinator = Coordinator::start(nervure_coordinator::Config {
@@ -130,22 +129,51 @@ pub fn up(arguments: &UpArguments) -> Result<ExitCode, Failure> {
 /// File with the addresses of etcd, if the state of the fleet is there.
 const ETCD: &str = "etcd.json";
 
-/// Opens the store of the fleet: the one of the last time, unless another is named.
+fn is_of_another_fleet(known: &Pairing) -> Failure {
+    let Pairing { address, name, .. } = known;
+    Failure::invalid(format!(
+        "this machine belongs to the fleet of {address}, as `{name}`"
+    ))
+    .hint("`nervure join` starts its daemon; `--store etcd://..` makes it one more coordinator of that fleet, if its state is there")
+}
+
+/// Checks that a store is that of the fleet that this machine has joined.
+fn check_is_same_fleet(known: &Pairing, store: &dyn Store) -> Result<(), Failure> {
+    let entries = store.list(MACHINES).map_err(store_failure)?.entries;
+    let machines = entries.iter();
+    let mut machines = machines.filter_map(|it| parse::<Machine>(&it.key, &it.value).ok());
+    match machines.any(|it| it.key == known.coordinator && it.is_coordinator()) {
+        true => Ok(()),
+        false => Err(is_of_another_fleet(known)),
+    }
+}
+
+/// Where the state of the fleet is: in this etcd, in that of the last time, or in a file.
+fn store_of(
+    folder: &Folder,
+    named: Option<&StoreAddress>,
+) -> Result<Option<StoreAddress>, Failure> {
+    match named {
+        Some(named) => Ok(Some(named.clone())),
+        None => folder.read(ETCD).map_err(|error| folder_failure(&error)),
+    }
+}
+
+/// Opens the store of the fleet, and remembers where it is.
 fn open_store(
     folder: &Folder,
     data: &Path,
-    named: Option<&StoreAddress>,
+    address: Option<StoreAddress>,
 ) -> Result<Arc<dyn Store>, Failure> {
-    let known: Option<StoreAddress> = folder.read(ETCD).map_err(|error| folder_failure(&error))?;
-    let Some(address) = named.or(known.as_ref()) else {
+    let Some(address) = address else {
         let store = nervure_store::open(&data.join("store.redb")).map_err(|error| {
             Failure::internal(error.to_string()).hint("does `nervure up` run already?")
         })?;
         return Ok(Arc::new(store));
     };
-    let store = open_etcd(address)?;
+    let store = open_etcd(&address)?;
     folder
-        .write(ETCD, address)
+        .write(ETCD, &address)
         .map_err(|error| folder_failure(&error))?;
     Ok(store)
 }

@@ -4,7 +4,9 @@ use std::{collections::BTreeMap, process::ExitCode};
 
 use nervure_coordinator::{ALIVE, MACHINES, Machine, Standing, Terms};
 use nervure_daemon::clock::ClockOffset;
-use nervure_daemon::state::{Actual, Alive, actual_key, change_desired, link_key, parse};
+use nervure_daemon::state::{
+    Actual, Alive, actual_key, alive_machines, change_desired, link_key, parse,
+};
 use nervure_store::{Store, StoreError};
 
 use super::{
@@ -61,14 +63,7 @@ pub fn machine(command: &MachineCommand) -> Result<ExitCode, Failure> {
 }
 
 fn rows(fleet: &Fleet) -> Result<Vec<Row>, Failure> {
-    let alive = fleet.client.list(ALIVE).map_err(store_failure)?.entries;
-    let alive: BTreeMap<&str, Alive> = alive
-        .iter()
-        .filter_map(|entry| {
-            let alive = parse(&entry.key, &entry.value).unwrap_or_default();
-            Some((entry.key.strip_prefix(ALIVE)?, alive))
-        })
-        .collect();
+    let alive = alive(fleet)?;
     let mut rows = Vec::new();
     for machine in machines(fleet)? {
         let key = link_key(&machine.name);
@@ -79,11 +74,17 @@ fn rows(fleet: &Fleet) -> Result<Vec<Row>, Failure> {
             // A machine can write anything there: the others are shown all the same.
             actual: actual.map(|entry| parse(&actual_key, &entry.value)),
             link: link.and_then(|entry| parse(&key, &entry.value).ok()),
-            alive: alive.get(machine.name.as_str()).copied(),
+            alive: alive.get(&machine.name).copied(),
             machine,
         });
     }
     Ok(rows)
+}
+
+/// The machines that can be reached.
+fn alive(fleet: &Fleet) -> Result<BTreeMap<String, Alive>, Failure> {
+    let noted = fleet.client.list(ALIVE).map_err(store_failure)?.entries;
+    Ok(alive_machines(&noted))
 }
 
 /// How far the clocks of machines that can be reached are ahead of that of the coordinator.
@@ -92,12 +93,10 @@ pub fn clocks() -> Result<Vec<(String, ClockOffset)>, Failure> {
     let Some(fleet) = Fleet::connect_if_paired()? else {
         return Ok(Vec::new());
     };
-    let alive = fleet.client.list(ALIVE).map_err(store_failure)?.entries;
-    let clocks = alive.iter().filter_map(|entry| {
-        let alive: Alive = parse(&entry.key, &entry.value).ok()?;
-        Some((entry.key.strip_prefix(ALIVE)?.to_owned(), alive.clock?))
-    });
-    Ok(clocks.collect())
+    let alive = alive(&fleet)?.into_iter();
+    Ok(alive
+        .filter_map(|(machine, alive)| Some((machine, alive.clock?)))
+        .collect())
 }
 
 /// The machines as `--json` writes them.

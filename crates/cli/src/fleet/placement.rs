@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use nervure_coordinator::{ACTUAL, ALIVE, Machine, Role, Standing, check_machine_name};
-use nervure_daemon::state::{self, Actual, parse};
+use nervure_daemon::state::{self, Actual, alive_machines, parse};
 use nervure_dataflow::{Dataflow, MAX_NAME_BYTES, Resources, check_name};
 use nervure_protocol::did_you_mean;
 use nervure_store::Store;
@@ -62,9 +62,6 @@ impl Known {
     pub fn read(fleet: &Fleet) -> Result<Self, Failure> {
         let store = &fleet.client;
         let alive = store.list(ALIVE).map_err(store_failure)?.entries;
-        let alive = alive
-            .iter()
-            .filter_map(|entry| entry.key.strip_prefix(ALIVE));
         let reports = store.list(ACTUAL).map_err(store_failure)?.entries;
         let mut actual = BTreeMap::new();
         for entry in &reports {
@@ -77,7 +74,7 @@ impl Known {
         Ok(Self {
             machines: machines(fleet)?,
             actual,
-            alive: alive.map(str::to_owned).collect(),
+            alive: alive_machines(&alive).into_keys().collect(),
         })
     }
 
@@ -390,6 +387,7 @@ nodes:
             address: std::net::Ipv4Addr::LOCALHOST.into(),
             role: Role::Robot,
             standing: Standing::Paired,
+            coordinator: None,
         };
         let label = ("gpu".to_owned(), "true".to_owned());
         let actual = |name: &&str| {

@@ -1,4 +1,4 @@
-//! Roles, revocation, approval, and a fleet whose state is in etcd.
+//! Roles, revocation, approval, and domains.
 
 use super::*;
 use crate::{dataflow::Process, serve::Server};
@@ -185,98 +185,6 @@ fn machines_of_an_image_wait_until_they_are_approved() {
     fleet.await_that("it is reachable", |fleet| {
         is_listed(fleet, &name, "robot", "reachable")
     });
-}
-
-#[cfg(feature = "etcd")]
-#[test]
-fn the_state_of_a_fleet_in_etcd_outlives_the_folder_of_the_coordinator() {
-    let folder = tempfile::tempdir().unwrap();
-    let free = || {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        listener.local_addr().unwrap()
-    };
-    let (address, coordinator) = (free(), free());
-    let (clients, peers) = (format!("http://{address}"), format!("http://{}", free()));
-    let etcd = Command::new("etcd")
-        .args(["--name", "test", "--data-dir"])
-        .arg(folder.path())
-        .args([
-            "--listen-client-urls",
-            &clients,
-            "--advertise-client-urls",
-            &clients,
-        ])
-        .args([
-            "--listen-peer-urls",
-            &peers,
-            "--initial-advertise-peer-urls",
-            &peers,
-        ])
-        .args(["--initial-cluster", &format!("test={peers}")])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn();
-    let Ok(etcd) = etcd else {
-        eprintln!("SKIPPED: no etcd is installed (apt install etcd-server)");
-        return;
-    };
-    let mut etcd = Ended(etcd);
-    let until = Instant::now() + PATIENCE;
-    while std::net::TcpStream::connect(address).is_err() {
-        assert!(Instant::now() < until, "etcd does not listen");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    let (store, coordinator) = (format!("etcd://{address}"), coordinator.to_string());
-    let mut fleet = Fleet {
-        dataflow: "two".to_owned(),
-        domain: None,
-        namespaces: None,
-        folder: tempfile::tempdir().unwrap(),
-        daemons: vec![None, None],
-    };
-    let up = [
-        "up",
-        "--name",
-        "laptop",
-        "--address",
-        &coordinator,
-        "--store",
-        &store,
-    ];
-    let laptop = Daemon::start(fleet.command(0, &up));
-    let line = laptop.line("nervure join");
-    let words: Vec<&str> = line.split_ascii_whitespace().skip(1).collect();
-    fleet.daemons[0] = Some(laptop);
-    let robot = fleet.command(1, &[words.as_slice(), &["--name", "robot"]].concat());
-    fleet.daemons[1] = Some(Daemon::start(robot));
-    fleet.await_that("both can be reached", |fleet| {
-        is_listed(fleet, "laptop", "operator", "reachable")
-            && is_listed(fleet, "robot", "robot", "reachable")
-    });
-    start_endless(&fleet, "source 1000000 5 100");
-    // The coordinator is killed, and its disk is lost but for its key. The next one needs no option.
-    fleet.daemons[0].as_mut().unwrap().kill();
-    fs::remove_dir_all(fleet.state(0).join("coordinator")).unwrap();
-    fleet.daemons[0] = Some(Daemon::start(fleet.command(0, &["up"])));
-    fleet.daemon(0).line("laptop is ready");
-    fleet.await_that("all is as it was", |fleet| {
-        is_listed(fleet, "robot", "robot", "reachable")
-    });
-    fleet.await_samples(20);
-    fleet.output(0, &["stop", "-d", "two"]);
-    fleet.check_nothing_left();
-    let _ = etcd.0.kill();
-}
-
-/// A process that ends with the test.
-#[cfg(feature = "etcd")]
-struct Ended(Child);
-
-#[cfg(feature = "etcd")]
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = (self.0.kill(), self.0.wait());
-    }
 }
 
 #[test]

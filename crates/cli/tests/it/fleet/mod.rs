@@ -2,6 +2,8 @@
 //! loopback, more can join.
 
 mod add;
+#[cfg(feature = "etcd")]
+mod coordinators;
 mod edges;
 mod ends;
 mod instances;
