@@ -95,6 +95,11 @@ impl NodePlan {
         self.program.is_joined()
     }
 
+    /// Whether it has no process when the dataflow starts: one joins later, or a client starts it.
+    pub fn begins_held(&self) -> bool {
+        self.is_dynamic() || self.settings.held
+    }
+
     /// Whether it stands in for what is on another machine.
     pub fn is_remote(&self) -> bool {
         matches!(self.program, Program::Remote { .. })

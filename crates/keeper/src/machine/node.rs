@@ -63,7 +63,7 @@ pub(super) enum AfterStop {
 impl Node {
     /// A node that has not been started.
     pub fn new(plan: &NodePlan) -> Self {
-        match plan.is_dynamic() || plan.settings.held {
+        match plan.begins_held() {
             true => Self::in_state(State::Held, 0),
             false => Self::in_state(
                 State::Waiting {

@@ -137,8 +137,7 @@ impl Shell {
         shell.connect_starter(starter)?;
         for node in 0..shell.slots.len() {
             // Its neighbours may need its pages before it has a process.
-            let plan = &shell.machine.plan().nodes[node];
-            if plan.is_dynamic() || plan.settings.held {
+            if shell.machine.plan().nodes[node].begins_held() {
                 shell.renew_pages(node)?;
             }
         }
