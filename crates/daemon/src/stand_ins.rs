@@ -4,8 +4,8 @@
 //! consumer that makes one topic wait holds up no other. A topic has one stream for each consuming
 //! machine.
 //!
-//! Those of remote consumers join first. So a local node that is sent a request, or a sample, from
-//! another machine has the edge for what it sends back.
+//! Those of remote consumers join first, so that a local node can answer the first request from another
+//! machine: the edge for its answers is attached before the request arrives.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

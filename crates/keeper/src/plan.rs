@@ -41,8 +41,8 @@ pub struct Plan {
     /// The clock; `None` for real time.
     #[serde(default)]
     pub clock: Option<ClockPlan>,
-    /// A file, and the name that it gets when all nodes have ended, unless a signal has stopped them: so
-    /// a daemon knows of the end that did not run meanwhile. `None` without a daemon.
+    /// A file, and its name after all nodes have ended, unless a signal has stopped them. So a daemon
+    /// that was dead at the end knows of it. `None` without a daemon.
     #[serde(default)]
     pub end_note: Option<(PathBuf, PathBuf)>,
     /// Grace period of a node between Stop and SIGTERM.

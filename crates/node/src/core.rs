@@ -111,10 +111,10 @@ impl Core {
         self.params.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the control thread has handled all that the keeper has sent, and returns whether the
+    /// Waits until the control thread has handled all messages of the keeper, and returns whether the
     /// dataflow has started. A packet leaves the socket when it is handled. Sources send after the start,
-    /// and the keeper has sent each node its edges before that; but a sample may overtake them, and what
-    /// the node sends in turn, or answers, would reach nobody.
+    /// and the keeper sends each node its edges before the start. But a sample can arrive before these
+    /// edges are attached, and what the node then sends would have no consumer.
     #[cold]
     pub(crate) fn await_edges(&self) -> bool {
         const PAUSE: Duration = Duration::from_micros(50);

@@ -76,8 +76,8 @@ pub struct Shell {
     /// When to retry.
     pub(super) retry_at: Option<Duration>,
     pub(super) is_finished: bool,
-    /// Whether a signal has stopped the dataflow: a machine that goes down ends its processes so, and is
-    /// to run the dataflow again.
+    /// Whether a signal has stopped the dataflow. A machine that shuts down ends processes by a signal, and
+    /// runs the dataflow again when it boots.
     was_terminated: bool,
 }
 

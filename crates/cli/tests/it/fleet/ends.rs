@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::{Daemon, Fleet, keeper_of, test_node};
 
-/// A node on the robot that runs until there is a file, of which the test has the path.
+/// Starts a node on the robot that runs until the returned file exists.
 fn start_until(fleet: &Fleet) -> std::path::PathBuf {
     let file = fleet.folder.path().join("go");
     fleet.start(&json!({
@@ -79,7 +79,7 @@ fn a_part_that_is_terminated_while_its_daemon_is_dead_starts_again() {
     let mut fleet = Fleet::with_own_name(None);
     start_until(&fleet);
     let keeper = keeper(&fleet);
-    // As a machine does that goes down.
+    // As when the machine shuts down.
     fleet.daemons[1].as_mut().unwrap().kill();
     signal(keeper, Signal::TERM);
     await_exit(&fleet, keeper);

@@ -26,8 +26,8 @@ pub(crate) struct Rewiring<'a> {
 }
 
 impl Rewiring<'_> {
-    /// Attaches every edge of a node that has just connected. Its inputs come first: a neighbour that
-    /// serves its requests has the edge for the answers before that for the requests.
+    /// Attaches every edge of a node that has just connected. Its inputs come first, so that a service
+    /// can answer its first request: the edge for the answers is attached before the edge for the requests.
     pub fn wire(&mut self, node: usize) {
         let mut specs: Vec<_> = (0..self.graph.edges().len()).collect();
         specs.sort_by_key(|&spec| self.graph.edge(spec).consumer != node);
