@@ -5,34 +5,57 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CARGO ?= cargo
+# The module fits every Python from 3.10 on. Otherwise each other Python in PATH would compile it again.
+export PYO3_NO_PYTHON := 1
 say = @printf '\033[1m==> %s\033[0m\n' "$(1)"
 
 RUST_SOURCES := $(shell find crates bindings -name '*.rs' -o -name Cargo.toml 2>/dev/null) Cargo.toml Cargo.lock
 PYTHON_SOURCES := $(shell find bindings/python -name '*.py' -o -name '*.pyi' -o -name pyproject.toml 2>/dev/null)
 
-.PHONY: help demo two-robots test lint test-small test-rust test-loom test-asan test-python test-lab test-guides test-fuzz test-soak test-faults test-long bench bench-setup bench-link wheel packages linkemu soak fuzz asan miri clean
+# `make demo`: command, Python module and library for C by one build, in which their dependencies have the same features.
+INSTALLED := -p nervure-cli -p nervure-python -p nervure-c
+DEMO_BUILD := --release $(INSTALLED)
+# `make bench`: linked as a whole.
+DIST_BUILD := --profile dist $(INSTALLED)
+# All stages of `make test` share this build.
+TEST_BUILD := --workspace --all-features --lib --bins --examples
+# `$(call install,OPTIONS OF CARGO BUILD)` builds module and command, and puts them into the environment.
+define install
+$(CARGO) build --locked $(1)
+PATH="$(CURDIR)/$(BIN):$$PATH" NERVURE_CARGO_OPTIONS="$(1)" CARGO="$(CARGO)" $(PIP) install --no-build-isolation --editable bindings/python
+rm -f $(VENV)/.installed-* && touch $@
+endef
+
+.PHONY: help demo two-robots test build-test lint test-small test-rust test-loom test-asan test-python test-lab test-guides test-fuzz test-soak test-faults test-long bench bench-setup bench-link wheel packages linkemu soak fuzz asan miri clean
 .DELETE_ON_ERROR:
 
 help: ## Print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
-demo: $(VENV)/.installed $(VENV)/.demo ## Build Nervure and run a dataflow on recorded camera and IMU data
+demo: $(VENV)/.installed-demo $(VENV)/.demo ## Build Nervure and run a dataflow on recorded camera and IMU data
 	$(call say,Running examples/drive: camera and lanes and IMU and fusion and annotation in five processes)
 	@$(BIN)/nervure run examples/drive/dataflow.yml
 
-two-robots: $(VENV)/.installed $(VENV)/.linkemu $(VENV)/.two-robots ## Run a dataflow on two robots and a base, in network namespaces over a bad link (root)
+two-robots: $(VENV)/.installed-demo $(VENV)/.linkemu $(VENV)/.two-robots ## Run a dataflow on two robots and a base, in network namespaces over a bad link (root)
 	$(call say,Running examples/two-robots: three machines in namespaces and a link that loses a fifth of its packets)
 	@$(BIN)/python examples/two-robots/run.py
 
-test: lint test-small test-rust test-faults test-loom test-asan test-fuzz test-python test-lab test-guides test-soak ## Run all tests, with their set-up
+test: ## Run all tests, with their set-up
+	@$(PYTHON) scripts/stages.py
 	$(call say,All tests passed)
 
-lint: $(VENV)/.test ## Check formatting, clippy, dependency rules, structure, ruff, mypy
+build-test: $(VENV)/.installed-test $(VENV)/.test $(VENV)/.lab $(VENV)/.demo ## Build all that the tests share
+	$(call say,Building the Rust tests)
+	@$(NEXTEST) run --no-run
+	@$(PYTHON) scripts/check_build_size.py target/debug/nervure
+
+lint: $(VENV)/.test ## Check formatting, clippy, dependency rules, structure, number of crates, ruff, mypy
 	$(call say,Checking formatting and lints and dependency rules)
 	@for workspace in . lab/programs fuzz; do (cd $$workspace && $(CARGO) fmt --all --check) || exit; done
 	@$(CARGO) clippy --workspace --all-targets --all-features --locked --quiet -- -D warnings
 	@$(PYTHON) scripts/check_dependencies.py
 	@$(PYTHON) scripts/check_structure.py
+	@$(PYTHON) scripts/check_build_size.py
 	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .
 	@cd lab && $(CURDIR)/$(BIN)/python -m mypy --no-error-summary
 
@@ -45,9 +68,12 @@ test-small: ## Check the build for small hardware, and for ARM of 32 and 64 bits
 	  else echo "SKIPPED: no check for $$target (rustup target add $$target)"; fi; \
 	done
 
-test-rust: ## Run the Rust tests, with real processes and kill -9
+NEXTEST = $(BIN)/cargo-nextest nextest --config-file .config/nextest.toml --workspace --all-features --locked
+
+test-rust: $(VENV)/.test ## Run the Rust tests, with real processes and kill -9
 	$(call say,Running the Rust tests)
-	@$(CARGO) test --workspace --all-features --locked --quiet
+	@$(NEXTEST) run
+	@$(CARGO) test --doc --workspace --all-features --locked --quiet
 
 test-loom: ## Check every interleaving of the lock-free structures
 	$(call say,Checking the lock-free structures under every interleaving (loom))
@@ -58,37 +84,39 @@ test-asan: ## Run AddressSanitizer, if a nightly toolchain is installed
 	@if $(CARGO) +nightly --version >/dev/null 2>&1; then ./scripts/asan.sh; \
 	else echo "SKIPPED: AddressSanitizer needs a nightly toolchain (rustup toolchain install nightly)"; fi
 
-test-python: $(VENV)/.installed $(VENV)/.test ## Run the tests of the Python package
+# More tests at a time than cores: most of them wait for processes.
+PYTEST = $(BIN)/python -m pytest -q -n 4 --durations=5
+
+test-python: $(VENV)/.installed-test $(VENV)/.test ## Run the tests of the Python package
 	$(call say,Running the tests of the Python package)
-	@$(BIN)/python -m pytest -q bindings/python/tests
+	@$(PYTEST) bindings/python/tests
 
-test-lab: $(VENV)/.installed $(VENV)/.linkemu $(VENV)/.test $(VENV)/.lab ## Run the tests of the lab
+test-lab: $(VENV)/.installed-test $(VENV)/.test $(VENV)/.lab ## Run the tests of the lab
 	$(call say,Running the tests of the lab)
-	@$(BIN)/python -m pytest -q lab/tests
+	@NERVURE_LAB_PROGRAMS=$(CURDIR)/target/debug $(PYTEST) lab/tests
 
-test-guides: $(VENV)/.installed $(VENV)/.linkemu $(VENV)/.test $(VENV)/.lab $(VENV)/.demo ## Run the guides and the examples as they are written
+test-guides: $(VENV)/.installed-test $(VENV)/.test $(VENV)/.lab $(VENV)/.demo ## Run the guides and the examples as they are written
 	$(call say,Running the guides and the examples as they are written)
-	@$(BIN)/python -m pytest -q tests
+	@$(PYTEST) tests
 
-# With the features of `cargo test`, so that nothing is built a second time.
-PROGRAMS = $(CARGO) build --locked --quiet --workspace --all-features --lib --bins --examples
+PROGRAMS = $(CARGO) build --locked --quiet $(TEST_BUILD)
 
 FAULTS = $(PROGRAMS) && PYTHONPATH=tests $(PYTHON) -m soak.injection
 
 test-faults: ## Inject one fault into each of some hundred runs: a failing system call or a kill (MOST=, SEED=, CASE=)
 	$(call say,Injecting one fault into each run: a failing system call or a kill)
-	@$(FAULTS) $(if $(CASE),--case $(CASE),--brief --most $(or $(MOST),300) --seed $(or $(SEED),1))
+	@$(FAULTS) $(if $(CASE),--case $(CASE),--brief --most $(or $(MOST),300) $(if $(SEED),--seed $(SEED)))
 
 test-long: ## Inject every fault: at every system call and every store to shared memory (25 minutes)
 	$(call say,Injecting every fault: one in each run)
 	@$(FAULTS) --known
 
-test-soak: $(VENV)/.installed ## Run the fault campaign for two minutes, then 300 kills
-	$(call say,Running the fault campaign: two minutes of rounds from a seed; then 300 kills)
-	@$(MAKE) --no-print-directory soak MINUTES=2 SEED=1
-	@$(MAKE) --no-print-directory soak KILLS=300 SEED=1
+test-soak: $(VENV)/.installed-test ## Run the fault campaign for two minutes, then 300 kills
+	$(call say,Running the fault campaign: two minutes of rounds; then 300 kills)
+	@$(MAKE) --no-print-directory soak MINUTES=2
+	@$(MAKE) --no-print-directory soak KILLS=300
 
-soak: $(VENV)/.installed ## Run the fault campaign for 20 minutes (MINUTES=, SEED=, ROUND=, KILLS=10000): see docs/guides/faults.md
+soak: $(VENV)/.installed-test ## Run the fault campaign for 20 minutes (MINUTES=, SEED=, ROUND=, KILLS=10000): see docs/guides/faults.md
 	@$(PROGRAMS)
 	@PYTHONPATH=tests $(BIN)/python -m soak --python $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(ROUND),--round $(ROUND)) $(if $(KILLS),--kills $(KILLS))
 
@@ -99,13 +127,13 @@ test-fuzz: ## Run every fuzz target for some seconds, if cargo-fuzz and a nightl
 fuzz: ## Run every fuzz target for a minute (cargo-fuzz, nightly toolchain)
 	@./scripts/fuzz.sh 60
 
-bench: $(VENV)/.installed $(VENV)/.lab ## Measure Nervure beside its floors and its peers (25 minutes)
+bench: $(VENV)/.installed-dist $(VENV)/.lab ## Measure Nervure beside its floors and its peers (25 minutes)
 	$(call say,Measuring: floors, iceoryx2, dora and Nervure, interleaved)
 	@$(BIN)/python -m nervure_lab run local --report docs/reference/performance.md
 
-bench-setup: $(VENV)/.installed $(VENV)/.lab ## Install the lab, which compares middlewares (nervure-lab --help)
+bench-setup: $(VENV)/.installed-dist $(VENV)/.lab ## Install the lab, which compares middlewares (nervure-lab --help)
 
-bench-link: $(VENV)/.installed $(VENV)/.lab ## Measure the link and its peers over an emulated link (140 minutes at most; RESUME=1 continues after an interruption; needs root)
+bench-link: $(VENV)/.installed-dist $(VENV)/.lab ## Measure the link and its peers over an emulated link (140 minutes at most; RESUME=1 continues after an interruption; needs root)
 	$(call say,Measuring over the emulated link: Nervure and TCP and UDP and peers, in turns)
 	@$(BIN)/python -m nervure_lab run link $(if $(RESUME),--resume) --report docs/reference/link.md
 
@@ -138,8 +166,8 @@ $(VENV)/.created:
 	@touch $@
 
 $(VENV)/.tools: $(VENV)/.created
-	$(call say,Installing the build tool (maturin))
-	@$(PIP) install 'maturin>=1.8,<2'
+	$(call say,Installing the build tools (maturin and wheel))
+	@$(PIP) install 'maturin>=1.9,<2' 'wheel>=0.42'
 	@touch $@
 
 $(VENV)/.zig: $(VENV)/.tools
@@ -147,14 +175,18 @@ $(VENV)/.zig: $(VENV)/.tools
 	@$(PIP) install 'ziglang>=0.15' 'cargo-zigbuild>=0.22,<0.30'
 	@touch $@
 
-$(VENV)/.installed: $(VENV)/.tools $(RUST_SOURCES) $(PYTHON_SOURCES)
-	$(call say,Building Nervure (release): the command)
-	@$(CARGO) build --release --locked -p nervure-cli
-	@install -D -m 755 target/release/nervure bindings/python/data/scripts/nervure
-	$(call say,Building the Python module)
-	@cd bindings/python && VIRTUAL_ENV=$(CURDIR)/$(VENV) ../../$(BIN)/maturin develop --release --locked --quiet \
-	  >../../target/maturin.log 2>&1 || { cat ../../target/maturin.log >&2; exit 1; }
-	@touch $@
+$(VENV)/.installed-demo: $(VENV)/.tools $(RUST_SOURCES) $(PYTHON_SOURCES)
+	$(call say,Building Nervure: command and Python module)
+	@$(call install,$(DEMO_BUILD))
+
+$(VENV)/.installed-dist: $(VENV)/.tools $(RUST_SOURCES) $(PYTHON_SOURCES)
+	$(call say,Building Nervure for measurements: command and Python module (12 minutes))
+	@$(call install,$(DIST_BUILD))
+
+$(VENV)/.installed-test: $(VENV)/.tools $(RUST_SOURCES) $(PYTHON_SOURCES)
+	$(call say,Building Nervure for the tests: all programs and the Python module)
+	@$(call install,$(TEST_BUILD))
+	@install -m 755 target/debug/nervure-linkemu $(BIN)/nervure-linkemu
 
 $(VENV)/.lab: $(VENV)/.created lab/pyproject.toml
 	$(call say,Installing the lab)

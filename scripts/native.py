@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Builds the APIs for C and C++, Nervure's and dora's, and installs them:
-`scripts/native.py FOLDER [--without-dora] [OPTION OF CARGO RUSTC..]`.
+`scripts/native.py FOLDER [--without-dora] [OPTION OF CARGO RUSTC..]`. `--built LIBRARY` installs Nervure's
+alone, with a static library that is built already.
 
 FOLDER gets headers and the sources that cxx generates (`include/nervure`), static libraries (`lib`), a file
 for pkg-config each (`lib/pkgconfig`), and what CMake's `find_package(Nervure)` reads (`lib/cmake`). No path
@@ -13,6 +14,7 @@ do.
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -44,6 +46,10 @@ def main() -> int:
         print(__doc__, file=sys.stderr)
         return 2
     folder, options = Path(sys.argv[1]), sys.argv[2:]
+    if options[:1] == ["--built"]:
+        [library] = options[1:]
+        install_nervure(folder, Path(library))
+        return 0
     packages = dict(NERVURE)
     is_with_dora = "--without-dora" not in options
     options = [option for option in options if option != "--without-dora"]
@@ -51,26 +57,52 @@ def main() -> int:
         packages |= DORA_C
         if has_cxx_compiler(options):
             packages |= DORA_CXX
-    include, library = folder / "include" / "nervure", folder / "lib"
-    places = [include / place for place in HEADERS.values() if is_with_dora or not place]
-    for created in (*places, library / "pkgconfig", library / "cmake" / "Nervure"):
-        created.mkdir(parents=True, exist_ok=True)
-    for header, place in HEADERS.items():
-        if place and not is_with_dora:
-            continue
-        shutil.copy(REPOSITORY / header, include)
-        if place:
-            shutil.copy(REPOSITORY / header, include / place)
+    include, library = make_folders(folder)
+    copy_headers(include, with_dora=is_with_dora)
     for package, what in packages.items():
         version = install(package, options, include, library)
         # The library's name is the same with underscores.
         name = "nervure" if package in NERVURE else package
-        (library / "pkgconfig" / f"{name}.pc").write_text(pkg_config(name, what, version))
-        if package in NERVURE:
-            for template in (REPOSITORY / "bindings/c/cmake").iterdir():
-                text = template.read_text().replace("@VERSION@", version)
-                (library / "cmake" / "Nervure" / template.name).write_text(text)
+        describe(library, name, what, version)
     return 0
+
+
+def install_nervure(folder: Path, built: Path) -> None:
+    """Installs Nervure's own headers and a library that was built already."""
+    include, library = make_folders(folder)
+    copy_headers(include, with_dora=False)
+    strip(Path(shutil.copy(built, library)), "strip")
+    manifest = (REPOSITORY / "Cargo.toml").read_text()
+    version = re.search(r'^version = "(.*)"$', manifest, re.MULTILINE)
+    assert version, "the workspace has a version"
+    describe(library, "nervure", NERVURE["nervure-c"], version[1])
+
+
+def make_folders(folder: Path) -> tuple[Path, Path]:
+    """The folders of headers and of libraries."""
+    include, library = folder / "include" / "nervure", folder / "lib"
+    for created in (include, library / "pkgconfig", library / "cmake" / "Nervure"):
+        created.mkdir(parents=True, exist_ok=True)
+    return include, library
+
+
+def copy_headers(include: Path, *, with_dora: bool) -> None:
+    for header, place in HEADERS.items():
+        if place and not with_dora:
+            continue
+        shutil.copy(REPOSITORY / header, include)
+        if place:
+            (include / place).mkdir(exist_ok=True)
+            shutil.copy(REPOSITORY / header, include / place)
+
+
+def describe(library: Path, name: str, what: str, version: str) -> None:
+    """Writes what pkg-config, and for Nervure's own library CMake, read."""
+    (library / "pkgconfig" / f"{name}.pc").write_text(pkg_config(name, what, version))
+    if name == "nervure":
+        for template in (REPOSITORY / "bindings/c/cmake").iterdir():
+            text = template.read_text().replace("@VERSION@", version)
+            (library / "cmake" / "Nervure" / template.name).write_text(text)
 
 
 def install(package: str, options: list[str], include: Path, library: Path) -> str:
@@ -83,16 +115,17 @@ def install(package: str, options: list[str], include: Path, library: Path) -> s
         version = message["package_id"].rpartition("@")[2]
         for artifact in message.get("filenames", []):
             if artifact.endswith(".a"):
-                strip(Path(shutil.copy(artifact, library)), options)
+                copied = Path(shutil.copy(artifact, library))
+                if not {"--release", "--profile"}.isdisjoint(options):
+                    strip(copied, tool_for_target("strip", options))
         if message["reason"] == "build-script-executed":
             install_bridge(package, Path(message["out_dir"]) / "cxxbridge", include)
     return version
 
 
-def strip(library: Path, options: list[str]) -> None:
-    """Removes debug information from a release: that of Rust's standard library is half of the file."""
-    tool = tool_for_target("strip", options)
-    if "--release" in options and shutil.which(tool):
+def strip(library: Path, tool: str) -> None:
+    """Removes debug information: that of Rust's standard library is half of the file."""
+    if shutil.which(tool):
         subprocess.run([tool, "--strip-debug", library], check=True)
 
 

@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 """Builds a tarball and a Debian package with the command and the library for C and C++:
-`scripts/packages.py FOLDER [--command FILE] [--dev]`.
+`scripts/packages.py FOLDER [--command FILE] [--library FILE]`.
 
 Both hold `bin/nervure`, headers, the static library, and files for pkg-config and CMake without absolute
-paths, so that the tarball runs from any folder. `--command` takes a program that is built already, `--dev`
-the library without optimisation.
+paths, so that the tarball runs from any folder. `--command` and `--library` take what is built already.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def main() -> None:
     )
     parser.add_argument("folder", type=Path, help="Write both files into this folder")
     parser.add_argument("--command", type=Path, help="Use this program (default: build it)")
-    parser.add_argument("--dev", action="store_true", help="Build the library without optimisation")
+    parser.add_argument("--library", type=Path, help="Use this static library (default: build it)")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     machine = os.uname().machine
@@ -61,16 +60,18 @@ def install(prefix: Path, arguments: argparse.Namespace, metadata: dict) -> None
     """Installs command, library, and licences below the prefix."""
     command = arguments.command
     if command is None:
-        build = [CARGO, "build", "--release", "--locked", "--package", "nervure-cli"]
+        build = [CARGO, "build", "--profile", "dist", "--locked", "--package", "nervure-cli"]
         subprocess.run(build, cwd=REPOSITORY, check=True)
-        command = Path(metadata["target_directory"]) / "release" / "nervure"
+        command = Path(metadata["target_directory"]) / "dist" / "nervure"
     program = prefix / "bin" / "nervure"
     program.parent.mkdir(parents=True)
     shutil.copyfile(command, program)
     program.chmod(0o755)
     subprocess.run(["strip", program], check=True)
-    library = [sys.executable, REPOSITORY / "scripts" / "native.py", prefix, "--without-dora", "--quiet"]
-    subprocess.run([*library, *([] if arguments.dev else ["--release"])], check=True)
+    built = ["--without-dora", "--quiet", "--profile", "dist"]
+    if arguments.library:
+        built = ["--built", arguments.library]
+    subprocess.run([sys.executable, REPOSITORY / "scripts" / "native.py", prefix, *built], check=True)
     documents = prefix / "share" / "doc" / "nervure"
     documents.mkdir(parents=True)
     shutil.copyfile(REPOSITORY / "CHANGELOG.md", documents / "CHANGELOG.md")

@@ -18,12 +18,12 @@ done
 for architecture in "${architectures[@]}"; do
     target=$architecture-unknown-linux-gnu
     # cargo-zigbuild finds zig as a Python package beside it.
-    PATH=$bin:$PATH "$bin/cargo-zigbuild" zigbuild --release --locked --package nervure-cli --target "$target.2.17"
-    install -D -m 755 "target/$target/release/nervure" bindings/python/data/scripts/nervure
+    PATH=$bin:$PATH "$bin/cargo-zigbuild" zigbuild --profile dist --locked --package nervure-cli --target "$target.2.17"
+    install -D -m 755 "target/$target/dist/nervure" bindings/python/data/scripts/nervure
     # What stands in data/data goes into the environment's own folders include and lib.
     rm -rf bindings/python/data/data
-    ./scripts/native.py bindings/python/data/data --release --target "$target"
-    (cd bindings/python && PATH=$bin:$PATH "$bin/maturin" build --release --locked --zig --target "$target" \
+    ./scripts/native.py bindings/python/data/data --profile dist --target "$target"
+    (cd bindings/python && PATH=$bin:$PATH "$bin/maturin" build --profile dist --locked --zig --target "$target" \
         --compatibility manylinux2014 --out ../../dist)
 done
 # `make demo` installs from this folder too, and would take old libraries.

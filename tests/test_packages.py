@@ -26,11 +26,10 @@ def checked(*command: str | Path, cwd: Path, **environment: str) -> str:
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Both files by their ends, with the command of this environment."""
+    """Both files by their ends, with command and library of this environment."""
     folder = tmp_path_factory.mktemp("packages")
-    command = Path(sys.executable).parent / "nervure"
-    script = REPOSITORY / "scripts" / "packages.py"
-    printed = checked(sys.executable, script, folder, "--command", command, "--dev", cwd=folder)
+    built = ["--command", sys.prefix + "/bin/nervure", "--library", sys.prefix + "/lib/libnervure.a"]
+    printed = checked(sys.executable, REPOSITORY / "scripts" / "packages.py", folder, *built, cwd=folder)
     files = {Path(line).suffix: Path(line) for line in printed.splitlines()}
     assert list(files) == ([".gz", ".deb"] if shutil.which("dpkg-deb") else [".gz"])
     return files

@@ -18,7 +18,11 @@ from nervure_lab.contract import Unavailable
 LAB_DIRECTORY = Path(__file__).parent.parent
 REPOSITORY_DIRECTORY = LAB_DIRECTORY.parent
 PROGRAMS_DIRECTORY = LAB_DIRECTORY / "programs"
-RELEASE_DIRECTORY = REPOSITORY_DIRECTORY / "target" / "release"
+PROFILE = "dist"
+"""The profile in which Nervure is measured: linked as a whole, as in its packages."""
+BUILT = os.environ.get("NERVURE_LAB_PROGRAMS")
+"""The folder of Nervure's programs if they are built already: for tests of the lab, which measure nothing."""
+PROGRAMS_OF_NERVURE = Path(BUILT) if BUILT else REPOSITORY_DIRECTORY / "target" / PROFILE
 IN_CHECKOUT = (LAB_DIRECTORY / "pyproject.toml").exists()
 """Whether the lab runs from its checkout; otherwise it is installed."""
 ENVIRONMENTS_DIRECTORY = (
@@ -35,19 +39,20 @@ class Toolchain:
         self._built: set[str] = set()
 
     def workspace_program(self, package: str, program: str) -> Path:
-        """The release binary of a package of Nervure itself."""
+        """The binary of a package of Nervure itself."""
         return self._workspace_build(package, program, [])
 
     def workspace_example(self, package: str, example: str) -> Path:
-        """The release binary of an example of a package of Nervure itself."""
+        """The binary of an example of a package of Nervure itself."""
         return self._workspace_build(package, f"examples/{example}", ["--example", example])
 
     def _workspace_build(self, package: str, binary: str, options: Sequence[str]) -> Path:
-        if binary not in self._built:
-            command = ["cargo", "build", "--release", "--locked", "--quiet", "--package", package, *options]
+        if not BUILT and binary not in self._built:
+            command = ["cargo", "build", "--profile", PROFILE, "--locked", "--quiet", "--package", package]
+            command += options
             run_tool(command, cwd=REPOSITORY_DIRECTORY)
             self._built.add(binary)
-        return RELEASE_DIRECTORY / binary
+        return PROGRAMS_OF_NERVURE / binary
 
     def rust_program(self, package: str, program: str = "") -> Path:
         """The release binary of a package of ``lab/programs``, with the name of the package or another."""
@@ -74,11 +79,14 @@ class Toolchain:
             self._built.add(str(program))
         return program
 
-    def native_api(self, *cargo_options: str) -> list[str]:
-        """Builds Nervure's API for C and C++; returns the options of a compiler that use it."""
+    def native_api(self) -> list[str]:
+        """Installs Nervure's API for C and C++; returns the options of a compiler that use it."""
         folder = self.directory / "development"
         script = REPOSITORY_DIRECTORY / "scripts" / "native.py"
-        run_tool([sys.executable, script, folder, "--without-dora", *cargo_options])
+        options: list[str | Path] = ["--without-dora", "--profile", PROFILE]
+        if BUILT:
+            options = ["--built", PROGRAMS_OF_NERVURE / "libnervure.a"]
+        run_tool([sys.executable, script, folder, *options])
         search = f"PKG_CONFIG_PATH={folder / 'lib' / 'pkgconfig'}"
         return run_tool(["env", search, "pkg-config", "--cflags", "--libs", "nervure"]).split()
 

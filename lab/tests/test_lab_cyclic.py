@@ -14,8 +14,6 @@ from nervure_lab.toolchain import Toolchain
 @pytest.fixture(scope="module")
 def build(tmp_path_factory: pytest.TempPathFactory) -> CyclicBuild:
     build = CyclicBuild()
-    # As other tests build it.
-    build.cargo_options = ("--quiet",)
     try:
         build.prepare(Toolchain(tmp_path_factory.mktemp("cyclic")))
     except Unavailable as reason:

@@ -63,8 +63,6 @@ class CyclicCase:
 class CyclicBuild(Build):
     """Nervure, the components, and the bare loop."""
 
-    cargo_options = ("--release",)
-
     def __init__(self) -> None:
         super().__init__(needs_python=True)
 
@@ -72,7 +70,7 @@ class CyclicBuild(Build):
         super().prepare(toolchain)
         self.programs = toolchain.directory / "cyclic"
         self.programs.mkdir(exist_ok=True)
-        options = toolchain.native_api(*self.cargo_options)
+        options = toolchain.native_api()
         for component in COMPONENTS:
             self._compile(component, f"lib{component}.so", ["-shared", "-fPIC"], options)
         self._compile("bare", "bare", [], [])

@@ -110,7 +110,7 @@ class Nervure(Peer):
 
         if not IN_CHECKOUT:
             raise Unavailable("its program is built in a checkout of Nervure")
-        return toolchain.cpp_program(self.name, ["nervure/peer.cpp"], toolchain.native_api("--release"))
+        return toolchain.cpp_program(self.name, ["nervure/peer.cpp"], toolchain.native_api())
 
     def versions(self) -> dict[str, str]:
         from nervure_lab.machine import source_version

@@ -14,6 +14,7 @@ from nervure_lab.peer import Peer
 from nervure_lab.peers.dora import PEER as DORA
 from nervure_lab.peers.nervure import PEER as NERVURE
 from nervure_lab.toolchain import (
+    PROGRAMS_OF_NERVURE,
     REPOSITORY_DIRECTORY,
     Toolchain,
     crate_versions,
@@ -21,7 +22,7 @@ from nervure_lab.toolchain import (
 )
 
 _ENVIRONMENT = REPOSITORY_DIRECTORY / ".venv"
-_COMMANDS = [_ENVIRONMENT / "bin" / "nervure", REPOSITORY_DIRECTORY / "target" / "release" / "nervure"]
+_COMMANDS = [_ENVIRONMENT / "bin" / "nervure", PROGRAMS_OF_NERVURE / "nervure"]
 _SETTINGS = (
     "`nervure run` of a dataflow file with `queue_size`, the queue depth of the case, and in floods "
     "`queue_policy: block`. Otherwise the defaults."
