@@ -26,8 +26,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Timer
@@ -66,10 +64,18 @@ FOUND_BY_PLACE = re.compile(r"CMakeLists\.txt|Cargo\.toml|\.cargo/config\.toml|s
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("guide", sorted(GUIDES))
-def test_guide(guide: str, walks: dict[str, Future[None]]) -> None:
-    if guide not in walks:
+def test_guide(guide: str, home: Path) -> None:
+    if guide in ON_REQUEST and guide not in os.environ.get("NERVURE_GUIDES", "").split():
         pytest.skip(f"{ON_REQUEST[guide]} (NERVURE_GUIDES={guide})")
-    walks[guide].result()
+    follow_alone(GUIDES[guide], home)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home of a user with a clone of this repository."""
+    home = tmp_path_factory.mktemp("home")
+    (home / "nervure").symlink_to(REPOSITORY)
+    return home
 
 
 def require_real_time() -> None:
@@ -95,21 +101,6 @@ def require_namespaces() -> None:
     )
     if "cannot make" in tried.stderr:
         pytest.skip(f"needs the rights to make network namespaces: {tried.stderr.strip()}")
-
-
-@pytest.fixture(scope="module")
-def walks(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, Future[None]]]:
-    """The chosen guides, two at a time: most of their time passes in waiting."""
-    home = tmp_path_factory.mktemp("home")
-    (home / "nervure").symlink_to(REPOSITORY)
-    tests = (item for item in request.session.items if getattr(item, "originalname", "") == "test_guide")
-    guides = [test.callspec.params["guide"] for test in tests]
-    requested = os.environ.get("NERVURE_GUIDES", "").split()
-    chosen = [guide for guide in guides if guide not in ON_REQUEST or guide in requested]
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        yield {guide: pool.submit(follow_alone, GUIDES[guide], home) for guide in chosen}
 
 
 def test_no_two_guides_listen_on_one_port() -> None:

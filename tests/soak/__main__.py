@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 from . import faults, mounts, processes
-from .plan import make_kills, make_round
+from .plan import fresh_seed, make_kills, make_round
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -25,6 +25,7 @@ def main() -> int:
     with_mounts = mounts.enter_own_namespace()
     if not with_mounts:
         print("SKIPPED: full disks, which need the right to mount one in a namespace of one's own")
+    print(f"seed {arguments.seed}", flush=True)
     begin = time.monotonic()
     done: Counter[str] = Counter()
     number = arguments.round or 0
@@ -58,7 +59,9 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="soak", description="Kills and stops what runs, and checks what is left."
     )
-    parser.add_argument("--seed", type=int, default=1, help="decides what is done (default 1)")
+    parser.add_argument(
+        "--seed", type=int, default=fresh_seed(), help="decides what is done (default: fresh)"
+    )
     parser.add_argument("--minutes", type=float, default=20, help="how long (default 20)")
     parser.add_argument("--round", type=int, help="only this round of the seed")
     parser.add_argument("--kills", type=int, help="instead: one run whose nodes are killed so often")

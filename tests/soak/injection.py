@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from . import accounting, processes, records
-from .plan import Node, Round
+from .plan import Node, Round, fresh_seed
 from .running import Running, environment
 
 REPOSITORY = Path(__file__).parents[2]
@@ -454,7 +454,7 @@ def main() -> int:
                 f"LEFT OUT: {count} of {known.role} {known.call} {known.action}, known to fail: {known.why}"
             )
     cases = [case for case in cases if case not in left_out]
-    print(f"{len(cases)} runs, each with one fault", flush=True)
+    print(f"{len(cases)} runs, each with one fault, with seed {arguments.seed}", flush=True)
     done: Counter[str] = Counter()
     with ThreadPoolExecutor(arguments.jobs) as pool:
         for case, outcome in zip(cases, pool.map(campaign.perform, cases), strict=True):
@@ -492,7 +492,7 @@ def report(case: Case, outcome: Outcome, is_brief: bool) -> str:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="soak.injection", description="Lets single system calls fail.")
-    parser.add_argument("--seed", type=int, default=1, help="decides which cases (default 1)")
+    parser.add_argument("--seed", type=int, default=fresh_seed(), help="decides which cases (default: fresh)")
     parser.add_argument("--most", type=int, default=0, help="how many cases (default all)")
     parts = ("SCENARIO", "ROLE", "CALL", "ACTION", "N")
     parser.add_argument("--case", nargs=5, metavar=parts, help="only this one")

@@ -21,6 +21,11 @@ WATCHERS = ["observe", "record", "record on a small disk"]
 VISITS = ["join", "attach", "replace", "replace in vain", "kill visitors"]
 
 
+def fresh_seed() -> int:
+    """A seed that no run had before: each run tries other cases, and prints the seed that repeats it."""
+    return random.SystemRandom().randrange(1, 1_000_000)
+
+
 @dataclass
 class Node:
     """A node of the dataflow."""
