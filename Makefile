@@ -19,6 +19,8 @@ DEMO_BUILD := --release $(INSTALLED)
 DIST_BUILD := --profile dist $(INSTALLED)
 # All stages of `make test` share this build.
 TEST_BUILD := --workspace --all-features --lib --bins --examples
+NEXTEST = $(BIN)/cargo-nextest nextest
+PROGRAMS = $(CARGO) build --locked --quiet $(TEST_BUILD)
 # `$(call install,OPTIONS OF CARGO BUILD)` builds module and command, and puts them into the environment.
 define install
 $(CARGO) build --locked $(1)
@@ -46,7 +48,7 @@ test: ## Run all tests, with their set-up
 
 build-test: $(VENV)/.installed-test $(VENV)/.test $(VENV)/.lab $(VENV)/.demo ## Build all that the tests share
 	$(call say,Building the Rust tests)
-	@$(NEXTEST) run --no-run
+	@$(NEXTEST) run --workspace --all-features --locked --no-run
 	@$(PYTHON) scripts/check_build_size.py target/debug/nervure
 
 lint: $(VENV)/.test ## Check formatting, clippy, dependency rules, structure, number of crates, ruff, mypy
@@ -68,11 +70,10 @@ test-small: ## Check the build for small hardware, and for ARM of 32 and 64 bits
 	  else echo "SKIPPED: no check for $$target (rustup target add $$target)"; fi; \
 	done
 
-NEXTEST = $(BIN)/cargo-nextest nextest --config-file .config/nextest.toml --workspace --all-features --locked
-
 test-rust: $(VENV)/.test ## Run the Rust tests, with real processes and kill -9
 	$(call say,Running the Rust tests)
-	@$(NEXTEST) run
+	@$(PROGRAMS)
+	@$(NEXTEST) run --workspace --all-features --locked
 	@$(CARGO) test --doc --workspace --all-features --locked --quiet
 
 test-loom: ## Check every interleaving of the lock-free structures
@@ -85,7 +86,7 @@ test-asan: ## Run AddressSanitizer, if a nightly toolchain is installed
 	else echo "SKIPPED: AddressSanitizer needs a nightly toolchain (rustup toolchain install nightly)"; fi
 
 # More tests at a time than cores: most of them wait for processes.
-PYTEST = $(BIN)/python -m pytest -q -n 4 --durations=5
+PYTEST = $(BIN)/python -m pytest -q -n 4 --dist loadgroup --durations=5
 
 test-python: $(VENV)/.installed-test $(VENV)/.test ## Run the tests of the Python package
 	$(call say,Running the tests of the Python package)
@@ -98,8 +99,6 @@ test-lab: $(VENV)/.installed-test $(VENV)/.test $(VENV)/.lab ## Run the tests of
 test-guides: $(VENV)/.installed-test $(VENV)/.test $(VENV)/.lab $(VENV)/.demo ## Run the guides and the examples as they are written
 	$(call say,Running the guides and the examples as they are written)
 	@$(PYTEST) tests
-
-PROGRAMS = $(CARGO) build --locked --quiet $(TEST_BUILD)
 
 FAULTS = $(PROGRAMS) && PYTHONPATH=tests $(PYTHON) -m soak.injection
 

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[1]
+# Built once: all tests of the group run in one process.
+pytestmark = pytest.mark.xdist_group("packages")
 GUIDE = REPOSITORY / "docs" / "guides" / "c-nodes.md"
 FILE = re.compile(r"^```\w+\n(?:#|//) ([\w.]+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

@@ -18,22 +18,14 @@ SANITIZERS = ["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 @pytest.fixture(scope="session")
 def rust_node() -> Path:
     """With the features of the Rust tests, so that nothing is built a second time."""
-    build = [
-        "cargo",
-        "build",
-        "--locked",
-        "--quiet",
-        "--workspace",
-        "--all-features",
-        "--example",
-        "vector_node",
-    ]
+    build = ["cargo", "build", "--locked", "--quiet", "--workspace", "--all-features", "--examples"]
     built = subprocess.run(
         [*build, "--message-format=json"], cwd=REPOSITORY, stdout=subprocess.PIPE, check=True, text=True
     )
     messages = map(json.loads, built.stdout.splitlines())
-    [program] = [message["executable"] for message in messages if message.get("executable")]
-    return Path(program)
+    programs = [Path(message["executable"]) for message in messages if message.get("executable")]
+    [program] = [program for program in programs if program.name == "vector_node"]
+    return program
 
 
 @pytest.mark.parametrize("options", [[], SANITIZERS], ids=["plain", "sanitized"])

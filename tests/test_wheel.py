@@ -10,6 +10,10 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[1]
+# Built once: all tests of the group run in one process.
+pytestmark = pytest.mark.xdist_group("wheel")
+# The command of the Rust tests' build.
+BUILD = "--workspace --all-features --lib --bins --examples"
 
 
 def run(*command: str | Path, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -41,7 +45,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     build = ["wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder)]
     # The build backend finds maturin beside this Python.
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    checked(*pip, *build, str(REPOSITORY / "bindings/python"), cwd=folder, PATH=path)
+    settings = {"PATH": path, "NERVURE_CARGO_OPTIONS": BUILD}
+    checked(*pip, *build, str(REPOSITORY / "bindings/python"), cwd=folder, **settings)
     [wheel] = folder.glob("nervure-*.whl")
     checked(sys.executable, "-m", "venv", "environment", cwd=folder)
     programs = folder / "environment" / "bin"

@@ -12,21 +12,28 @@ use tempfile::TempDir;
 
 /// The folder of built programs.
 static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
-    // Nearly all of it exists if `cargo test` of the workspace runs the tests. With fewer packages features would differ,
-    // and their dependencies be built again.
+    // `make test-rust` has built them. Each test is a process there, and would wait for the others' builds.
+    if std::env::var_os("NEXTEST").is_none() {
+        build();
+    }
+    let test = std::env::current_exe().unwrap();
+    test.ancestors().nth(2).unwrap().to_owned()
+});
+
+/// Nearly all of it exists if `cargo test` of the workspace runs the tests. With fewer packages features would differ, and
+/// their dependencies be built again.
+fn build() {
     let mut cargo = Command::new(env!("CARGO"));
-    let built = cargo.args([
+    let options = [
         "build",
         "--quiet",
         "--locked",
         "--workspace",
         "--all-features",
-    ]);
-    let built = built.args(["--lib", "--bins", "--examples"]);
+    ];
+    let built = cargo.args(options).args(["--lib", "--bins", "--examples"]);
     assert!(built.status().unwrap().success(), "{built:?}");
-    let test = std::env::current_exe().unwrap();
-    test.ancestors().nth(2).unwrap().to_owned()
-});
+}
 
 /// What runs a dataflow.
 #[derive(Clone, Debug)]
