@@ -73,7 +73,9 @@ fn a_machine_is_added_over_ssh() {
         (&added["machine"], &added["role"]),
         (&json!("r2"), &json!("robot"))
     );
-    assert!(is_listed(&fleet, "r2", "robot", "reachable"));
+    fleet.await_that("it is reachable", |fleet| {
+        is_listed(fleet, "r2", "robot", "reachable")
+    });
     let list = fleet.json(0, &["machine", "list", "--json"]);
     let mut machines = list["machines"].as_array().unwrap().iter();
     let r2 = machines.find(|machine| machine["name"] == "r2").unwrap();
