@@ -106,9 +106,15 @@ test-faults: ## Inject one fault into each of some hundred runs: a failing syste
 	$(call say,Injecting one fault into each run: a failing system call or a kill)
 	@$(FAULTS) $(if $(CASE),--case $(CASE),--brief --most $(or $(MOST),300) $(if $(SEED),--seed $(SEED)))
 
-test-long: ## Inject every fault: at every system call and every store to shared memory (25 minutes)
+test-long: $(VENV)/.installed-test ## Inject every fault at every place, ASan on dora's API too, 20 minutes and 10,000 kills of the campaign, fuzzing (90 minutes)
 	$(call say,Injecting every fault: one in each run)
 	@$(FAULTS) --known
+	$(call say,Running the tests of all crates with unsafe code under AddressSanitizer)
+	@./scripts/asan.sh --all
+	$(call say,Running the fault campaign: 20 minutes of rounds; then 10000 kills)
+	@$(MAKE) --no-print-directory soak
+	@$(MAKE) --no-print-directory soak KILLS=10000
+	@$(MAKE) --no-print-directory fuzz
 
 test-soak: $(VENV)/.installed-test ## Run the fault campaign for two minutes, then 300 kills
 	$(call say,Running the fault campaign: two minutes of rounds; then 300 kills)
