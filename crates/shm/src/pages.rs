@@ -1,7 +1,9 @@
 //! The layout of the shared pages, other than payloads and wake pages.
 //!
-//! Each page begins with a cache line of constants: magic, layout version, and its sizes. A process
-//! that maps a page checks them once, and uses private copies from then on.
+//! A page that one process writes begins with a cache line of constants: magic, layout version, and
+//! its sizes. A process that maps the page checks them once, and uses private copies from then on.
+//! An edge region has no such line: either end could overwrite it before the other end maps the
+//! region. Its sizes come from the keeper's messages.
 
 use crate::atomics::{AtomicU32, AtomicU64, Ordering::*, prefetch};
 use crate::lock_free::double_buffer::DoubleBuffer;
@@ -14,12 +16,11 @@ use std::io;
 use std::sync::atomic::{AtomicI64, Ordering as AtomicOrdering};
 
 /// Version of the layouts in this file. A build refuses pages of another version.
-const LAYOUT_VERSION: u64 = 3;
+const LAYOUT_VERSION: u64 = 4;
 
 /// Bytes of a cache line. Fields that are written on different occasions do not share one.
 pub(crate) const LINE: usize = 64;
 
-const EDGE_MAGIC: u64 = u64::from_le_bytes(*b"nv-edge\0");
 const CONTROL_MAGIC: u64 = u64::from_le_bytes(*b"nv-ctrl\0");
 pub(crate) const COUNTERS_MAGIC: u64 = u64::from_le_bytes(*b"nv-cntr\0");
 
@@ -105,16 +106,26 @@ pub struct EdgeRegion {
 }
 
 impl EdgeRegion {
-    const HEAD: usize = LINE;
-    const TAIL: usize = 2 * LINE;
-    const LEASES: usize = 3 * LINE;
+    const HEAD: usize = 0;
+    const TAIL: usize = LINE;
+    const LEASES: usize = 2 * LINE;
 
     fn slots_offset(blocks: u32) -> usize {
         (Self::LEASES + blocks as usize * size_of::<u32>()).next_multiple_of(LINE)
     }
 
-    fn bytes(blocks: u32, capacity: usize) -> usize {
-        Self::slots_offset(blocks) + capacity * SLOT_WORDS * size_of::<u64>()
+    /// Slots and bytes of the region of a queue of `depth` samples.
+    fn sizes(depth: u32, blocks: u32) -> io::Result<(usize, usize)> {
+        if !(1..=MAX_QUEUE_DEPTH).contains(&depth) || !(1..=MAX_BLOCKS).contains(&blocks) {
+            let text = format!(
+                "queue of {depth} samples, {blocks} blocks: expected 1 to {MAX_QUEUE_DEPTH}, 1 to {MAX_BLOCKS}"
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        let capacity = depth.next_power_of_two() as usize;
+        let slots_bytes = capacity * SLOT_WORDS * size_of::<u64>();
+        let bytes = sys::whole_pages(Self::slots_offset(blocks) + slots_bytes);
+        Ok((capacity, bytes))
     }
 
     /// Makes an empty region for a queue of `depth` samples and an output of at most `blocks`
@@ -124,34 +135,24 @@ impl EdgeRegion {
     /// `InvalidInput` beyond [`MAX_QUEUE_DEPTH`] or [`MAX_BLOCKS`]; others if memory or descriptors
     /// run out.
     pub fn create(depth: u32, blocks: u32) -> io::Result<OwnedFd> {
-        if !(1..=MAX_QUEUE_DEPTH).contains(&depth) || !(1..=MAX_BLOCKS).contains(&blocks) {
-            let text = format!(
-                "queue of {depth} samples, {blocks} blocks: expected 1 to {MAX_QUEUE_DEPTH}, 1 to {MAX_BLOCKS}"
-            );
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-        }
-        let capacity = depth.next_power_of_two();
-        let bytes = Self::bytes(blocks, capacity as usize);
-        let sizes = [u64::from(blocks), u64::from(capacity)];
-        Ok(create_page("nervure-edge", EDGE_MAGIC, sizes, bytes, Sharing::ReadWrite)?.1)
+        let (_, bytes) = Self::sizes(depth, blocks)?;
+        let fd = sys::memfd("nervure-edge", bytes)?;
+        sys::seal(fd.as_fd(), Sharing::ReadWrite)?;
+        Ok(fd)
     }
 
-    /// Maps a received region.
+    /// Maps a received region, which was made with the same sizes. The memory may hold anything: the
+    /// other end may have written to it.
     ///
     /// # Errors
-    /// `InvalidData` if it is no edge region, or of another version.
-    pub fn map(fd: &OwnedFd) -> io::Result<Self> {
-        let (mapping, [blocks, capacity]) =
-            map_page("edge region", EDGE_MAGIC, fd, true, |[blocks, capacity]| {
-                let sane = (1..=u64::from(MAX_BLOCKS)).contains(&blocks)
-                    && (1..=u64::from(MAX_QUEUE_DEPTH)).contains(&capacity)
-                    && capacity.is_power_of_two();
-                sane.then(|| Self::bytes(blocks as u32, capacity as usize))
-            })?;
+    /// `InvalidData` if the memory is not sealed, or is not that of such a region; `InvalidInput` as
+    /// [`EdgeRegion::create`].
+    pub fn map(fd: &OwnedFd, depth: u32, blocks: u32) -> io::Result<Self> {
+        let (capacity, bytes) = Self::sizes(depth, blocks)?;
         Ok(Self {
-            mapping,
-            blocks: blocks as u32,
-            capacity: capacity as usize,
+            mapping: Mapping::received(fd, bytes, true, true)?,
+            blocks,
+            capacity,
         })
     }
 

@@ -112,7 +112,7 @@ fn received_segment(payload: &[u8]) -> (Output, OwnedFd) {
     let edge = consumer.output_edge(
         0,
         queue(Policy::DropOldest, 2, 4),
-        &region,
+        (&region, 8),
         Arc::new(ProducerPair::new(a, 0)),
     );
     output.attach(edge).expect("it fits");

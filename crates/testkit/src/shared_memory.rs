@@ -125,22 +125,25 @@ impl Keeper {
         let pair = self.pair(producer, consumer);
         let (entry, pair) = (&self.edges[edge], &self.pairs[pair]);
         let (producing, consuming) = (&self.producers[producer], &self.consumers[consumer]);
+        let (output, blocks) = &producing.outputs[output];
+        let region =
+            || shm::EdgeRegion::map(&entry.region, queue.depth, *blocks).expect("a region");
         consuming.handle.attach(shm::InputEdge {
             id: edge as u32,
             input,
             policy: queue.policy,
-            region: shm::EdgeRegion::map(&entry.region).expect("a region"),
+            region: region(),
             pair: pair.consumer_end.clone().expect("a living consumer"),
             producer_wake: Arc::new(shm::WakePage::map(&producing.wake).expect("a wake page")),
             counters: consuming.counters.clone(),
         });
-        let attached = producing.outputs[output].0.attach(shm::OutputEdge {
+        let attached = output.attach(shm::OutputEdge {
             id: edge as u32,
             consumer: format!("consumer{consumer}/input{input}"),
             input,
             queue,
             counters_row: row,
-            region: shm::EdgeRegion::map(&entry.region).expect("a region"),
+            region: region(),
             bell: Arc::new(shm::WakePage::map(&consuming.wake).expect("a wake page")),
             eventfd: consuming.eventfd.clone(),
             pair: pair.producer_end.clone(),

@@ -248,3 +248,37 @@ fn a_node_whose_wake_page_is_overwritten_gets_all_samples_and_events() {
         );
     }
 }
+
+/// The producer connects only after its consumer has overwritten the whole of the queue between them.
+#[test]
+fn a_consumer_that_overwrites_its_queue_before_its_producer_attaches_costs_its_own_edge() {
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_nervure"))
+        .with_file_name("examples")
+        .join("test_node");
+    let script = format!(
+        "until [ -e overwritten ]; do sleep 0.01; done; exec {} source 40 5",
+        program.display()
+    );
+    let mut run = Dataflow::named()
+        .shell("source", &script, json!({"outputs": ["out"]}))
+        .node(
+            "vandal",
+            "vandal-of-edges",
+            json!({"inputs": {"in": {"source": "source/out", "queue_policy": "block"}}}),
+        )
+        .node("sink", "sink", json!({"inputs": {"in": "source/out"}}))
+        .run(&[]);
+    let blamed = run.line(
+        "source",
+        "node `vandal` broke the rules of the edge to `vandal/in`",
+    );
+    assert!(blamed.contains("which is cut"), "{blamed}");
+    let outcome = run.finish();
+    let [ended] = outcome.ends("source")[..] else {
+        panic!("{:?}", outcome.ends("source"))
+    };
+    assert_eq!(ended["failed"], false, "{ended}");
+    let samples = |line: &&&str| line.starts_with("in ");
+    let received = outcome.lines("sink");
+    assert_eq!(received.iter().filter(samples).count(), 40, "{received:?}");
+}

@@ -38,6 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some("stop-badly") => stop_badly(),
         Some("deaf") => deaf(),
         Some("hang") => hang(),
+        Some("vandal-of-edges") => vandal_of_edges(),
         Some("vandal") => vandal(arguments.get(1).ok_or("which pages?")?),
         Some("serve") => serve(),
         Some("call") => call(number(1)?),
@@ -363,6 +364,24 @@ fn vandal(pages: &str) -> Result<(), Box<dyn Error>> {
         }
         other => return Err(format!("what are {other} pages?").into()),
     }
+    Ok(())
+}
+
+/// Overwrites its queues when they are attached, makes the file `overwritten`, and runs on.
+fn vandal_of_edges() -> Result<(), Box<dyn Error>> {
+    let mut node = Node::connect()?;
+    let memory = OpenOptions::new().write(true).open("/proc/self/mem")?;
+    let queues = loop {
+        match mappings("nervure-edge") {
+            Ok(queues) => break queues,
+            Err(_) => sleep(Duration::from_millis(1)),
+        }
+    };
+    for (start, bytes) in queues {
+        memory.write_all_at(&vec![0xa5; bytes], start)?;
+    }
+    File::create("overwritten")?;
+    while node.next().is_some() {}
     Ok(())
 }
 

@@ -33,7 +33,12 @@ impl Edges {
         let [region, bell, eventfd] = take(&mut fds)?;
         // Steps that can fail for lack of memory come first, so that a failed attempt has no
         // effect.
-        let region = EdgeRegion::map(&region)?;
+        let output = core.outputs.get(attach.output as usize);
+        let declared = core.welcome.outputs.get(attach.output as usize);
+        let (output, declared) = output
+            .zip(declared)
+            .ok_or_else(|| invalid(format!("there is no output {}", attach.output)))?;
+        let region = EdgeRegion::map(&region, attach.queue.depth, declared.blocks)?;
         let bell = Arc::new(WakePage::map(&bell)?);
         if let Some(socket) = fds.next() {
             let pair = ProducerPair::new(Seqpacket::from(socket), attach.peer);
@@ -42,9 +47,6 @@ impl Edges {
         let pair = self.producer_pairs.attach(attach.peer, attach.edge);
         let pair = pair.ok_or_else(no_pair)?;
         self.note_answers(core, &attach);
-        let output = core.outputs.get(attach.output as usize);
-        let output =
-            output.ok_or_else(|| invalid(format!("there is no output {}", attach.output)))?;
         if attach.clear_counters {
             output.clear_counters(attach.counters_row);
         }
@@ -85,7 +87,7 @@ impl Edges {
     ) -> io::Result<()> {
         let mut fds = fds.into_iter();
         let [region, producer_wake] = take(&mut fds)?;
-        let region = EdgeRegion::map(&region)?;
+        let region = EdgeRegion::map(&region, attach.queue.depth, attach.blocks)?;
         let producer_wake = Arc::new(WakePage::map(&producer_wake)?);
         if let Some(socket) = fds.next() {
             let pair = ConsumerPair::new(Seqpacket::from(socket));

@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 /// Offsets in an edge's region, and the size of a slot of its ring: see `EdgeRegion`.
-pub const HEAD: u64 = 64;
-pub const TAIL: u64 = 128;
-pub const LEASES: u64 = 192;
+pub const HEAD: u64 = 0;
+pub const TAIL: u64 = 64;
+pub const LEASES: u64 = 128;
 pub const SLOT_BYTES: u64 = 48 * 8;
 /// Indices of words in a slot.
 pub const WORD_BLOCK: usize = 11;
@@ -141,7 +141,7 @@ impl HonestProducer {
                 max_held: DEPTH + 4,
             },
             counters_row: input,
-            region: EdgeRegion::map(region).expect("a region"),
+            region: EdgeRegion::map(region, DEPTH, BLOCKS).expect("a region"),
             bell: Arc::new(WakePage::map(bell).expect("a wake page")),
             eventfd: Arc::new(eventfd().expect("a descriptor")),
             pair: Arc::new(ProducerPair::new(socket, input)),
@@ -211,7 +211,7 @@ impl HonestConsumer {
             id: input,
             input,
             policy: Policy::DropOldest,
-            region: EdgeRegion::map(region).expect("a region"),
+            region: EdgeRegion::map(region, DEPTH, BLOCKS).expect("a region"),
             pair,
             producer_wake: Arc::new(WakePage::map(producer_wake).expect("a wake page")),
             counters: self.counters.clone(),

@@ -13,6 +13,9 @@ use rustix::fd::{AsFd, OwnedFd};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+/// Samples that a consumer holds.
+const HELD: usize = 3;
+
 /// The entry point of a child. In the parent it does nothing.
 #[test]
 fn child() {
@@ -31,7 +34,7 @@ fn child() {
     match role {
         "produce" => produce(fds, u64::MAX),
         "produce-then-sleep" => produce(fds, number),
-        "consume" => consume(&control, fds, number as usize),
+        "consume" => consume(&control, fds, number as u32),
         other => panic!("no role: {other}"),
     }
 }
@@ -66,8 +69,8 @@ fn produce(fds: Vec<OwnedFd>, count: u64) {
     }
 }
 
-/// Reports the number of every sample, and holds the last `hold` of them.
-fn consume(control: &Seqpacket, fds: Vec<OwnedFd>, hold: usize) {
+/// Reports the number of every sample on a queue of this depth, and holds the last [`HELD`] of them.
+fn consume(control: &Seqpacket, fds: Vec<OwnedFd>, depth: u32) {
     let [wake, eventfd, counters, region, producer_wake, socket] =
         <[OwnedFd; 6]>::try_from(fds).expect("six");
     let counters = Arc::new(CountersPage::map(&counters, true).expect("counters"));
@@ -77,7 +80,7 @@ fn consume(control: &Seqpacket, fds: Vec<OwnedFd>, hold: usize) {
         id: 0,
         input: 0,
         policy: Policy::Block,
-        region: EdgeRegion::map(&region).expect("a region"),
+        region: EdgeRegion::map(&region, depth, BLOCKS).expect("a region"),
         pair: Arc::new(ConsumerPair::new(Seqpacket::from(socket))),
         producer_wake: Arc::new(WakePage::map(&producer_wake).expect("a wake page")),
         counters,
@@ -91,7 +94,7 @@ fn consume(control: &Seqpacket, fds: Vec<OwnedFd>, hold: usize) {
                     std::thread::yield_now();
                 }
                 held.push_back(sample);
-                if held.len() > hold {
+                if held.len() > HELD {
                     held.pop_front();
                 }
             }

@@ -41,7 +41,7 @@ impl Parent {
     fn start(&self, region: &OwnedFd, queue: Queue, peer: u32, producer_last: bool) -> Consumer {
         let pages = ConsumerPages::new();
         let (a, b) = Seqpacket::pair().expect("a socket");
-        let process = Spawned::new("consume 3");
+        let process = Spawned::new(&format!("consume {}", queue.depth));
         let attach_producer = |a| {
             let pair = attach(
                 &self.output,

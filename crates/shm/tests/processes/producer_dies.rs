@@ -42,7 +42,7 @@ fn run(role: &str, kill_after: u64) -> u64 {
         id: 0,
         input: 0,
         policy: Policy::Block,
-        region: EdgeRegion::map(&region).expect("a region"),
+        region: EdgeRegion::map(&region, 4, BLOCKS).expect("a region"),
         pair: Arc::new(ConsumerPair::new(b)),
         producer_wake: Arc::new(WakePage::map(&producer_wake).expect("a wake page")),
         counters,

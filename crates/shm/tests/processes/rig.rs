@@ -146,7 +146,7 @@ pub fn attach(
         input: 0,
         queue,
         counters_row: 0,
-        region: EdgeRegion::map(region).expect("a region"),
+        region: EdgeRegion::map(region, queue.depth, BLOCKS).expect("a region"),
         bell: Arc::new(WakePage::map(consumer.0).expect("a wake page")),
         eventfd: Arc::new(consumer.1.try_clone().expect("a descriptor")),
         pair: pair.clone(),

@@ -55,7 +55,7 @@ impl TestNode {
         &self,
         edge: u32,
         queue: Queue,
-        region: &OwnedFd,
+        (region, blocks): (&OwnedFd, u32),
         pair: Arc<ProducerPair>,
     ) -> OutputEdge {
         OutputEdge {
@@ -64,7 +64,7 @@ impl TestNode {
             input: 0,
             queue,
             counters_row: edge,
-            region: EdgeRegion::map(region).expect("a region"),
+            region: EdgeRegion::map(region, queue.depth, blocks).expect("a region"),
             bell: Arc::new(WakePage::map(&self.wake).expect("a wake page")),
             eventfd: self.eventfd.clone(),
             pair,
@@ -95,12 +95,12 @@ pub fn connect(
         id: edge,
         input: 0,
         policy: queue.policy,
-        region: EdgeRegion::map(&region).expect("a region"),
+        region: EdgeRegion::map(&region, queue.depth, blocks).expect("a region"),
         pair: pairs.consumer.clone(),
         producer_wake: Arc::new(WakePage::map(&producer.wake).expect("a wake page")),
         counters: consumer.producer.counters.clone(),
     });
-    let attached = consumer.output_edge(edge, queue, &region, pairs.producer.clone());
+    let attached = consumer.output_edge(edge, queue, (&region, blocks), pairs.producer.clone());
     output.attach(attached).expect("it fits");
     pairs
 }

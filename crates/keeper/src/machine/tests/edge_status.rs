@@ -159,6 +159,25 @@ fn an_edge_that_its_consumer_cut_is_reported_and_does_not_block_the_producer() {
     );
 }
 
+/// What it finds in the queue may be of the process before it.
+#[test]
+fn a_consumer_that_inherits_its_edge_blames_its_own_node_too() {
+    let mut world = World::running(
+        vec![node("source", Never), node("sink", OnFailure)],
+        &[block(0, 1)],
+    );
+    world.exit(1, End::Signal(9));
+    world.advance(std::time::Duration::from_secs(1));
+    world.hello(1);
+    let edge = world.input(1).unwrap();
+    let what = "the ring's counters are 9 apart".to_owned();
+    world.message(1, Message::Misbehaviour { edge, what });
+    let cause = &world.edge_reports[0].cause;
+    let begin =
+        "node `source` or an earlier process of `sink` broke the rules of the edge to `sink/in0`";
+    assert!(cause.starts_with(begin), "{cause}");
+}
+
 #[test]
 fn an_edge_that_its_producer_cut_is_reported() {
     let mut world = source_and_sink();

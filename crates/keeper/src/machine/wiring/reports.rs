@@ -148,14 +148,17 @@ impl Rewiring<'_> {
             return self.turn.log_node(self.graph, node, Level::Error, text);
         };
         let edge = self.graph.edge(spec);
-        let peer = if edge.producer == node {
-            edge.consumer
+        let id = |node: usize| &self.graph.node(node).id;
+        let culprit = if edge.producer == node {
+            format!("node `{}`", id(edge.consumer))
+        } else if self.wiring.is_inherited(edge_id) {
+            let (producer, consumer) = (id(edge.producer), id(edge.consumer));
+            format!("node `{producer}` or an earlier process of `{consumer}`")
         } else {
-            edge.producer
+            format!("node `{}`", id(edge.producer))
         };
         let text = format!(
-            "node `{}` broke the rules of the edge to `{}`, which is cut: {what}",
-            self.graph.node(peer).id,
+            "{culprit} broke the rules of the edge to `{}`, which is cut: {what}",
             self.graph.plan().input(edge)
         );
         self.turn

@@ -175,6 +175,7 @@ impl Rewiring<'_> {
             producer: EndState::Away,
             consumer: EndState::Away,
             was_offered: false,
+            is_inherited: false,
             between: self.incarnations(spec),
         });
         let at = self.wiring.instances.len() - 1;
@@ -351,6 +352,7 @@ impl Rewiring<'_> {
         }
         if suspended {
             let instance = &mut self.wiring.instances[at];
+            instance.is_inherited |= instance.consumer == EndState::Attached;
             instance.consumer = EndState::Away;
             if instance.producer == EndState::Attached {
                 instance.producer = EndState::Away;

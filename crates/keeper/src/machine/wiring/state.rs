@@ -52,6 +52,8 @@ pub(super) struct Instance {
     pub consumer: EndState,
     /// It was offered to the producer, so there may be samples in it.
     pub was_offered: bool,
+    /// An earlier process of the consumer had it, and may have written to it.
+    pub is_inherited: bool,
     /// The incarnations of producer and consumer in the last report to `run`.
     pub between: (u32, u32),
 }
@@ -148,6 +150,12 @@ impl Wiring {
     /// The edge of the plan that an instance belongs to.
     pub fn plan_of(&self, edge: u32) -> Option<usize> {
         self.position(edge).map(|at| self.instances[at].spec)
+    }
+
+    /// Whether the consumer's process has the edge from an earlier one.
+    pub fn is_inherited(&self, edge: u32) -> bool {
+        let at = self.position(edge);
+        at.is_some_and(|at| self.instances[at].is_inherited)
     }
 
     pub(super) fn position(&self, edge: u32) -> Option<usize> {
