@@ -20,6 +20,7 @@ use crate::seqpacket::{Received, Seqpacket};
 use crate::shortage::Shortage;
 use crate::sys::Mapping;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -226,7 +227,12 @@ struct ConsumerState {
     shortage: Option<Shortage>,
     /// What the producer did wrong; nothing is received after that.
     misbehaviour: Option<Misbehaviour>,
-    buffer: Vec<u8>,
+}
+
+thread_local! {
+    /// Receives one packet of any pair. It is allocated as zeros, so that only the pages below packets
+    /// take memory.
+    static PACKET: RefCell<Vec<u8>> = RefCell::new(vec![0; HEADER_BYTES + MAX_ANNOUNCEMENT_BYTES]);
 }
 
 /// Result of [`ConsumerPair::receive`].
@@ -300,16 +306,16 @@ impl ConsumerPair {
             return Err(misbehaviour);
         }
         self.acknowledgements.flush();
-        let mut buffer = std::mem::take(&mut state.buffer);
-        buffer.resize(HEADER_BYTES + MAX_ANNOUNCEMENT_BYTES, 0);
-        let mut is_open = true;
+        let is_open = PACKET.with_borrow_mut(|buffer| self.receive_into(state, buffer));
+        state.misbehaviour.map_or(Ok(is_open), Err)
+    }
+
+    /// Receives into `buffer`. True while the producer's end is open.
+    fn receive_into(&self, state: &mut ConsumerState, buffer: &mut [u8]) -> bool {
         for _ in 0..PACKETS_AT_ONCE {
-            let handled = match self.socket.peek_few(&mut buffer) {
+            let handled = match self.socket.peek_few(buffer) {
                 Ok((bytes, Ok(Received::Packet(fds)))) => self.handle(state, &buffer[..bytes], fds),
-                Ok((_, Ok(Received::Closed))) => {
-                    is_open = false;
-                    break;
-                }
+                Ok((_, Ok(Received::Closed))) => return false,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Ok((_, Err(error))) | Err(error) => {
                     Err(Refusal::of(&error, "a packet that is too long"))
@@ -327,8 +333,7 @@ impl ConsumerPair {
                 }
             }
         }
-        state.buffer = buffer;
-        state.misbehaviour.map_or(Ok(is_open), Err)
+        true
     }
 
     fn handle(
