@@ -12,6 +12,7 @@ use std::{
 use rustix::{
     event::{PollFd, PollFlags, poll},
     fd::{AsFd, BorrowedFd},
+    fs::{FileType, Mode, fchmod, fstat},
     io::Errno,
 };
 
@@ -100,6 +101,28 @@ pub fn write(text: &str) -> Result<(), Failure> {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(unwritable(error)),
         _ => Ok(()),
     }
+}
+
+/// As [`write`], for a secret: takes the access of other users to the file away first, if stdout is a
+/// file.
+pub fn write_secret(text: &str) -> Result<(), Failure> {
+    keep_private(io::stdout()).map_err(|error| {
+        Failure::internal("stdout is a file that other users can read, and has a secret to hold")
+            .because(error)
+            .hint("write it to a terminal, or to a file of this user")
+    })?;
+    write(text)
+}
+
+/// Lets only the owner of a file read it. Terminals, pipes and devices stay as they are.
+fn keep_private(file: impl AsFd) -> io::Result<()> {
+    const OF_OTHERS: u32 = 0o077;
+    let stat = fstat(&file)?;
+    let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    if is_file && stat.st_mode & OF_OTHERS != 0 {
+        fchmod(&file, Mode::from_raw_mode(stat.st_mode & !OF_OTHERS))?;
+    }
+    Ok(())
 }
 
 /// As [`write`], for endless output: exits with 0 when the reader has closed the pipe.
@@ -224,6 +247,20 @@ mod tests {
     use rustix::fs::{OFlags, fcntl_setfl};
 
     use super::*;
+
+    #[test]
+    fn other_users_lose_their_access_to_a_file_that_gets_a_secret() {
+        let mode_after = |mode| {
+            let file = tempfile::tempfile().unwrap();
+            fchmod(&file, Mode::from_raw_mode(mode)).unwrap();
+            keep_private(&file).unwrap();
+            fstat(&file).unwrap().st_mode & 0o777
+        };
+        assert_eq!(mode_after(0o644), 0o600);
+        assert_eq!(mode_after(0o400), 0o400);
+        let pipe = pipe().unwrap().1;
+        keep_private(&pipe).unwrap();
+    }
 
     #[test]
     fn escapes_and_control_characters_do_not_pass() {

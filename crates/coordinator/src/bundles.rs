@@ -1,7 +1,8 @@
 //! The bundles on disk.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -42,7 +43,14 @@ impl Bundles {
     pub fn write(&self, digest: &str, bytes: &[u8]) -> io::Result<()> {
         let path = self.path(digest);
         let temporary = path.with_extension(format!("{:?}", std::thread::current().id()));
-        fs::write(&temporary, bytes)
+        let created = fs::OpenOptions::new()
+            .create(true)
+            .truncate(true)
+            .write(true)
+            .mode(0o600)
+            .open(&temporary);
+        created
+            .and_then(|mut file| file.write_all(bytes))
             .and_then(|()| fs::rename(&temporary, &path))
             .inspect_err(|_| drop(fs::remove_file(&temporary)))
     }

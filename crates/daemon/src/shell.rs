@@ -179,7 +179,7 @@ pub fn serve(config: Config, on_ready: impl FnOnce()) -> Result<(), DaemonError>
         io::ErrorKind::WouldBlock => DaemonError::Runs(folder.path().display().to_string()),
         _ => error.into(),
     })?;
-    std::fs::create_dir_all(folder.runs())?;
+    crate::folder::make(&folder.runs())?;
     let key = KeyPair::load_or_generate(&folder.key())?;
     let own_key = key.public();
     let coordinator = pairing.coordinator_key()?;

@@ -5,8 +5,9 @@
 //! the run. Process ids do not identify runs in containers, where every run may have the same.
 
 use std::{
-    fs::{self, File},
+    fs::{self, DirBuilder, File, OpenOptions},
     io,
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
     time::SystemTime,
 };
@@ -129,6 +130,26 @@ impl LogSpace {
     }
 }
 
+/// Makes a folder for logs, and those above it. Only this user can enter the new ones.
+///
+/// # Errors
+/// If it cannot be made.
+pub fn make_folder(folder: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+/// Opens a log file at its end, or makes one that only this user can read.
+///
+/// # Errors
+/// If it cannot be opened.
+pub fn open_file(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(path)
+}
+
 /// A file in the folder of a run until its processes have ended.
 const RUNNING_FILE: &str = "running";
 
@@ -137,7 +158,7 @@ const RUNNING_FILE: &str = "running";
 /// # Errors
 /// When the folder cannot be written.
 pub fn begin(folder: &Path) -> io::Result<()> {
-    fs::write(folder.join(RUNNING_FILE), "")
+    open_file(&folder.join(RUNNING_FILE)).map(drop)
 }
 
 /// Marks the run of a folder as ended, with all its processes. If that fails, the next run looks

@@ -174,7 +174,7 @@ fn invite(fleet: &Fleet, arguments: &InviteArguments) -> Result<ExitCode, Failur
         lifetime: arguments.valid,
     };
     let invitation = fleet.client.invite(terms).map_err(call_failure)?;
-    output::write(&match arguments.json {
+    output::write_secret(&match arguments.json {
         true => answers::line(&Invited {
             invitation: invitation.to_string(),
             role: terms.role,

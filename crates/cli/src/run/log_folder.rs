@@ -47,7 +47,7 @@ pub fn create(dataflow: &str) -> Result<LogFolder, Failure> {
     let root = domain.folder_in(root);
     let root = std::path::absolute(&root).map_err(|error| failed(&root, error))?;
     let runs = root.join(dataflow);
-    fs::create_dir_all(&runs).map_err(|error| failed(&runs, error))?;
+    log_space::make_folder(&runs).map_err(|error| failed(&runs, error))?;
     let utc_seconds = nervure_shm::utc_nanos().div_euclid(1_000_000_000);
     let name = format!("{}-{}", format::utc_name(utc_seconds), std::process::id());
     let (path, lock) =
@@ -78,7 +78,7 @@ fn create_locked(runs: &Path, name: &str) -> io::Result<(PathBuf, File)> {
         };
         let path = runs.join(format!("{name}{suffix}"));
         number += 1;
-        match fs::create_dir(&path) {
+        match DirBuilder::new().mode(0o700).create(&path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
             other => other?,
         }
@@ -159,7 +159,7 @@ fn shared_root(uid: u32) -> PathBuf {
 /// Creates the folder; below a directory that others can write to, with access for this user only.
 fn make_root(root: &Path) -> io::Result<()> {
     if root != shared_root(rustix::process::geteuid().as_raw()) {
-        return fs::create_dir_all(root);
+        return log_space::make_folder(root);
     }
     match DirBuilder::new().mode(0o700).create(root) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -233,6 +233,20 @@ mod tests {
         assert!(!is_own(&link));
         fs::set_permissions(&own, fs::Permissions::from_mode(0o770)).unwrap();
         assert!(!is_own(&own));
+    }
+
+    #[test]
+    fn only_this_user_can_enter_the_folder_of_a_run() {
+        let root = tempfile::tempdir().unwrap();
+        let runs = root.path().join("above/runs");
+        log_space::make_folder(&runs).unwrap();
+        let (run, _lock) = create_locked(&runs, "20260101T000000Z-1").unwrap();
+        log_space::begin(&run).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+        assert_eq!(mode(&run.join("running")), 0o600);
+        for folder in [&run, &runs, runs.parent().unwrap()] {
+            assert_eq!(mode(folder), 0o700, "{}", folder.display());
+        }
     }
 
     #[test]

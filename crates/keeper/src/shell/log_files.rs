@@ -1,7 +1,7 @@
 //! The log files of a run: one per node, with one JSON record per line.
 
 use std::{
-    fs::{File, OpenOptions, rename},
+    fs::{File, rename},
     io::{self, Write},
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -9,6 +9,8 @@ use std::{
 
 use nervure_protocol::report::{Level, LogRecord};
 use nervure_shm::utc_nanos;
+
+use crate::log_space;
 
 /// Rotated files that are kept per node; the oldest is overwritten.
 const MAX_ROTATED_FILES: u32 = 3;
@@ -177,10 +179,7 @@ impl LogFile {
             self.rotate()?;
         }
         if self.file.is_none() {
-            let mut file = OpenOptions::new()
-                .create(true)
-                .append(true)
-                .open(self.path(0))?;
+            let mut file = log_space::open_file(&self.path(0))?;
             if self.has_torn_line {
                 file.write_all(b"\n")?;
                 self.has_torn_line = false;
