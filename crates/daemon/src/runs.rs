@@ -143,13 +143,14 @@ pub(crate) fn run_of(folder: &Folder, file: &str) -> Option<String> {
 
 /// The keepers of all runs of this machine: they outlive the daemon.
 pub(crate) fn find_all(folder: &Folder) -> Vec<(String, u32)> {
-    let keepers = running::dataflows().unwrap_or_default().into_iter();
-    let run = |address: nervure_protocol::address::KeeperAddress| {
-        let opened = Connection::open(&address, "daemon").ok()?;
-        let run = run_of(folder, opened.welcome().file.as_deref()?)?;
-        Some((run, address.keeper))
+    let keepers = running::dataflows().unwrap_or_default();
+    let opened = Connection::open_all(keepers, "daemon").into_iter();
+    let connections = opened.filter_map(|(_, opened)| opened.ok());
+    let run = |connection: Connection| {
+        let run = run_of(folder, connection.welcome().file.as_deref()?)?;
+        Some((run, connection.address().keeper))
     };
-    keepers.filter_map(run).collect()
+    connections.filter_map(run).collect()
 }
 
 /// Follows a keeper until it is gone, and reports the states of its nodes. Returns whether all nodes of

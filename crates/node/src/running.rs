@@ -4,180 +4,25 @@
 //! follow it, and send commands: see [`nervure_protocol::cli_to_keeper`]. [`crate::Observer`]
 //! receives samples.
 
+mod environment;
+mod error;
+mod listing;
+
+pub use environment::named;
+pub use error::{ConnectionError, PATIENCE};
+pub use listing::{dataflows, dataflows_of_others, find};
+
 use crate::packets::{PacketError, Packets};
 use nervure_protocol::address::KeeperAddress;
 use nervure_protocol::cli_to_keeper::{self, Hello};
 use nervure_protocol::daemon_to_daemon::{Answer, Cost, Request, Usage};
-use nervure_protocol::domain::{DOMAIN_VARIABLE, Domain, DomainError};
+use nervure_protocol::domain::Domain;
 use nervure_protocol::keeper_to_cli::{self, Refused, Welcome};
-use nervure_protocol::{
-    DATAFLOW_VARIABLE, ProtocolError, VERSIONS, cli_to_daemon, daemon_to_cli, nearest,
-};
+use nervure_protocol::{VERSIONS, cli_to_daemon, daemon_to_cli};
 use nervure_shm::Seqpacket;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::io;
 use std::time::{Duration, Instant};
-
-/// How long a keeper may take to answer. A keeper never blocks, so one that does not answer in time
-/// is stopped.
-pub const PATIENCE: Duration = Duration::from_secs(2);
-
-/// Why there is no connection, or no answer.
-#[derive(Debug, thiserror::Error)]
-pub enum ConnectionError {
-    /// The list of sockets cannot be read.
-    #[error("cannot list the running dataflows: {0}")]
-    List(io::Error),
-    /// The environment names no valid domain.
-    #[error("{DOMAIN_VARIABLE}: {0}")]
-    Domain(#[from] DomainError),
-    /// No dataflow runs in the domain.
-    #[error("no dataflow runs{}", .0.phrase())]
-    NoneRuns(Domain),
-    /// No dataflow with that name runs.
-    #[error("no dataflow `{name}` runs; these do: {running}")]
-    NotRunning {
-        /// The name that was asked for.
-        name: String,
-        /// The dataflows that run.
-        running: String,
-        /// The dataflow that was probably meant.
-        nearest: Option<String>,
-    },
-    /// Several dataflows run, and none was named.
-    #[error("several dataflows run: {running}")]
-    Several {
-        /// The dataflows that run.
-        running: String,
-    },
-    /// The keeper runs as another user.
-    #[error("dataflow `{dataflow}` belongs to user {theirs}, and this is user {ours}")]
-    OtherUser {
-        /// The dataflow's name.
-        dataflow: String,
-        /// The user ID of the keeper.
-        theirs: u32,
-        /// The user ID of this process.
-        ours: u32,
-    },
-    /// The keeper ended, or closed the connection.
-    #[error("the keeper of dataflow `{0}` is gone")]
-    Gone(String),
-    /// The keeper did not answer in time: it is probably stopped.
-    #[error(
-        "the keeper of dataflow `{dataflow}` (process {keeper}) has not answered within {PATIENCE:?}"
-    )]
-    NoAnswer {
-        /// The dataflow's name.
-        dataflow: String,
-        /// The keeper's process ID.
-        keeper: u32,
-    },
-    /// The keeper refused the request.
-    #[error("{}", .0.reason)]
-    Refused(Refused),
-    /// The daemon of this machine is needed, and does not run.
-    #[error("the daemon of this machine does not run")]
-    NoDaemon,
-    /// The daemon of this machine gives no answer.
-    #[error("the daemon of this machine has not answered within {0:?}")]
-    DaemonSilent(Duration),
-    /// The keeper's message could not be decoded.
-    #[error(transparent)]
-    Protocol(#[from] ProtocolError),
-    /// The keeper answered with a message that does not fit the request.
-    #[error("the keeper gave an unexpected answer: {0}")]
-    Unexpected(String),
-    /// A system call failed.
-    #[error("cannot talk to the keeper: {0}")]
-    System(#[from] io::Error),
-}
-
-impl ConnectionError {
-    /// The likely fix.
-    pub fn hint(&self) -> Option<String> {
-        match self {
-            Self::NoneRuns(_) => Some("start one with `nervure run FILE`".to_owned()),
-            Self::Several { .. } => {
-                let text = "select one with `-d NAME`, or with `-d PID` where names are the same; in a program with \
-                            `dataflow=`; or with NERVURE_DATAFLOW in the environment";
-                Some(text.to_owned())
-            }
-            Self::NotRunning { name, .. } if named_by_environment().as_ref() == Some(name) => Some(
-                format!("{DATAFLOW_VARIABLE} is `{name}` in the environment"),
-            ),
-            Self::NotRunning { nearest, .. } => nearest
-                .as_ref()
-                .map(|near| format!("did you mean `{near}`?")),
-            Self::OtherUser { theirs, .. } => {
-                Some(format!("run this as user {theirs}, or as root"))
-            }
-            Self::NoAnswer { keeper, .. } => {
-                Some(format!("is it stopped? `kill -CONT {keeper}` continues it"))
-            }
-            Self::Refused(refused) => refused.hint.clone(),
-            Self::NoDaemon => Some("`nervure up` or `nervure join` starts it".to_owned()),
-            _ => None,
-        }
-    }
-}
-
-/// The dataflows of this user, or for root of all users, in this process's domain, sorted by name.
-/// Dataflows in other network namespaces (containers) are not visible.
-///
-/// # Errors
-/// [`ConnectionError::List`] if /proc cannot be read, [`ConnectionError::Domain`].
-pub fn dataflows() -> Result<Vec<KeeperAddress>, ConnectionError> {
-    let (ours, _) = ours_and_others()?;
-    Ok(ours)
-}
-
-/// The dataflows of other users in this process's domain, according to the names of their sockets,
-/// which any user can forge. Empty for root.
-///
-/// # Errors
-/// [`ConnectionError::List`] if /proc cannot be read, [`ConnectionError::Domain`].
-pub fn dataflows_of_others() -> Result<Vec<KeeperAddress>, ConnectionError> {
-    let (_, others) = ours_and_others()?;
-    Ok(others)
-}
-
-fn ours_and_others() -> Result<(Vec<KeeperAddress>, Vec<KeeperAddress>), ConnectionError> {
-    let domain = Domain::of_environment()?;
-    let bytes = std::fs::read("/proc/net/unix").map_err(ConnectionError::List)?;
-    let own = rustix::process::geteuid();
-    let mut found = listed(&String::from_utf8_lossy(&bytes));
-    found.retain(|address| address.domain == domain);
-    found.sort();
-    Ok(found
-        .into_iter()
-        .partition(|address| own.is_root() || address.uid == own.as_raw()))
-}
-
-/// The given name, or else the value of `NERVURE_DATAFLOW` in the environment.
-pub fn named(name: Option<&str>) -> Option<String> {
-    name.map(str::to_owned).or_else(named_by_environment)
-}
-
-fn named_by_environment() -> Option<String> {
-    std::env::var(DATAFLOW_VARIABLE)
-        .ok()
-        .filter(|name| !name.is_empty())
-}
-
-/// Finds a dataflow by its name or the process ID of its keeper. Without a name, finds the dataflow
-/// that `NERVURE_DATAFLOW` in the environment names, or the only one that runs.
-///
-/// # Errors
-/// [`ConnectionError::NoneRuns`], [`ConnectionError::NotRunning`] or [`ConnectionError::Several`];
-/// the last two list the dataflows that run.
-pub fn find(name: Option<&str>) -> Result<KeeperAddress, ConnectionError> {
-    choose(
-        &dataflows()?,
-        named(name).as_deref(),
-        &Domain::of_environment()?,
-    )
-}
 
 /// A connection to the keeper of a dataflow, on this machine or, through the daemons, on another.
 #[derive(Debug)]
@@ -209,6 +54,30 @@ impl Connection {
     /// # Errors
     /// [`ConnectionError`], also if the keeper speaks no common version of the protocol.
     pub fn open(address: &KeeperAddress, program: &str) -> Result<Self, ConnectionError> {
+        let deadline = Instant::now() + PATIENCE;
+        Self::greet(address, program)?.welcomed(deadline)
+    }
+
+    /// Connects to several keepers. All are asked before the first answer is awaited, so that those that
+    /// do not answer take [`PATIENCE`] together.
+    pub fn open_all(
+        addresses: Vec<KeeperAddress>,
+        program: &str,
+    ) -> Vec<(KeeperAddress, Result<Self, ConnectionError>)> {
+        let deadline = Instant::now() + PATIENCE;
+        let greeted: Vec<_> = addresses
+            .into_iter()
+            .map(|address| (Self::greet(&address, program), address))
+            .collect();
+        let welcomed = greeted.into_iter().map(|(greeted, address)| {
+            let opened = greeted.and_then(|connection| connection.welcomed(deadline));
+            (address, opened)
+        });
+        welcomed.collect()
+    }
+
+    /// Connects to a keeper of this user, and says Hello.
+    fn greet(address: &KeeperAddress, program: &str) -> Result<Self, ConnectionError> {
         let socket =
             Seqpacket::connect(&address.to_string()).map_err(|error| match error.kind() {
                 io::ErrorKind::ConnectionRefused => ConnectionError::Gone(address.dataflow.clone()),
@@ -224,7 +93,7 @@ impl Connection {
                 ours,
             });
         }
-        let mut connection = Self {
+        let connection = Self {
             address: address.clone(),
             machine: None,
             packets: Packets::new(socket),
@@ -248,11 +117,17 @@ impl Connection {
             versions: VERSIONS,
             program: program.to_owned(),
         };
-        match connection.ask(&cli_to_keeper::Message::Hello(hello))? {
-            keeper_to_cli::Message::Welcome(welcome) => connection.welcome = welcome,
+        connection.send(&cli_to_keeper::Message::Hello(hello))?;
+        Ok(connection)
+    }
+
+    /// Waits for the answer to Hello.
+    fn welcomed(mut self, deadline: Instant) -> Result<Self, ConnectionError> {
+        match self.answer_until(deadline)? {
+            keeper_to_cli::Message::Welcome(welcome) => self.welcome = welcome,
             other => return Err(ConnectionError::Unexpected(format!("{other:?}"))),
         }
-        Ok(connection)
+        Ok(self)
     }
 
     /// The keeper's description of its dataflow when this connection was opened.
@@ -296,7 +171,14 @@ impl Connection {
         message: &cli_to_keeper::Message,
     ) -> Result<keeper_to_cli::Message, ConnectionError> {
         self.send(message)?;
-        match self.receive_until(Instant::now() + PATIENCE)? {
+        self.answer_until(Instant::now() + PATIENCE)
+    }
+
+    fn answer_until(
+        &mut self,
+        deadline: Instant,
+    ) -> Result<keeper_to_cli::Message, ConnectionError> {
+        match self.receive_until(deadline)? {
             Some((keeper_to_cli::Message::Refused(refused), _)) => {
                 Err(ConnectionError::Refused(refused))
             }
@@ -547,143 +429,5 @@ fn no_answer(address: &KeeperAddress) -> ConnectionError {
     ConnectionError::NoAnswer {
         dataflow: address.dataflow.clone(),
         keeper: address.keeper,
-    }
-}
-
-/// The keepers that listen, from the text of /proc/net/unix.
-///
-/// A line is `<address>: <references> <protocol> <flags> <type> <state> <inode> [@name]`. A socket
-/// that listens has bit 16 of the flags (`__SO_ACCEPTCON`), and `@` stands for the zero byte of the
-/// abstract namespace.
-fn listed(text: &str) -> Vec<KeeperAddress> {
-    const ACCEPTS: u32 = 1 << 16;
-    let address = |line: &str| {
-        let mut fields = line.split_ascii_whitespace();
-        let flags = u32::from_str_radix(fields.nth(3)?, 16).ok()?;
-        let name = fields.nth(3)?.strip_prefix('@')?;
-        (flags & ACCEPTS != 0).then(|| KeeperAddress::parse(name))?
-    };
-    text.lines().filter_map(address).collect()
-}
-
-fn choose(
-    found: &[KeeperAddress],
-    name: Option<&str>,
-    domain: &Domain,
-) -> Result<KeeperAddress, ConnectionError> {
-    let is_meant = |one: &&KeeperAddress| {
-        name.is_none_or(|name| one.dataflow == name || one.keeper.to_string() == name)
-    };
-    let mut chosen = found.iter().filter(is_meant);
-    match (chosen.next(), chosen.next()) {
-        (Some(only), None) => Ok(only.clone()),
-        (Some(_), Some(_)) => Err(ConnectionError::Several {
-            running: names(found),
-        }),
-        (None, _) if found.is_empty() => Err(ConnectionError::NoneRuns(domain.clone())),
-        (None, _) => {
-            let name = name.unwrap_or_default();
-            let near = nearest(name, found.iter().map(|one| one.dataflow.as_str()));
-            Err(ConnectionError::NotRunning {
-                name: name.to_owned(),
-                running: names(found),
-                nearest: near.map(str::to_owned),
-            })
-        }
-    }
-}
-
-/// The dataflows' names in one line: `drive`, or `drive (process 4711)` if several share the name.
-fn names(found: &[KeeperAddress]) -> String {
-    let name = |one: &KeeperAddress| {
-        let is_only = found
-            .iter()
-            .filter(|other| other.dataflow == one.dataflow)
-            .count()
-            == 1;
-        if is_only {
-            one.dataflow.clone()
-        } else {
-            format!("{} (process {})", one.dataflow, one.keeper)
-        }
-    };
-    found.iter().map(name).collect::<Vec<_>>().join(", ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SOCKETS: &str = "\
-Num       RefCount Protocol Flags    Type St Inode Path
-0000000000000000: 00000002 00000000 00010000 0005 01 20501 @nervure/1000/drive/4711
-0000000000000000: 00000003 00000000 00000000 0005 03 20502 @nervure/1000/drive/4711
-0000000000000000: 00000002 00000000 00010000 0001 01 20503 /run/nervure/1000/x/1
-0000000000000000: 00000002 00000000 00010000 0005 01 20504 @nervure/1000/drive/4712
-0000000000000000: 00000002 00000000 00010000 0005 01 20505 @nervure/0/arm/99
-0000000000000000: 00000002 00000000 00000000 0002 01 20506
-";
-
-    fn address(dataflow: &str, keeper: u32, uid: u32) -> KeeperAddress {
-        KeeperAddress {
-            domain: Domain::default(),
-            dataflow: dataflow.to_owned(),
-            keeper,
-            uid,
-        }
-    }
-
-    #[test]
-    fn only_sockets_of_keepers_that_listen_are_listed() {
-        let expected = [
-            address("drive", 4711, 1000),
-            address("drive", 4712, 1000),
-            address("arm", 99, 0),
-        ];
-        assert_eq!(listed(SOCKETS), expected);
-    }
-
-    #[test]
-    fn only_one_of_several_dataflows_needs_a_name() {
-        let found = listed(SOCKETS);
-        let text = |name| {
-            choose(&found, name, &Domain::default())
-                .unwrap_err()
-                .to_string()
-        };
-        assert_eq!(
-            choose(&found, Some("arm"), &Domain::default())
-                .unwrap()
-                .keeper,
-            99
-        );
-        assert_eq!(
-            choose(&found, Some("4712"), &Domain::default())
-                .unwrap()
-                .keeper,
-            4712
-        );
-        let several = "several dataflows run: drive (process 4711), drive (process 4712), arm";
-        assert_eq!(
-            (text(None), text(Some("drive"))),
-            (several.to_owned(), several.to_owned())
-        );
-        assert!(
-            text(Some("leg")).starts_with("no dataflow `leg` runs; these do: drive (process 4711)")
-        );
-        let hint = choose(&found, Some("drvie"), &Domain::default())
-            .unwrap_err()
-            .hint();
-        assert_eq!(hint.as_deref(), Some("did you mean `drive`?"));
-        assert!(matches!(
-            choose(&[], Some("leg"), &Domain::default()),
-            Err(ConnectionError::NoneRuns(_))
-        ));
-        assert_eq!(
-            choose(&found[..1], None, &Domain::default())
-                .unwrap()
-                .keeper,
-            4711
-        );
     }
 }

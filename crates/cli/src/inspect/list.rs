@@ -85,8 +85,8 @@ fn gather() -> Result<Gathered, Failure> {
             rows.extend(everything.dataflows.iter().flat_map(rows_of));
         }
         None => {
-            for address in running::dataflows()? {
-                match Connection::open(&address, "list") {
+            for (address, opened) in Connection::open_all(running::dataflows()?, "list") {
+                match opened {
                     // The dataflow ended meanwhile.
                     Err(ConnectionError::Gone(_)) => {}
                     opened => rows.push(Row::of_host(&address, opened)),
@@ -123,7 +123,7 @@ fn of_others(others: &[KeeperAddress]) -> String {
     }
     let users: Vec<_> = users
         .iter()
-        .map(|(uid, names)| format!("uid {uid}: {}", names.join(", ")))
+        .map(|(uid, names)| format!("uid {uid}: {}", first_of(names)))
         .collect();
     let (dataflows, verb) = (
         count(others.len(), "dataflow"),
@@ -133,6 +133,16 @@ fn of_others(others: &[KeeperAddress]) -> String {
         "{dataflows} of other users {verb} on this host ({})",
         users.join("; ")
     )
+}
+
+/// Their number has no limit: any user can take any name.
+fn first_of(names: &[&str]) -> String {
+    const SHOWN: usize = 20;
+    let shown = names[..names.len().min(SHOWN)].join(", ");
+    match names.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
 }
 
 /// A dataflow, or a part of one.

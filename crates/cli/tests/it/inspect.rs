@@ -94,6 +94,36 @@ fn dataflows_of_other_users_are_mentioned() {
     );
 }
 
+/// Needs root, who is shown the dataflows of all users.
+#[test]
+fn sockets_with_the_name_of_another_user_are_not_listed() {
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("skipped: only root can have a name that is not its own and see it");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let name = format!("forged-{}", std::process::id());
+    let sockets: Vec<_> = (0..200)
+        .map(|number| {
+            let name = format!("nervure/4242/{name}/{number}");
+            let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
+            let kind = SocketType::SEQPACKET;
+            let socket = rustix::net::socket(AddressFamily::UNIX, kind, None).unwrap();
+            rustix::net::bind(&socket, &address).unwrap();
+            rustix::net::listen(&socket, 1).unwrap();
+            socket
+        })
+        .collect();
+    let mut command = nervure(folder.path());
+    command.args(["list", "--json"]);
+    let (code, stdout, stderr) = output(command);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(
+        !stdout.contains(&name) && !stderr.contains(&name),
+        "{stdout}"
+    );
+    drop(sockets);
+}
+
 #[test]
 fn stop_ends_a_dataflow_in_order_and_waits_for_it() {
     let run = pair();

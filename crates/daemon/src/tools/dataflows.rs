@@ -27,19 +27,18 @@ impl Dataflows {
     /// Lists them. Their keepers are asked at the same time.
     pub fn list(&self) -> Vec<Listed> {
         let addresses = running::dataflows().unwrap_or_default();
-        std::thread::scope(|scope| {
-            let asked: Vec<_> = addresses
-                .into_iter()
-                .map(|address| scope.spawn(move || self.list_one(&address)))
-                .collect();
-            // The panic hook has reported a panic.
-            let listed = asked.into_iter().filter_map(|one| one.join().ok());
-            listed.flatten().collect()
-        })
+        let opened = Connection::open_all(addresses, "list").into_iter();
+        opened
+            .filter_map(|(address, opened)| self.listed(&address, opened))
+            .collect()
     }
 
-    fn list_one(&self, address: &KeeperAddress) -> Option<Listed> {
-        let welcome = match Connection::open(address, "list") {
+    fn listed(
+        &self,
+        address: &KeeperAddress,
+        opened: Result<Connection, ConnectionError>,
+    ) -> Option<Listed> {
+        let welcome = match opened {
             Ok(connection) => Ok(connection.welcome().clone()),
             Err(ConnectionError::Gone(_)) => return None,
             Err(error) => Err(error.to_string()),

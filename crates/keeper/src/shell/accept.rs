@@ -77,8 +77,8 @@ impl Shell {
                 return self.log(None, Level::Error, "keeper", text);
             }
         };
-        if let Err(text) = self.try_accept(socket) {
-            self.log(None, Level::Warn, "keeper", text);
+        if let Err(reason) = self.try_accept(socket) {
+            self.clients.refusals.add(reason);
         }
     }
 
@@ -258,6 +258,9 @@ impl Shell {
 
     /// Sends queued messages, and disconnects clients that do not read.
     pub(super) fn flush_clients(&mut self, now: Duration) {
+        if let Some(text) = self.clients.refusals.take_line(now) {
+            self.log(None, Level::Warn, "keeper", text);
+        }
         let mut behind = Vec::new();
         for (number, client) in &mut self.clients.connected {
             client.link.flush(now, utc_nanos());

@@ -6,7 +6,7 @@ use nervure_protocol::{cli_to_keeper::Watch, keeper_to_cli, report::Report};
 use nervure_shm::{Listener, Peer};
 use rustix::fd::OwnedFd;
 
-use super::report_link::ReportLink;
+use super::{refusals::Refusals, report_link::ReportLink};
 use crate::machine::{Audience, Machine, STARTER};
 
 /// A client that has sent nothing for this long may be disconnected in favour of another when all
@@ -24,6 +24,7 @@ pub struct Clients {
     /// was just closed.
     pub connected: BTreeMap<usize, Client>,
     pub next: usize,
+    pub refusals: Refusals,
 }
 
 /// A connection.
@@ -63,6 +64,7 @@ impl Clients {
             listener: None,
             connected: BTreeMap::new(),
             next: STARTER + 1,
+            refusals: Refusals::default(),
         }
     }
 
@@ -152,10 +154,9 @@ impl Clients {
 
     /// When to flush again.
     pub fn deadline(&self) -> Option<Duration> {
-        self.connected
-            .values()
-            .filter_map(|client| client.link.deadline())
-            .min()
+        let links = self.connected.values();
+        let links = links.filter_map(|client| client.link.deadline());
+        links.chain(self.refusals.deadline()).min()
     }
 
     /// True when no message waits to be sent.

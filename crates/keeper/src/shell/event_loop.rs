@@ -368,6 +368,9 @@ impl Shell {
         const CLIENTS_TIMEOUT: Duration = Duration::from_secs(1);
         let clients_deadline = self.now() + CLIENTS_TIMEOUT;
         self.clients.stop_listening();
+        if let Some(text) = self.clients.refusals.take_rest() {
+            self.log(None, Level::Warn, "keeper", text);
+        }
         self.flush();
         let notices = self.logs.as_mut().map(Logs::finish).unwrap_or_default();
         self.report_logs(notices);
