@@ -84,7 +84,7 @@ impl Terminal {
     /// Waits for a complete screen that satisfies `holds`; returns its lines.
     fn screen(&mut self, what: &str, holds: impl Fn(&[&str]) -> bool) -> Vec<String> {
         const BEGIN: &str = "\x1b[?2026h\x1b[H";
-        const END: &str = "\x1b[J\x1b[?2026l";
+        const END: &str = "\x1b[?2026l";
         let deadline = Instant::now() + PATIENCE;
         loop {
             while let Some((before, rest)) = self.written.split_once(END) {
@@ -92,7 +92,8 @@ impl Terminal {
                     .split_once(BEGIN)
                     .expect("a screen begins")
                     .1
-                    .replace("\x1b[K", "");
+                    .replace("\x1b[K", "")
+                    .replace("\x1b[J", "");
                 self.written = rest.to_owned();
                 let lines: Vec<&str> = screen.split("\r\n").collect();
                 if holds(&lines) {
@@ -247,4 +248,63 @@ fn the_terminal_is_restored_after_a_signal_and_the_end_of_the_dataflow() {
     run.signal(Signal::INT);
     assert_eq!(run.finish().code, Some(0));
     ended.assert_ends("test-");
+}
+
+/// A terminal of tmux, which erases as xterm does.
+struct Tmux {
+    socket: String,
+}
+
+impl Tmux {
+    fn command(&self, arguments: &[&str]) -> std::process::Output {
+        let mut command = Command::new("tmux");
+        command
+            .args(["-L", &self.socket, "-f", "/dev/null"])
+            .args(arguments);
+        command.env_remove("TMUX").output().unwrap()
+    }
+
+    fn shown(&self) -> String {
+        let captured = self.command(&["capture-pane", "-p"]).stdout;
+        String::from_utf8_lossy(&captured).into_owned()
+    }
+}
+
+impl Drop for Tmux {
+    fn drop(&mut self) {
+        self.command(&["kill-server"]);
+    }
+}
+
+/// The last column of the table of edges ends at the edge of the terminal where the table is wider.
+#[test]
+fn no_character_is_cut_at_any_width() {
+    if Command::new("tmux").arg("-V").output().is_err() {
+        return eprintln!("skipped: tmux is not installed");
+    }
+    let run = lossy();
+    for width in (60..=200).step_by(20) {
+        let tmux = Tmux {
+            socket: format!("{}-{width}", run.name()),
+        };
+        let top = format!("'{}' top -d {}", env!("CARGO_BIN_EXE_nervure"), run.name());
+        let width_text = width.to_string();
+        let new = ["new-session", "-d", "-x", &width_text, "-y", "24", &top];
+        let started = tmux.command(&new);
+        assert!(started.status.success(), "{started:?}");
+        let deadline = Instant::now() + PATIENCE;
+        let is_complete = |shown: &str| {
+            let mut lines = shown.lines();
+            lines.any(|line| line.starts_with("EDGE") && line.ends_with("LOST"))
+                && shown.lines().any(|line| line.starts_with("NODE"))
+        };
+        loop {
+            let shown = tmux.shown();
+            if is_complete(&shown) {
+                break;
+            }
+            assert!(Instant::now() < deadline, "{width} columns:\n{shown}");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
 }
