@@ -280,7 +280,9 @@ fn start(
         signals,
         keeper,
         has_closed_output: false,
-        drain: purpose.player.map(ReplayDrain::new),
+        drain: purpose
+            .player
+            .map(|player| ReplayDrain::new(player, &dataflow)),
     };
     match run.supervise(detached)? {
         Supervised::Over => run.conclude(),

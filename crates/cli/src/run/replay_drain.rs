@@ -1,6 +1,9 @@
 //! Detects when a dataflow has processed all samples of a recording.
 
-use nervure_protocol::report::NodeEnded;
+use std::collections::HashSet;
+
+use nervure_dataflow::{Dataflow, Source};
+use nervure_protocol::{report::NodeEnded, wiring};
 
 use super::edges::Edges;
 
@@ -13,6 +16,8 @@ const QUIET_CALLS: u32 = 4;
 #[derive(Debug)]
 pub struct ReplayDrain {
     player: String,
+    /// Topics of nodes that send without the recording: no silence of theirs is awaited.
+    endless: HashSet<String>,
     has_ended: bool,
     received: u64,
     quiet_calls: u32,
@@ -20,8 +25,9 @@ pub struct ReplayDrain {
 
 impl ReplayDrain {
     /// For the player of that id.
-    pub fn new(player: String) -> Self {
+    pub fn new(player: String, dataflow: &Dataflow) -> Self {
         Self {
+            endless: endless(dataflow, &player),
             player,
             has_ended: false,
             received: 0,
@@ -36,11 +42,16 @@ impl ReplayDrain {
 
     /// Whether the dataflow is drained. Call it every half second.
     pub fn is_over(&mut self, edges: &Edges) -> bool {
-        let totals = || edges.iter().map(super::edges::Edge::totals);
+        let drained = || {
+            let edges = edges.iter();
+            edges.filter(|edge| !self.endless.contains(&edge.topic))
+        };
+        let totals = || drained().map(super::edges::Edge::totals);
         let received = totals()
             .map(|totals| totals.input.received)
             .fold(0, u64::saturating_add);
-        let is_quiet = received == self.received && totals().all(|totals| totals.queued() == 0);
+        let is_empty = totals().all(|totals| totals.queued() == 0);
+        let is_quiet = received == self.received && is_empty;
         self.received = received;
         self.quiet_calls = if self.has_ended && is_quiet {
             self.quiet_calls + 1
@@ -49,4 +60,32 @@ impl ReplayDrain {
         };
         self.quiet_calls >= QUIET_CALLS
     }
+}
+
+/// The topics of nodes with a timer, of other nodes without inputs than the player, and of all that
+/// receive from them.
+fn endless(dataflow: &Dataflow, player: &str) -> HashSet<String> {
+    let is_driven = |&node: &usize| {
+        let node = &dataflow.nodes[node];
+        let mut inputs = node.inputs.iter();
+        let has_timer = inputs.any(|input| matches!(input.source, Source::Timer { .. }));
+        node.id != player && (has_timer || node.inputs.is_empty())
+    };
+    let mut open: Vec<usize> = (0..dataflow.nodes.len()).filter(is_driven).collect();
+    let mut seen: HashSet<usize> = open.iter().copied().collect();
+    while let Some(node) = open.pop() {
+        let receiving = dataflow.edges.iter().filter(|edge| edge.from.node == node);
+        open.extend(
+            receiving
+                .map(|edge| edge.to.node)
+                .filter(|&to| seen.insert(to)),
+        );
+    }
+    let nodes = seen.into_iter().map(|node| &dataflow.nodes[node]);
+    nodes
+        .flat_map(|node| {
+            let outputs = node.outputs.iter();
+            outputs.map(|output| wiring::topic(&node.id, &output.name))
+        })
+        .collect()
 }

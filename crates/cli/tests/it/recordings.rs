@@ -583,6 +583,36 @@ fn the_clock_of_a_replay_reads_the_time_of_the_recording_and_timers_follow_it() 
 }
 
 #[test]
+fn a_replay_ends_although_a_node_with_a_timer_sends_for_ever() {
+    let dataflow = numbers(50, 0);
+    let recorder = json!({
+        "id": "recorder", "path": env!("CARGO_BIN_EXE_nervure"), "args": "record -o run.mcap",
+        "inputs": {"in": {"source": "source/out", "queue_policy": "block"}},
+    });
+    let mut recorded = dataflow.raw(recorder).run(&[]);
+    recorded.ended("recorder");
+    let recording = recorded.folder().join("run.mcap");
+    let beat = json!({"inputs": {"tick": "nervure/timer/hz/100"}, "outputs": ["out"]});
+    let dataflow = numbers(1, 0)
+        .node("beat", "source 1000000 1", beat)
+        .node(
+            "relay",
+            "relay",
+            json!({"inputs": {"in": "beat/out"}, "outputs": ["out"]}),
+        )
+        .node("last", "sink", json!({"inputs": {"in": "relay/out"}}));
+    let mut replay = dataflow.command(&["replay", "--json", "--stop-after", "60s"]);
+    replay.arg(recording).arg(dataflow.write());
+    let (code, stdout, stderr) = output(replay);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(stdout.contains("the recording has ended"), "{stdout}");
+    let received = lines(&stdout, "sink");
+    let samples = received.iter().filter(|line| line.starts_with("in "));
+    assert_eq!(samples.count(), 50, "{received:?}");
+    drop(recorded);
+}
+
+#[test]
 fn mistakes_are_explained() {
     let dataflow = numbers(1, 0);
     let file = dataflow.write();
