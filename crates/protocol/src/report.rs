@@ -108,6 +108,9 @@ pub struct NodeEnded {
     pub failed: bool,
     /// True when it will be started again.
     pub restarts: bool,
+    /// Why it has no process.
+    #[serde(default, skip_serializing_if = "EndCause::is_default")]
+    pub cause: EndCause,
     /// What happened, for people.
     pub reason: String,
     /// True when it did not end within the grace period of a stop, and got a signal.
@@ -115,6 +118,30 @@ pub struct NodeEnded {
     pub overdue: bool,
     /// The last lines of its stderr.
     pub stderr_tail: Vec<String>,
+}
+
+/// Why a node has no process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndCause {
+    /// Its process has ended, or was killed.
+    #[default]
+    Ended,
+    /// A command has stopped it.
+    Stopped,
+    /// A command has taken it out of the process that it shared.
+    Unloaded,
+    /// Its program could not be started.
+    NotStarted,
+    /// A cause of a later version.
+    #[serde(other)]
+    Unknown,
+}
+
+impl EndCause {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// One line of a node's log. The same record, with a time, is a line of its log file.

@@ -67,12 +67,29 @@ enum Fault {
     NotAnswered(StoreError),
     /// Every member would answer this.
     Answered(StoreError),
+    /// As [`Fault::Answered`]: what a request names does not exist, which can only be its lease.
+    NotFound(StoreError),
 }
+
+/// The status of gRPC for what does not exist, in the `code` of an answer. Members are not asked for
+/// anything but leases that could have it (etcd, `api/v3rpc/rpctypes/error.go`).
+const NOT_FOUND: u64 = 5;
 
 impl Fault {
     fn into_error(self) -> StoreError {
-        let (Self::NotSent(error) | Self::NotAnswered(error) | Self::Answered(error)) = self;
+        let (Self::NotSent(error)
+        | Self::NotAnswered(error)
+        | Self::Answered(error)
+        | Self::NotFound(error)) = self;
         error
+    }
+
+    /// The error of a request that named this lease.
+    fn of_lease(self, lease: Option<LeaseId>) -> StoreError {
+        match (self, lease) {
+            (Self::NotFound(_), Some(lease)) => StoreError::NoLease(lease),
+            (fault, _) => fault.into_error(),
+        }
     }
 }
 
@@ -114,28 +131,40 @@ impl Etcd {
 
     /// A call that changes nothing, or nothing more if it is repeated.
     fn read(&self, path: &str, body: &Value) -> Failed<Value> {
-        self.call(path, body, |fault| !matches!(fault, Fault::Answered(_)))
+        self.read_leased(path, body, None)
     }
 
-    /// A call that must not happen twice.
-    fn write(&self, path: &str, body: &Value) -> Failed<Value> {
+    /// As [`Etcd::read`], of a lease.
+    fn read_leased(&self, path: &str, body: &Value, lease: Option<LeaseId>) -> Failed<Value> {
+        self.call(path, body, |_| true)
+            .map_err(|fault| fault.of_lease(lease))
+    }
+
+    /// A call that must not happen twice, and may name a lease.
+    fn write(&self, path: &str, body: &Value, lease: Option<LeaseId>) -> Failed<Value> {
         self.call(path, body, |fault| matches!(fault, Fault::NotSent(_)))
+            .map_err(|fault| fault.of_lease(lease))
     }
 
     /// Asks each member at most once, as long as a fault permits the next.
-    fn call(&self, path: &str, body: &Value, may_repeat: impl Fn(&Fault) -> bool) -> Failed<Value> {
+    fn call(
+        &self,
+        path: &str,
+        body: &Value,
+        may_repeat: impl Fn(&Fault) -> bool,
+    ) -> Result<Value, Fault> {
         let mut left = self.members.len();
         loop {
             let asked = self.asked.load(Ordering::Relaxed);
             let fault = match self.runtime.block_on(self.exchange(asked, path, body)) {
                 Ok(value) => return Ok(value),
-                Err(fault @ Fault::Answered(_)) => return Err(fault.into_error()),
+                Err(fault @ (Fault::Answered(_) | Fault::NotFound(_))) => return Err(fault),
                 Err(fault) => fault,
             };
             self.leave(asked);
             left -= 1;
             if left == 0 || !may_repeat(&fault) {
-                return Err(fault.into_error());
+                return Err(fault);
             }
         }
     }
@@ -160,9 +189,10 @@ impl Etcd {
                 return Ok(value);
             }
             let why = unavailable(&value["error"].as_str().unwrap_or("it failed"));
-            Err(match status.is_server_error() {
-                true => Fault::NotAnswered(why),
-                false => Fault::Answered(why),
+            Err(match value["code"].as_u64() {
+                Some(NOT_FOUND) => Fault::NotFound(why),
+                _ if status.is_server_error() => Fault::NotAnswered(why),
+                _ => Fault::Answered(why),
             })
         };
         let answer = tokio::time::timeout(PATIENCE, exchange).await;
@@ -380,12 +410,7 @@ impl Store for Etcd {
             "success": [change],
             "failure": [{"request_range": {"key": place}}],
         });
-        let answer = match (self.write("kv/txn", &transaction), lease) {
-            (Err(StoreError::Unavailable(why)), Some(lease)) if why.contains("lease not found") => {
-                return Err(StoreError::NoLease(lease));
-            }
-            (answer, _) => answer?,
-        };
+        let answer = self.write("kv/txn", &transaction, lease)?;
         if answer["succeeded"] == true {
             return revision_of(&answer);
         }
@@ -427,12 +452,6 @@ impl Store for Etcd {
     }
 
     fn lease(&self, lease: Option<LeaseId>, lifetime: Duration) -> Failed<LeaseId> {
-        let no_lease = |error| match (error, lease) {
-            (StoreError::Unavailable(why), Some(lease)) if why.contains("lease not found") => {
-                StoreError::NoLease(lease)
-            }
-            (error, _) => error,
-        };
         let seconds = lifetime.as_secs() + u64::from(lifetime.subsec_nanos() > 0);
         match lease {
             None => {
@@ -442,12 +461,12 @@ impl Store for Etcd {
             }
             Some(id) if lifetime.is_zero() => {
                 let revoke = json!({"ID": id.0.to_string()});
-                self.write("lease/revoke", &revoke).map_err(no_lease)?;
+                self.write("lease/revoke", &revoke, lease)?;
                 Ok(id)
             }
             Some(id) => {
                 let renew = json!({"ID": id.0.to_string()});
-                let answer = self.read("lease/keepalive", &renew).map_err(no_lease)?;
+                let answer = self.read_leased("lease/keepalive", &renew, lease)?;
                 match number(&answer["result"]["TTL"])? {
                     0 => Err(StoreError::NoLease(id)),
                     _ => Ok(id),

@@ -11,6 +11,7 @@ use nervure_protocol::{
     CONTROL_FD_VARIABLE, DATAFLOW_VARIABLE, NODE_VARIABLE, TOKEN_VARIABLE, cli_to_keeper,
     graph::Program,
     keeper_to_cli::{Attached, Message},
+    report::EndCause,
 };
 use rustix::process::{Pid, Signal};
 use serde_json::json;
@@ -182,7 +183,7 @@ fn wait_for_restart(state: &mut State, node: &str, before: Option<u32>) -> Resul
         let ended = found
             .ended
             .as_ref()
-            .filter(|ended| ended.reason.starts_with("could not be started"));
+            .filter(|ended| ended.cause == EndCause::NotStarted);
         if let Some(ended) = ended {
             return Err(Failure::internal(format!("node `{node}` {}", ended.reason)));
         }

@@ -7,7 +7,7 @@ use nervure_protocol::{
     cli_to_keeper::{self, Watch},
     daemon_to_daemon::StreamReport,
     keeper_to_cli::{DataflowState, Message, NodeDeclared, Welcome},
-    report::{NodeEnded, NodeStarted, Report},
+    report::{EndCause, NodeEnded, NodeStarted, Report},
 };
 use rustix::{
     event::{PollFd, PollFlags, Timespec},
@@ -91,7 +91,7 @@ impl NodeState {
             (_, Some(ended)) if ended.failed => "failed",
             (_, Some(_)) if self.declared.remote.is_some() => "no daemon",
             (_, Some(_)) if self.declared.dynamic => "absent",
-            (_, Some(ended)) if ended.reason.contains("by hand") => "stopped",
+            (_, Some(ended)) if is_by_command(ended.cause) => "stopped",
             (_, Some(_)) => "ended",
             (Some(_), None) if self.awaited().is_some() => "starts",
             (Some(_), None) => "runs",
@@ -99,6 +99,14 @@ impl NodeState {
             (None, None) if self.declared.dynamic => "absent",
             (None, None) => "starts",
         }
+    }
+}
+
+/// Whether a command has ended the process.
+fn is_by_command(cause: EndCause) -> bool {
+    match cause {
+        EndCause::Stopped | EndCause::Unloaded => true,
+        EndCause::Ended | EndCause::NotStarted | EndCause::Unknown => false,
     }
 }
 

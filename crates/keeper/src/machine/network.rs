@@ -8,7 +8,7 @@ use std::time::Duration;
 use nervure_protocol::{
     keeper_to_node,
     params::Param,
-    report::{Level, NodeEnded, NodeStarted, Report},
+    report::{EndCause, Level, NodeEnded, NodeStarted, Report},
     wiring::Queue,
 };
 
@@ -277,6 +277,7 @@ impl Network {
         if let Some(mut ended) = state.last_end().cloned() {
             ended.restarts = false;
             ended.failed = false;
+            ended.cause = EndCause::Stopped;
             ended.reason.push_str("; then stopped by hand");
             state.set_last_end(ended.clone());
             turn.report(Report::NodeEnded(ended), None);
@@ -293,10 +294,9 @@ impl Network {
             return;
         };
         ended.restarts = false;
-        ended.reason = match ended.reason.split_once("; starts again") {
-            Some((reason, _)) => format!("{reason}; not started again, because the dataflow stops"),
-            None => ended.reason,
-        };
+        ended
+            .reason
+            .push_str("; it does not, because the dataflow stops");
         state.set_last_end(ended.clone());
         turn.report(Report::NodeEnded(ended), None);
     }
@@ -369,6 +369,7 @@ impl Network {
             signal: None,
             failed: false,
             restarts: false,
+            cause: EndCause::Ended,
             reason: "it observes no more".to_owned(),
             overdue: false,
             stderr_tail: Vec::new(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nervure_protocol::report::{Level, NodeEnded};
+use nervure_protocol::report::{EndCause, Level, NodeEnded};
 
 use super::Supervisor;
 use crate::machine::{
@@ -112,6 +112,11 @@ impl Supervisor {
             signal,
             failed,
             restarts,
+            cause: match exit.after_stop {
+                Some(AfterStop::Hold) => EndCause::Stopped,
+                Some(AfterStop::End) => EndCause::Unloaded,
+                Some(AfterStop::Start) | None => EndCause::Ended,
+            },
             reason,
             overdue: self.network.node(node).is_overdue(),
             stderr_tail,
@@ -166,6 +171,7 @@ impl Supervisor {
             signal: None,
             failed: true,
             restarts: rolled_back.is_some(),
+            cause: EndCause::NotStarted,
             reason: format!(
                 "could not be started: {reason}{}",
                 rolled_back.unwrap_or_default()

@@ -11,7 +11,10 @@
 //! when it connects and removed when it is gone; its place, with a new incarnation, is the next
 //! guest's.
 
-use nervure_protocol::{node_to_keeper::RemoteProcess, report::NodeEnded};
+use nervure_protocol::{
+    node_to_keeper::RemoteProcess,
+    report::{EndCause, NodeEnded},
+};
 
 use super::Supervisor;
 use crate::machine::{
@@ -84,6 +87,7 @@ impl Supervisor {
             signal: None,
             failed,
             restarts: starts,
+            cause: EndCause::Ended,
             reason: match (is_stopping, starts) {
                 (true, _) => what,
                 (false, true) => format!("{what}; the node's own program starts again"),

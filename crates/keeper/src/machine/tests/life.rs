@@ -468,9 +468,14 @@ fn a_stop_overtakes_a_restart() {
     assert!(world.is_finished);
     let last = &world.ended[1];
     assert!(last.id == "source" && last.failed && !last.restarts);
+    let before = &world.ended[0].reason;
+    assert!(
+        before.starts_with("exited with code 1; starts again in "),
+        "{before}"
+    );
     assert_eq!(
         last.reason,
-        "exited with code 1; not started again, because the dataflow stops"
+        format!("{before}; it does not, because the dataflow stops")
     );
     world.advance(Duration::from_secs(10));
     assert!(!world.processes[0].runs);
