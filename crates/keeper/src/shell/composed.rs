@@ -16,6 +16,7 @@ use rustix::{
 use tracing::debug;
 
 use super::{
+    crash,
     error::{KeeperError, retryable},
     event_loop::Shell,
     hosts::Host,
@@ -286,7 +287,7 @@ pub fn process_ended(shell: &mut Shell, number: usize, pid: Pid) {
         let reason = match (&host.kill_reason, is_shared) {
             (Some(why), _) => Some(why.clone()),
             (None, true) => Some(format!("its process `{name}` {}", past(end))),
-            (None, false) => None,
+            (None, false) => crash::reason(end, pid, &shell.machine.plan().nodes[node].id),
         };
         // A process that ends under its nodes has not succeeded, whatever its code.
         let end = match end {
@@ -351,14 +352,18 @@ fn kill_host(shell: &mut Shell, number: usize, why: &str) {
 }
 
 pub fn read_output(shell: &mut Shell, number: usize, stream: Stream) {
+    let now = shell.now();
     let host = shell.hosts.running.get_mut(&number);
-    let lines = host.map(|host| host.slot.read(stream)).unwrap_or_default();
+    let lines = host.map(|host| host.slot.read(stream, now));
+    let lines = lines.unwrap_or_default();
     log_lines(shell, number, stream, lines);
 }
 
 fn drain_output(shell: &mut Shell, number: usize, stream: Stream) {
+    let now = shell.now();
     let host = shell.hosts.running.get_mut(&number);
-    let lines = host.map(|host| host.slot.drain(stream)).unwrap_or_default();
+    let lines = host.map(|host| host.slot.drain(stream, now));
+    let lines = lines.unwrap_or_default();
     log_lines(shell, number, stream, lines);
 }
 

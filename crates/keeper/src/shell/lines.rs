@@ -1,37 +1,51 @@
 //! Splits a stream of bytes into lines, and guesses the level of a line.
 
+use std::time::Duration;
+
 use nervure_protocol::report::Level;
 
 /// Longer lines are split: a log record has to fit into a control message, even when every byte is
 /// escaped.
 const MAX_LINE_BYTES: usize = 16 * 1024;
 
+/// Shortest time between two lines of a program that overwrites its line by carriage returns, as
+/// progress bars do. The states in between are left out.
+const PROGRESS_PERIOD: Duration = Duration::from_secs(1);
+
 /// The beginning of a stream's last line.
 #[derive(Debug, Default)]
 pub struct Lines {
     partial: Vec<u8>,
+    /// `partial` is followed by a carriage return: the next character overwrites it.
+    has_returned: bool,
+    /// When a state that was overwritten was a line.
+    last_state: Option<Duration>,
 }
 
 impl Lines {
     /// Takes the next bytes of the stream.
-    pub fn push(&mut self, mut bytes: &[u8], mut line: impl FnMut(String)) {
-        while !bytes.is_empty() {
-            let room = MAX_LINE_BYTES - self.partial.len();
-            let window = &bytes[..bytes.len().min(room)];
-            match window.iter().position(|&byte| byte == b'\n') {
-                Some(end) => {
+    pub fn push(&mut self, mut bytes: &[u8], now: Duration, mut line: impl FnMut(String)) {
+        while let Some(&first) = bytes.first() {
+            match first {
+                b'\n' => line(self.take()),
+                b'\r' => self.has_returned = true,
+                _ => {
+                    if self.has_returned {
+                        self.overwrite(now).into_iter().for_each(&mut line);
+                    }
+                    let room = MAX_LINE_BYTES - self.partial.len();
+                    let window = &bytes[..bytes.len().min(room)];
+                    let is_end = |byte: &u8| matches!(byte, b'\n' | b'\r');
+                    let end = window.iter().position(is_end).unwrap_or(window.len());
                     self.partial.extend_from_slice(&window[..end]);
-                    bytes = &bytes[end + 1..];
-                    line(self.take());
-                }
-                None => {
-                    self.partial.extend_from_slice(window);
-                    bytes = &bytes[window.len()..];
+                    bytes = &bytes[end..];
                     if self.partial.len() == MAX_LINE_BYTES {
                         line(self.take());
                     }
+                    continue;
                 }
             }
+            bytes = &bytes[1..];
         }
     }
 
@@ -42,10 +56,22 @@ impl Lines {
         }
     }
 
+    /// Begins the line again. Returns what it was if that is due.
+    fn overwrite(&mut self, now: Duration) -> Option<String> {
+        let next = self.last_state.map(|last| last + PROGRESS_PERIOD);
+        if self.partial.is_empty() || next.is_some_and(|next| now < next) {
+            self.partial.clear();
+            self.has_returned = false;
+            return None;
+        }
+        self.last_state = Some(now);
+        Some(self.take())
+    }
+
     fn take(&mut self) -> String {
-        let bytes = self.partial.strip_suffix(b"\r").unwrap_or(&self.partial);
-        let line = String::from_utf8_lossy(bytes).into_owned();
+        let line = String::from_utf8_lossy(&self.partial).into_owned();
         self.partial.clear();
+        self.has_returned = false;
         line
     }
 }
@@ -106,7 +132,7 @@ mod tests {
         let mut lines = Lines::default();
         let mut all = Vec::new();
         for chunk in chunks {
-            lines.push(chunk, |line| all.push(line));
+            lines.push(chunk, Duration::ZERO, |line| all.push(line));
         }
         lines.finish(|line| all.push(line));
         all
@@ -114,12 +140,33 @@ mod tests {
 
     #[test]
     fn lines_do_not_depend_on_how_the_stream_is_chunked() {
-        let text = b"one\r\n\ntwo \xff\nlast without an end";
+        let text = b"one\r\n\ntwo \xff\n\r5 %\r10 %\r15 %\r\nlast without an end";
         let whole = cut(&[text]);
-        assert_eq!(whole, ["one", "", "two \u{fffd}", "last without an end"]);
+        let expected = [
+            "one",
+            "",
+            "two \u{fffd}",
+            "5 %",
+            "15 %",
+            "last without an end",
+        ];
+        assert_eq!(whole, expected);
         for at in 0..text.len() {
             assert_eq!(cut(&[&text[..at], &text[at..]]), whole);
         }
+    }
+
+    #[test]
+    fn of_a_line_that_is_overwritten_one_state_a_second_and_the_last_are_lines() {
+        let mut lines = Lines::default();
+        let mut all = Vec::new();
+        for percent in 0..=100_u32 {
+            let now = Duration::from_millis(u64::from(percent) * 30);
+            let text = format!("\r{percent} %");
+            lines.push(text.as_bytes(), now, |line| all.push(line));
+        }
+        lines.push(b"\nready\n", Duration::from_secs(4), |line| all.push(line));
+        assert_eq!(all, ["0 %", "34 %", "68 %", "100 %", "ready"]);
     }
 
     #[test]

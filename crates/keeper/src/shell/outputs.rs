@@ -6,15 +6,17 @@ use super::{event_loop::Shell, lines, slot::Stream};
 
 /// Logs what a node has written, as far as it can be read in one turn.
 pub fn read(shell: &mut Shell, node: usize, stream: Stream) {
-    for line in shell.slots[node].read(stream) {
+    let now = shell.now();
+    for line in shell.slots[node].read(stream, now) {
         log(shell, node, stream, line);
     }
 }
 
 /// Logs the rest of what a node has written that has ended.
 pub fn drain(shell: &mut Shell, node: usize) {
+    let now = shell.now();
     for stream in [Stream::Stdout, Stream::Stderr] {
-        for line in shell.slots[node].drain(stream) {
+        for line in shell.slots[node].drain(stream, now) {
             log(shell, node, stream, line);
         }
     }

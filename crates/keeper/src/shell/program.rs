@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     env,
     ffi::OsString,
+    fs, io,
     path::{Path, PathBuf},
 };
 
@@ -151,16 +152,16 @@ pub fn python(own: &BTreeMap<String, String>) -> Result<PathBuf, String> {
     let variable = |name: &str| own.get(name).map(Into::into).or_else(|| env::var_os(name));
     if let Some(root) = variable("VIRTUAL_ENV").filter(|root| !root.is_empty()) {
         let python = Path::new(&root).join("bin/python");
-        return if python.exists() {
-            Ok(python)
-        } else {
-            Err(format!(
-                "VIRTUAL_ENV is `{}`, and there is no `bin/python` in it",
-                root.display()
-            ))
+        let root = root.display();
+        return match is_there(&python) {
+            Ok(true) => Ok(python),
+            Ok(false) => Err(format!(
+                "VIRTUAL_ENV is `{root}`, and there is no `bin/python` in it"
+            )),
+            Err(why) => Err(format!("VIRTUAL_ENV is `{root}`, and {why}")),
         };
     }
-    if let Some(python) = python_beside(&env::current_exe().unwrap_or_default()) {
+    if let Some(python) = python_beside(&env::current_exe().unwrap_or_default())? {
         return Ok(python);
     }
     let path = variable("PATH").unwrap_or_default();
@@ -171,10 +172,32 @@ pub fn python(own: &BTreeMap<String, String>) -> Result<PathBuf, String> {
 }
 
 /// The Python of the virtual environment in which `program` is installed.
-fn python_beside(program: &Path) -> Option<PathBuf> {
-    let bin = program.parent()?;
+fn python_beside(program: &Path) -> Result<Option<PathBuf>, String> {
+    let bin = program.parent().unwrap_or(Path::new(""));
     let python = bin.join("python");
-    (bin.parent()?.join("pyvenv.cfg").is_file() && python.is_file()).then_some(python)
+    let root = bin.parent().unwrap_or(Path::new(""));
+    Ok((root.join("pyvenv.cfg").is_file() && is_there(&python)?).then_some(python))
+}
+
+/// Whether a Python is there. It may be a link to that of another user.
+///
+/// # Errors
+/// Why it cannot be used although there is one, for people.
+fn is_there(python: &Path) -> Result<bool, String> {
+    let error = match fs::metadata(python) {
+        Ok(_) => return Ok(true),
+        Err(error) => error,
+    };
+    let target = fs::read_link(python).ok();
+    if error.kind() == io::ErrorKind::NotFound && target.is_none() {
+        return Ok(false);
+    }
+    let link = target.map(|target| format!(", a link to `{}`,", target.display()));
+    Err(format!(
+        "`{}`{} cannot be used by this user: {error}",
+        python.display(),
+        link.unwrap_or_default()
+    ))
 }
 
 #[cfg(test)]
@@ -220,6 +243,25 @@ mod tests {
     }
 
     #[test]
+    fn a_python_that_cannot_be_reached_is_not_called_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let python = folder.path().join("python");
+        assert_eq!(is_there(&python), Ok(false));
+        let target = folder.path().join("of-another-user");
+        std::os::unix::fs::symlink(&target, &python).unwrap();
+        let why = is_there(&python).unwrap_err();
+        assert!(
+            why.contains("a link to") && why.contains("of-another-user"),
+            "{why}"
+        );
+        // A name below a file gives another error than a missing one, also for root.
+        fs::write(&target, "").unwrap();
+        assert_eq!(is_there(&python), Ok(true));
+        let why = is_there(&target.join("python")).unwrap_err();
+        assert!(why.contains("Not a directory"), "{why}");
+    }
+
+    #[test]
     fn a_conda_environment_is_a_folder_of_its_conda() {
         let found = |name| conda_environments(Path::new("/opt/conda/bin/conda"), name);
         assert_eq!(found("base"), [Path::new("/opt/conda")]);
@@ -234,14 +276,14 @@ mod tests {
         std::fs::write(bin.join("python"), "").unwrap();
         assert_eq!(
             python_beside(&bin.join("nervure")),
-            None,
+            Ok(None),
             "a folder with a `python` is not a virtual environment"
         );
         std::fs::write(folder.path().join("pyvenv.cfg"), "").unwrap();
         assert_eq!(
             python_beside(&bin.join("nervure")),
-            Some(bin.join("python"))
+            Ok(Some(bin.join("python")))
         );
-        assert_eq!(python_beside(Path::new("/")), None);
+        assert_eq!(python_beside(Path::new("/")), Ok(None));
     }
 }

@@ -2,7 +2,7 @@
 
 use tracing::{debug, trace};
 
-use super::{composed, event_loop::Shell, outputs, slot::Stream};
+use super::{composed, crash, event_loop::Shell, outputs, slot::Stream};
 use crate::{descendants, machine::Event};
 
 impl Shell {
@@ -60,7 +60,7 @@ impl Shell {
             self.events.push_back(Event::Ended {
                 node,
                 end,
-                reason: None,
+                reason: crash::reason(end, pid, &id),
                 stderr_tail,
             });
         }

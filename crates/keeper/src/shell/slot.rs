@@ -237,13 +237,13 @@ impl Slot {
     }
 
     /// Lines that the node wrote, of at most [`READ_BYTES`].
-    pub fn read(&mut self, stream: Stream) -> Vec<String> {
-        self.read_at_most(stream, READ_BYTES)
+    pub fn read(&mut self, stream: Stream, now: Duration) -> Vec<String> {
+        self.read_at_most(stream, READ_BYTES, now)
     }
 
     /// The rest of a stream of a node that has ended.
-    pub fn drain(&mut self, stream: Stream) -> Vec<String> {
-        let mut lines = self.read_at_most(stream, DRAIN_BYTES);
+    pub fn drain(&mut self, stream: Stream, now: Duration) -> Vec<String> {
+        let mut lines = self.read_at_most(stream, DRAIN_BYTES, now);
         if let Some(process) = &mut self.process {
             let output = &mut process.outputs[stream as usize];
             output.pipe = None;
@@ -266,7 +266,7 @@ impl Slot {
             .filter(|_| process.stderr_tail.back().is_some_and(is_missing_module))
     }
 
-    fn read_at_most(&mut self, stream: Stream, max_bytes: usize) -> Vec<String> {
+    fn read_at_most(&mut self, stream: Stream, max_bytes: usize, now: Duration) -> Vec<String> {
         let mut lines = Vec::new();
         let Some(process) = &mut self.process else {
             return lines;
@@ -279,7 +279,8 @@ impl Slot {
                 Ok(0) => output.pipe = None,
                 Ok(count) => {
                     left = left.saturating_sub(count);
-                    output.lines.push(&buffer[..count], |line| lines.push(line));
+                    let bytes = &buffer[..count];
+                    output.lines.push(bytes, now, |line| lines.push(line));
                 }
                 Err(rustix::io::Errno::INTR) => {}
                 Err(_) => break,
