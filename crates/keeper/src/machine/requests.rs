@@ -195,7 +195,13 @@ impl Requests {
             .network()
             .nodes()
             .split_at(supervisor.network().graph().own_nodes());
-        let alive = |nodes: &[Node]| index(nodes.iter().filter(|node| node.is_alive()).count());
+        let alive = |nodes: &[&Node]| index(nodes.iter().filter(|node| node.is_alive()).count());
+        // Stand-ins of nodes on other machines are counted there.
+        let graph = supervisor.network().graph();
+        let own = own.iter().enumerate();
+        let own = own.filter(|(node, _)| !graph.node(*node).is_remote());
+        let own: Vec<&Node> = own.map(|(_, node)| node).collect();
+        let guests: Vec<&Node> = guests.iter().collect();
         let display = |path: &std::path::PathBuf| path.display().to_string();
         let welcome = Welcome {
             version,
@@ -216,8 +222,8 @@ impl Requests {
                 _ => DataflowState::Stopping,
             },
             nodes: index(own.len()),
-            running: alive(own),
-            observers: alive(guests),
+            running: alive(&own),
+            observers: alive(&guests),
             detached: plan.detached,
         };
         turn.reply(client, keeper_to_cli::Message::Welcome(welcome));
