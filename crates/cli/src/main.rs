@@ -1,5 +1,7 @@
 //! The `nervure` command.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 #[macro_use]
 mod output;
 
@@ -44,13 +46,15 @@ mod source;
 mod table;
 #[cfg(feature = "opentelemetry")]
 mod telemetry;
+mod threads;
+mod usage;
 mod validate;
 
 use std::{io::Write, process::ExitCode};
 
 use clap::{
     ArgMatches, CommandFactory, FromArgMatches,
-    error::{ContextKind, ContextValue, ErrorKind},
+    error::{ContextKind, ContextValue},
 };
 use rustix::fd::OwnedFd;
 
@@ -71,7 +75,7 @@ fn main() -> ExitCode {
         Err(error) => {
             return match not_built(&error) {
                 Some(failure) => failure.report(asks_for_json()),
-                None => report_usage(&with_tip(error)),
+                None => report_usage(&usage::with_tips(error)),
             };
         }
     };
@@ -241,33 +245,6 @@ fn survive_file_size_limit() {
     let flag = std::sync::Arc::default();
     // Fails only for signals that cannot be handled, such as SIGKILL.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, flag);
-}
-
-/// Adds a tip to the error of a lone word in a command that takes `-d NAME`: the word is probably
-/// that name.
-fn with_tip(mut error: clap::Error) -> clap::Error {
-    let arguments = Arguments::command();
-    let command = std::env::args()
-        .nth(1)
-        .and_then(|name| arguments.find_subcommand(name));
-    let takes_dataflow_alone = command.is_some_and(|command| {
-        command.get_positionals().next().is_none()
-            && command
-                .get_arguments()
-                .any(|argument| argument.get_id() == "dataflow")
-    });
-    if let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidArg)
-        && error.kind() == ErrorKind::UnknownArgument
-        && takes_dataflow_alone
-        && !name.starts_with('-')
-    {
-        let tip = format!("name a dataflow with `-d {name}`");
-        error.insert(
-            ContextKind::Suggested,
-            ContextValue::StyledStrs(vec![tip.into()]),
-        );
-    }
-    error
 }
 
 /// Runs as a keeper. `run` passes one end of a socket pair as standard input.

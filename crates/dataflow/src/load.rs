@@ -35,7 +35,37 @@ pub fn load_for(path: &Path, surroundings: &dyn Surroundings) -> Report {
         Ok(directory) => directory,
         Err(error) => return Report::failure(&name, unreadable(path, &error)),
     };
+    if let Some(what) = kind_of_program(path, &bytes) {
+        return Report::failure(&name, no_dataflow(path, what));
+    }
     parse(&name, &bytes, &directory, surroundings)
+}
+
+/// What a file is that no dataflow file can be.
+fn kind_of_program(path: &Path, bytes: &[u8]) -> Option<&'static str> {
+    match path.extension().and_then(OsStr::to_str) {
+        Some("py") => Some("Python script"),
+        Some("rs" | "c" | "cc" | "cpp") => Some("source file"),
+        _ if bytes.starts_with(b"#!") => Some("script"),
+        _ if bytes.starts_with(b"\x7fELF") => Some("compiled program"),
+        _ => None,
+    }
+}
+
+fn no_dataflow(path: &Path, what: &str) -> Finding {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let shown = path.display().to_string();
+    let node = path.file_stem().unwrap_or_default().to_string_lossy();
+    let text = format!("{} is a {what}, not a dataflow file", quoted(&shown));
+    Finding::without_span(Code::UnreadableFile, text).nearest(
+        dataflow_inside(folder).as_deref(),
+        || {
+            Some(format!(
+                "a dataflow file names its programs: `nodes: [{{id: {node}, path: {shown}}}]`; \
+                 `nervure new` writes one"
+            ))
+        },
+    )
 }
 
 /// The host of this process.
@@ -143,7 +173,8 @@ fn nearby_file(path: &Path) -> Option<String> {
 }
 
 fn dataflow_inside(folder: &Path) -> Option<String> {
-    let names = yaml_files(folder);
+    let is_here = folder.as_os_str().is_empty();
+    let names = yaml_files(if is_here { Path::new(".") } else { folder });
     let name =
         names
             .iter()

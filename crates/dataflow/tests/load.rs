@@ -115,3 +115,27 @@ fn the_number_of_inputs_is_limited() {
     );
     assert_eq!(finding.expected.as_deref(), Some("at most 4095 inputs"));
 }
+
+#[test]
+fn a_program_in_place_of_a_dataflow_file_is_called_one() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text, what) in [
+        ("camera.py", "print('it\\'s')", "is a Python script"),
+        ("start", "#!/bin/sh\necho \"", "is a script"),
+        ("camera", "\x7fELF\"", "is a compiled program"),
+        ("camera.rs", "fn main() {", "is a source file"),
+    ] {
+        write(folder.path(), name, text);
+        let report = load(&folder.path().join(name));
+        let [diagnostic] = &report.diagnostics[..] else {
+            panic!("{name}: {:?}", report.diagnostics)
+        };
+        assert!(diagnostic.message.contains(what), "{name}: {diagnostic:?}");
+        let hint = diagnostic.hint.as_deref().unwrap_or_default();
+        assert!(hint.contains("nodes: [{id: "), "{name}: {diagnostic:?}");
+    }
+    write(folder.path(), "drive.yml", "nodes: []");
+    let report = load(&folder.path().join("camera.py"));
+    let suggestion = report.diagnostics[0].suggestion.as_deref().unwrap();
+    assert!(suggestion.ends_with("/drive.yml"), "{suggestion}");
+}
