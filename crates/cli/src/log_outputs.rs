@@ -12,7 +12,6 @@ use std::{
         atomic::{AtomicU64, AtomicUsize, Ordering},
         mpsc::{Receiver, RecvError, SendError, Sender, channel},
     },
-    thread,
     time::{Duration, Instant},
 };
 
@@ -29,7 +28,7 @@ use nervure_protocol::{
 use rustix::process::getppid;
 use serde_json::{Map, Value, json};
 
-use crate::{failure::Failure, format};
+use crate::{failure::Failure, format, threads};
 
 /// The stream of records of the keeper about a node, which the node did not write.
 const KEEPER_STREAM: &str = "keeper";
@@ -74,15 +73,15 @@ pub fn send() -> Result<ExitCode, Failure> {
     let (queue, wakeups) = Queue::new();
     let lost = queue.lost.clone();
     let of_log = queue.clone();
-    thread::spawn(move || receive(connection, &of_log));
-    thread::spawn(move || {
+    threads::spawn(move || receive(connection, &of_log))?;
+    threads::spawn(move || {
         while let Some(event) = events.next() {
             if matches!(event, Event::Stop { .. }) {
                 break;
             }
         }
         let _ = queue.send(Wakeup::Stop);
-    });
+    })?;
     let mut reported = LossReports::new();
     while !awaited.is_empty() {
         let wakeup = wakeups.receive();

@@ -31,7 +31,7 @@ use signal_hook::{
     iterator::Signals,
 };
 
-use crate::{failure::Failure, fleet::connection::folder};
+use crate::{failure::Failure, fleet::connection::folder, threads};
 
 /// The port unless another is named.
 const PORT: u16 = 7710;
@@ -79,10 +79,10 @@ pub fn serve(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
     note!("the token of requests is in {}", file.display());
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
         .map_err(|error| Failure::internal("cannot watch for signals").because(error))?;
-    std::thread::spawn(move || {
+    threads::spawn(move || {
         if signals.forever().next().is_some() {
             std::process::exit(0);
         }
-    });
+    })?;
     server::serve(arguments.listen, tls, access)
 }

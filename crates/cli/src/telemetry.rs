@@ -28,6 +28,7 @@ use crate::{
     option_values::parse_duration,
     serve::snapshot::Snapshot,
     telemetry::{receiver::Receiver, spans::Spans},
+    threads,
 };
 
 /// The environment variable of OpenTelemetry with the address of the receiver.
@@ -74,17 +75,17 @@ pub fn telemetry(arguments: &TelemetryArguments) -> Result<ExitCode, Failure> {
         .map_err(|error| Failure::internal("cannot watch for signals").because(error))?;
     let spans = Spans::listen()?;
     let (sender, ended) = channel();
-    std::thread::spawn(move || {
+    threads::spawn(move || {
         signals.forever().next();
         let _ = sender.send(());
-    });
+    })?;
     note!("sending to {endpoint} every {:?}", arguments.every);
     let resource = otlp::resource();
     let sending = {
         let (spans, resource) = (Arc::clone(&spans), resource.clone());
-        std::thread::spawn(move || {
+        threads::spawn(move || {
             spans.send_all(&resource, |message| receiver_of_spans.send(message));
-        })
+        })?
     };
     let mut due = Instant::now();
     loop {

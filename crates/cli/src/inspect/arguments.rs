@@ -226,8 +226,8 @@ pub struct EchoArguments {
 
 #[derive(Debug, Args)]
 pub struct MeasureArguments {
-    /// Topics: `node/output` or `dataflow:node/output`. `*` matches anything.
-    #[arg(value_name = "TOPIC", required = true, add = ArgValueCandidates::new(complete::topics))]
+    /// Topics: `node/output` or `dataflow:node/output`. `*` matches anything. Default: all.
+    #[arg(value_name = "TOPIC", add = ArgValueCandidates::new(complete::topics))]
     pub topics: Vec<String>,
     #[command(flatten)]
     pub target: Target,

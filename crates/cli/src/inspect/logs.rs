@@ -7,7 +7,6 @@ use std::{
     path::{Path, PathBuf},
     process::ExitCode,
     sync::mpsc::{Sender, channel},
-    thread,
     time::{Duration, Instant},
 };
 
@@ -34,6 +33,7 @@ use crate::{
     failure::{Failure, INTERNAL},
     format, output,
     run::{display::record_line, log_folder},
+    threads,
 };
 
 /// The node id of the keeper's own records.
@@ -259,7 +259,7 @@ fn follow_records(
     let (sender, records) = channel();
     for (connection, last_utc_nanos) in followed {
         let sender = sender.clone();
-        thread::spawn(move || pass_on(connection, last_utc_nanos, &sender));
+        threads::spawn(move || pass_on(connection, last_utc_nanos, &sender))?;
     }
     drop(sender);
     for record in records {

@@ -4,7 +4,6 @@ use std::{
     collections::BTreeMap,
     process::ExitCode,
     sync::mpsc::{Sender, channel},
-    thread,
     time::{Duration, Instant},
 };
 
@@ -25,6 +24,7 @@ use crate::{
     failure::Failure,
     format, output,
     table::{Align, Table},
+    threads,
 };
 
 /// Queue depth of the observer, for the time that a report takes.
@@ -45,8 +45,12 @@ pub fn measure(arguments: &MeasureArguments, what: Quantity) -> Result<ExitCode,
         Quantity::Bandwidth => "bw",
         Quantity::Delay => "delay",
     };
+    let every = ["*".to_owned()];
     let selected = select_topics(
-        &arguments.topics,
+        match arguments.topics.as_slice() {
+            [] => &every,
+            topics => topics,
+        },
         arguments.target.dataflow.as_deref(),
         program,
     )?;
@@ -63,7 +67,7 @@ pub fn measure(arguments: &MeasureArguments, what: Quantity) -> Result<ExitCode,
             observer.set_patience(None);
         }
         let (sender, interval) = (sender.clone(), arguments.interval);
-        thread::spawn(move || measure_here(observer, &located.here, interval, &sender));
+        threads::spawn(move || measure_here(observer, &located.here, interval, &sender))?;
     }
     for ((machine, keeper), topics) in located.there {
         let mut daemon = daemon(program)?;
@@ -75,7 +79,7 @@ pub fn measure(arguments: &MeasureArguments, what: Quantity) -> Result<ExitCode,
         };
         begin(&mut daemon, &machine, request)?;
         let sender = sender.clone();
-        thread::spawn(move || measure_there(daemon, &topics, &sender));
+        threads::spawn(move || measure_there(daemon, &topics, &sender))?;
     }
     drop(sender);
     let mut left = arguments.count.unwrap_or(u64::MAX);

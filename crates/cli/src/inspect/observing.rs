@@ -13,7 +13,6 @@ use std::{
         atomic::{AtomicU64, Ordering},
         mpsc::{Receiver, SyncSender, sync_channel},
     },
-    thread,
     time::{Duration, Instant},
 };
 
@@ -34,7 +33,7 @@ use super::{
     state::State,
     topics::SelectedTopics,
 };
-use crate::failure::Failure;
+use crate::{failure::Failure, threads};
 
 /// A wait without a reason to end it.
 const A_WHILE: Duration = Duration::from_secs(3600);
@@ -116,7 +115,7 @@ impl Observing {
         if let Some(connection) = located.connection {
             let observer = Observer::open_through(connection, &located.here, depth)?;
             let sender = sender.clone();
-            thread::spawn(move || pass_on_local(observer, &sender));
+            threads::spawn(move || pass_on_local(observer, &sender))?;
         }
         let mut machines = Vec::new();
         for ((machine, keeper), topics) in located.there {
@@ -128,7 +127,7 @@ impl Observing {
             };
             begin(&mut daemon, &machine, request)?;
             let (sender, link_bytes) = (sender.clone(), Arc::clone(&link_bytes));
-            thread::spawn(move || fetch(daemon, &topics, &sender, &link_bytes));
+            threads::spawn(move || fetch(daemon, &topics, &sender, &link_bytes))?;
             machines.push(machine);
         }
         Ok(Self {

@@ -8,7 +8,6 @@ use std::{
     os::unix::process::CommandExt,
     process::Child,
     sync::Arc,
-    thread,
 };
 
 use axum::{
@@ -33,6 +32,7 @@ use super::{
 use crate::{
     failure::{ErrorAnswer, Failure},
     inspect::places,
+    threads,
 };
 
 /// Recordings at a time.
@@ -180,17 +180,22 @@ fn start(recordings: &Recordings, dataflow: String, record: Record) -> Result<Re
         summary: None,
     };
     let (sender, end) = watch::channel(None);
+    // Both pipes are read, so that it never waits for room in one.
+    let read_notes = move || notes.for_each(drop);
+    let read_summary = move || {
+        let line = last_line(&mut child);
+        let summary = serde_json::from_str(&line).unwrap_or(Value::from(line));
+        sender.send_replace(Some(summary));
+    };
+    let started = threads::spawn(read_notes).and_then(|_| threads::spawn(read_summary));
+    if let Err(failure) = started {
+        handle.signal(Signal::KILL);
+        return Err(failure);
+    }
     recordings.insert(Entry {
         recording: recording.clone(),
         handle,
         end,
-    });
-    // Both pipes are read, so that it never waits for room in one.
-    thread::spawn(move || notes.for_each(drop));
-    thread::spawn(move || {
-        let line = last_line(&mut child);
-        let summary = serde_json::from_str(&line).unwrap_or(Value::from(line));
-        sender.send_replace(Some(summary));
     });
     Ok(recording)
 }

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     sync::mpsc,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -25,6 +26,7 @@ use crate::{
         status::{restarts, state_of_all},
     },
     run::edges::{Edge, Totals},
+    threads,
 };
 
 /// How long to wait for the use of processes of other machines.
@@ -102,22 +104,26 @@ impl Snapshot {
     /// Asks all keepers, those of other machines through the daemon.
     pub fn take() -> Result<Self, Failure> {
         let (sender, clocks) = mpsc::channel();
-        std::thread::spawn(move || {
+        threads::spawn(move || {
             // Robots may not ask for them.
             drop(sender.send(fleet::clocks().unwrap_or_default()));
-        });
+        })?;
         let everything = places::everywhere()?;
         let mut dataflows = Vec::new();
         for some in everything.dataflows.chunks(AT_ONCE) {
-            std::thread::scope(|scope| {
-                let asked: Vec<_> = some
-                    .iter()
-                    .map(|found| scope.spawn(|| DataflowFigures::of(found, &everything)))
-                    .collect();
+            thread::scope(|scope| {
+                let everything = &everything;
+                let ask = |found| {
+                    let ask = move || DataflowFigures::of(found, everything);
+                    thread::Builder::new().spawn_scoped(scope, ask)
+                };
+                let asked: Result<Vec<_>, _> = some.iter().map(ask).collect();
                 // The panic hook has reported a panic.
-                let answers = asked.into_iter().filter_map(|one| one.join().ok());
+                let answers = asked?.into_iter().filter_map(|one| one.join().ok());
                 dataflows.extend(answers.flatten());
-            });
+                Ok(())
+            })
+            .map_err(threads::refused)?;
         }
         let is_reachable = |name: &str| !everything.unreachable.iter().any(|it| it.machine == name);
         let machine = |(name, link): (&String, &Option<LinkFigures>)| MachineFigures {

@@ -22,7 +22,7 @@ use nervure_protocol::{
 use serde_json::{Value, json};
 
 use super::otlp::{attributes, now, object, scope};
-use crate::failure::Failure;
+use crate::{failure::Failure, threads};
 
 /// Spans that wait for the receiver. 2048 is the default of OpenTelemetry's SDKs, for one process.
 const MAX_WAITING: usize = 8192;
@@ -80,7 +80,7 @@ impl Spans {
         })?;
         let spans = Arc::new(Self::default());
         let shared = Arc::clone(&spans);
-        thread::spawn(move || shared.accept(&server));
+        threads::spawn(move || shared.accept(&server))?;
         Ok(spans)
     }
 
@@ -95,12 +95,17 @@ impl Spans {
             if connections.load(Ordering::SeqCst) >= MAX_CONNECTIONS {
                 continue;
             }
-            connections.fetch_add(1, Ordering::SeqCst);
-            let (spans, connections) = (Arc::clone(self), Arc::clone(&connections));
-            thread::spawn(move || {
+            let (spans, ended) = (Arc::clone(self), Arc::clone(&connections));
+            let started = threads::spawn(move || {
                 spans.receive(packets);
-                connections.fetch_sub(1, Ordering::SeqCst);
+                ended.fetch_sub(1, Ordering::SeqCst);
             });
+            match started {
+                Ok(_) => {
+                    connections.fetch_add(1, Ordering::SeqCst);
+                }
+                Err(failure) => note!("warning: the spans of a process are not taken: {failure}"),
+            }
         }
     }
 

@@ -10,7 +10,7 @@ use rustix::{
 };
 use serde_json::json;
 
-use crate::dataflow::{Dataflow, Process, Run};
+use crate::dataflow::{Dataflow, Process, Run, output};
 
 /// A source of numbers, and a sink that no observer may affect.
 fn numbers(keys: serde_json::Value) -> Run {
@@ -345,4 +345,29 @@ fn a_client_with_invalid_messages_is_disconnected_and_the_dataflow_goes_on() {
     run.line("sink", &format!("in {}", number + 50));
     run.signal(Signal::INT);
     assert_eq!(run.finish().code, Some(0));
+}
+
+/// Threads get their stack from a size in the environment: the system refuses one of 64 TiB. The
+/// library's own threads have a size of their own.
+#[test]
+fn a_command_that_gets_no_thread_says_so() {
+    let run = Dataflow::named()
+        .node("source", "source 1000000 10", json!({"outputs": ["out"]}))
+        .node("sink", "sink", json!({"inputs": {"in": "source/out"}}))
+        .run(&[]);
+    let topic = format!("{}:source/out", run.name());
+    for arguments in [
+        &["topic", "echo", &topic][..],
+        &["topic", "hz", &topic],
+        &["logs", "--follow", "-d", run.name()],
+    ] {
+        let mut command = run.command(arguments);
+        command.env("RUST_MIN_STACK", (1_u64 << 46).to_string());
+        let (code, _, stderr) = output(command);
+        assert_eq!(code, Some(1), "{arguments:?}: {stderr}");
+        assert!(
+            stderr.contains("error: cannot start a thread"),
+            "{arguments:?}: {stderr}"
+        );
+    }
 }
