@@ -13,6 +13,7 @@ use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use nervure_identity::{KeyPair, PublicKey, tls};
 use nervure_store::{Changes, Entry, Expected, LeaseId, Listing, Revision, Store, StoreError};
+use rustls::CertificateError;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
@@ -647,12 +648,34 @@ async fn connect_once(to: Endpoint, tls: TlsConnector) -> std::io::Result<Connec
     let local = stream.local_addr()?.ip();
     // The name is not sent, and not checked: the key is.
     let name = ServerName::IpAddress(to.address.ip().into());
-    let stream = tls.connect(name, stream).await?;
+    let connected = tls.connect(name, stream).await;
+    let stream = connected.map_err(|error| match is_of_other_key(&error) {
+        true => another_coordinator(),
+        false => error,
+    })?;
     let certificates = stream.get_ref().1.peer_certificates();
     match certificates.and_then(tls::peer_key) {
         Some(key) if key == to.key => Ok((stream, local)),
-        _ => Err(std::io::Error::other("another coordinator listens there")),
+        _ => Err(another_coordinator()),
     }
+}
+
+/// Whether the other end has proved a key that is none of the coordinators'.
+fn is_of_other_key(error: &std::io::Error) -> bool {
+    let inner = error.get_ref();
+    matches!(
+        inner.and_then(|inner| inner.downcast_ref()),
+        Some(rustls::Error::InvalidCertificate(
+            CertificateError::ApplicationVerificationFailure
+        ))
+    )
+}
+
+fn another_coordinator() -> std::io::Error {
+    std::io::Error::other(
+        "another coordinator answers there, which has not the key that is expected (that of the invitation, or of \
+         the pairing)",
+    )
 }
 
 impl<'a> Ask<'a> {

@@ -23,8 +23,8 @@ const MAX_WAITING: usize = 256;
 /// The longest time that an invitation is valid.
 const MAX_LIFETIME: Duration = Duration::from_secs(366 * 24 * 3600);
 
-/// The shortest lease of the entry of an invitation: a lease of no length is none.
-const LEAST_LEASE: Duration = Duration::from_secs(1);
+/// Time after the end of an invitation in which its entry stays, so that the end can be named.
+const KEPT_AFTER_END: Duration = Duration::from_secs(24 * 3600);
 
 /// The other end of a connection.
 #[derive(Clone, Debug)]
@@ -46,12 +46,20 @@ impl Caller {
     }
 }
 
-/// An open invitation in the store. The secret itself is not kept.
+/// An invitation in the store. The secret itself is not kept.
 #[derive(Debug, Serialize, Deserialize)]
 struct Invited {
     role: Role,
     needs_approval: bool,
     until_utc_millis: u64,
+    #[serde(default)]
+    is_used: bool,
+}
+
+impl Invited {
+    fn has_expired(&self) -> bool {
+        self.until_utc_millis <= utc_millis()
+    }
 }
 
 /// The machines and the open invitations of a fleet.
@@ -81,7 +89,12 @@ impl Members {
     /// Makes an invitation, and returns its secret.
     pub fn invite(&self, terms: Terms) -> Result<String, StoreError> {
         let unavailable = |why: &str| StoreError::Unavailable(why.to_owned());
-        if self.store.list(INVITATIONS)?.entries.len() >= MAX_INVITATIONS {
+        let invited = self.store.list(INVITATIONS)?.entries.into_iter();
+        let open = invited.filter(|entry| {
+            let invited = invited_of(entry);
+            invited.is_none_or(|invited| !invited.is_used && !invited.has_expired())
+        });
+        if open.count() >= MAX_INVITATIONS {
             return Err(StoreError::Refused(format!(
                 "there are {MAX_INVITATIONS} open invitations; they end with time"
             )));
@@ -96,10 +109,11 @@ impl Members {
             needs_approval: terms.needs_approval,
             until_utc_millis: utc_millis()
                 .saturating_add(u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX)),
+            is_used: false,
         };
         // The lease removes the entry. The time within counts as well: leases begin again when a
         // coordinator does.
-        let lease = self.store.lease(None, lifetime.max(LEAST_LEASE))?;
+        let lease = self.store.lease(None, lifetime + KEPT_AFTER_END)?;
         let key = invitation_key(&secret);
         self.store
             .compare_and_set(&key, Expected::Absent, Some(&json(&invited)), Some(lease))?;
@@ -108,20 +122,31 @@ impl Members {
 
     /// Whether an invitation can still be used.
     pub fn is_open(&self, secret: &str) -> Result<bool, StoreError> {
-        Ok(self.open_invitation(secret)?.is_some())
+        match self.open_invitation(secret) {
+            Ok(_) => Ok(true),
+            Err(StoreError::Refused(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
-    fn open_invitation(&self, secret: &str) -> Result<Option<(Entry, Invited)>, StoreError> {
+    /// The invitation with this secret. Only a machine that has the secret learns that it was used or
+    /// has expired.
+    fn open_invitation(&self, secret: &str) -> Result<(Entry, Invited), StoreError> {
+        let refused = |why: &str| StoreError::Refused(format!("the invitation {why}"));
         // The digest is the key: how long the search takes says nothing about the secret.
         let entry = self.store.get(&invitation_key(secret))?;
-        let invited = entry.and_then(|entry| {
-            let invited: Invited = serde_json::from_slice(&entry.value).ok()?;
-            Some((entry, invited))
-        });
-        Ok(invited.filter(|(_, invited)| invited.until_utc_millis > utc_millis()))
+        let invited = entry.and_then(|entry| Some((invited_of(&entry)?, entry)));
+        match invited {
+            None => Err(refused(
+                "is not valid: it is none of this fleet, or ended more than a day ago",
+            )),
+            Some((invited, _)) if invited.is_used => Err(refused(USED)),
+            Some((invited, _)) if invited.has_expired() => Err(refused("has expired")),
+            Some((invited, entry)) => Ok((entry, invited)),
+        }
     }
 
-    /// Pairs a machine, or lets it wait. A wrong, used or expired secret gives no detail.
+    /// Pairs a machine, or lets it wait. A wrong secret gives no detail.
     pub fn join(&self, caller: &Caller, address: IpAddr, secret: &str, name: String) -> Answer {
         let joined = match caller {
             Caller::Own => self.join_own(address, name),
@@ -174,8 +199,7 @@ impl Members {
         secret: &str,
         name: String,
     ) -> Result<Answer, StoreError> {
-        let refused = || StoreError::Refused("the invitation is not valid".to_owned());
-        let (invitation, invited) = self.open_invitation(secret)?.ok_or_else(refused)?;
+        let (invitation, invited) = self.open_invitation(secret)?;
         check_machine_name(&name).map_err(StoreError::Refused)?;
         let (name, entry) = self.place(name, &key, invited.needs_approval)?;
         let machine = Machine {
@@ -193,25 +217,27 @@ impl Members {
             self.check_waiting()?;
             return self.write(&machine, entry.as_ref());
         }
-        // Taken out before it is used: it is valid once, also for two machines at a time. A name
-        // that another machine takes meanwhile does not use it up.
-        let used = Expected::Revision(invitation.revision);
-        match self
-            .store
-            .compare_and_set(&invitation.key, used, None, None)
-        {
-            Err(StoreError::Conflict { .. }) => return Err(refused()),
-            other => drop(other?),
-        }
+        // Marked before it is used: it is valid once, also for two machines at a time. A name that
+        // another machine takes meanwhile does not use it up.
+        let set = |expected, value: &[u8]| {
+            let (key, lease) = (&invitation.key, invitation.lease);
+            let expected = Expected::Revision(expected);
+            self.store
+                .compare_and_set(key, expected, Some(value), lease)
+        };
+        let used = Invited {
+            is_used: true,
+            ..invited
+        };
+        let marked = match set(invitation.revision, &json(&used)) {
+            Err(StoreError::Conflict { .. }) => {
+                return Err(StoreError::Refused(format!("the invitation {USED}")));
+            }
+            other => other?,
+        };
         self.write(&machine, entry.as_ref()).inspect_err(|_| {
-            let again = &invitation;
             // Without it, the user makes another.
-            let _ = self.store.compare_and_set(
-                &again.key,
-                Expected::Absent,
-                Some(&again.value),
-                again.lease,
-            );
+            let _ = set(marked, &invitation.value);
         })
     }
 
@@ -356,6 +382,13 @@ fn is_taken(name: &str) -> StoreError {
 
 fn machine_key(name: &str) -> String {
     format!("{MACHINES}{name}")
+}
+
+/// Why a used invitation is refused.
+const USED: &str = "was used already: it is valid once";
+
+fn invited_of(entry: &Entry) -> Option<Invited> {
+    serde_json::from_slice(&entry.value).ok()
 }
 
 fn invitation_key(secret: &str) -> String {

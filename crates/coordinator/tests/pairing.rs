@@ -255,12 +255,12 @@ fn an_invitation_is_valid_once_and_until_it_expires() {
     assert_eq!(client.list("machines/").unwrap().entries.len(), 1);
 
     let other = world.client(&KeyPair::generate().unwrap());
-    assert!(refusal(other.join(&invitation.secret, "other")).contains("not valid"));
+    assert!(refusal(other.join(&invitation.secret, "other")).contains("was used already"));
     let expired = world
         .coordinator
         .invite(Terms::once(Role::Robot, Duration::ZERO))
         .unwrap();
-    assert!(refusal(other.join(&expired.secret, "other")).contains("not valid"));
+    assert!(refusal(other.join(&expired.secret, "other")).contains("has expired"));
     let again = world.invite(Role::Robot);
     assert!(refusal(other.join(&again.secret, "robot")).contains("another machine"));
     assert!(refusal(other.join(&again.secret, "../x")).contains("no name"));
@@ -383,7 +383,7 @@ fn a_revoked_machine_is_cut_off_at_once_and_returns_with_a_new_invitation() {
         );
     }
     assert!(refusal(again.bundle(&digest(b"x"))).contains("was revoked"));
-    assert!(refusal(again.join(&invitation.secret, "robot")).contains("not valid"));
+    assert!(refusal(again.join(&invitation.secret, "robot")).contains("was used already"));
     assert_eq!(machines(&operator)[1].standing, Standing::Revoked);
     assert_eq!(operator.get("links/robot").unwrap(), None);
     assert_eq!(operator.get("actual/robot").unwrap(), None);

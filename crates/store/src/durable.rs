@@ -47,7 +47,12 @@ pub fn open(path: &Path) -> Result<Local, OpenError> {
     let database = redb::Builder::new()
         .set_cache_size(CACHE_BYTES)
         .create_file(file)
-        .map_err(|error| failed(error.to_string()))?;
+        .map_err(|error| match error {
+            redb::DatabaseError::DatabaseAlreadyOpen => {
+                failed("another process has it open".to_owned())
+            }
+            error => failed(error.to_string()),
+        })?;
     let content = load(&database).map_err(|error| failed(error.to_string()))?;
     Ok(Local::new(content, Redb(database), SystemClock))
 }

@@ -34,13 +34,14 @@ use signal_hook::{
 
 use super::{
     arguments::{InvitationArgument, JoinArguments, StoreAddress, UpArguments},
-    connection::{call_failure, folder, folder_failure, store_failure},
+    connection::{call_failure, daemon_process, folder, folder_failure, store_failure},
 };
 use crate::{
     failure::Failure,
     inspect::{logs, processes},
     output,
     run::memory,
+    threads,
 };
 
 /// Port of the coordinator, and of links where it is free.
@@ -57,6 +58,10 @@ const APPROVAL_POLL: Duration = Duration::from_secs(2);
 
 /// Starts a fleet on this machine: its coordinator, and the daemon.
 pub fn up(arguments: &UpArguments) -> Result<ExitCode, Failure> {
+    if let Some(process) = daemon_process()? {
+        let text = format!("the daemon of this machine runs already: process {process}");
+        return Err(Failure::invalid(text).hint("`nervure down` ends it; its dataflows go on"));
+    }
     let folder = folder()?;
     let known: Option<Pairing> = folder
         .read(PAIRING)
@@ -103,7 +108,7 @@ pub fn up(arguments: &UpArguments) -> Result<ExitCode, Failure> {
         .map_err(|error| Failure::internal("cannot start a client").because(error))?;
     client.join("", &name).map_err(call_failure)?;
     let pairing = pairing(&folder, name, address, own.to_string(), &arguments.label)?;
-    std::thread::spawn(move || {
+    threads::spawn(move || {
         let mut invitation = invite(&coordinator);
         for machine in machines {
             if machine.key == own.to_string() {
@@ -122,7 +127,7 @@ pub fn up(arguments: &UpArguments) -> Result<ExitCode, Failure> {
                 invitation = invite(&coordinator);
             }
         }
-    });
+    })?;
     serve(folder, pairing, Some(address.ip()))
 }
 
@@ -312,8 +317,9 @@ fn await_approval(client: &Client, invitation: &Invitation, name: &str) -> Resul
 fn invite(coordinator: &Coordinator) -> Option<Invitation> {
     match coordinator.invite(Terms::once(Role::Robot, INVITATION_LIFETIME)) {
         Ok(invitation) => {
-            // A closed stdout is that of a supervisor that does not want it.
-            drop(output::write(&format!("nervure join {invitation}\n")));
+            if let Err(failure) = output::write_secret(&format!("nervure join {invitation}\n")) {
+                note!("warning: no invitation is shown: {failure}");
+            }
             Some(invitation)
         }
         Err(error) => {
@@ -374,12 +380,12 @@ fn serve(folder: Folder, pairing: Pairing, address: Option<IpAddr>) -> Result<Ex
         .map_err(|error| Failure::invalid(error.to_string()))?;
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
         .map_err(|error| Failure::internal("cannot watch for signals").because(error))?;
-    std::thread::spawn(move || {
+    threads::spawn(move || {
         if signals.forever().next().is_some() {
             // No node is left in order: for its neighbours a daemon that restarts was never gone.
             std::process::exit(0);
         }
-    });
+    })?;
     let name = pairing.name.clone();
     nervure_node::binding::set_machine(&name);
     let on_ready = || {
