@@ -64,6 +64,22 @@ namespace detail {
 #endif
 }
 
+[[noreturn]] inline void mismatch(const char *what, const std::string &expected, const std::string &found) {
+    fail(NERVURE_STATUS_KIND, (std::string(what) + ": expected " + expected + ", got " + found).c_str());
+}
+
+inline const char *name_of_kind(unsigned int kind) noexcept {
+    static const char *const names[] = {"bytes",   "a text",   "a boolean", "an integer", "an integer above INT64_MAX",
+                                        "a number", "a tensor", "an Arrow array"};
+    return kind < sizeof(names) / sizeof(*names) ? names[kind] : "a value of a later version";
+}
+
+inline const char *name_of_dtype(unsigned int dtype) noexcept {
+    static const char *const names[] = {"bool", "i8",  "i16",  "i32", "i64", "u8",  "u16", "u32",
+                                        "u64",  "f16", "bf16", "f32", "f64", "c64", "c128"};
+    return dtype < sizeof(names) / sizeof(*names) ? names[dtype] : "a type of another language";
+}
+
 inline void check(nervure_status status) {
     if (status != NERVURE_STATUS_OK) {
         fail(status, nervure_error());
@@ -257,13 +273,15 @@ public:
         expect(found, NERVURE_KIND_TENSOR, "a tensor");
         const nervure_tensor &tensor = found.as.tensor;
         if (tensor.dtype != detail::dtype_of<T>()) {
-            detail::fail(NERVURE_STATUS_KIND, "the tensor has elements of another type");
+            detail::mismatch("the elements of the tensor", detail::name_of_dtype(detail::dtype_of<T>()), detail::name_of_dtype(tensor.dtype));
         }
         if (tensor.strides != nullptr) {
-            detail::fail(NERVURE_STATUS_KIND, "the tensor is not in C order: use value()");
+            detail::mismatch("the tensor", "one in C order", "one with strides (value() has them)");
         }
-        if (reinterpret_cast<std::uintptr_t>(tensor.data) % alignof(T) != 0) {
-            detail::fail(NERVURE_STATUS_KIND, "the tensor is not aligned");
+        const std::uintptr_t offset = reinterpret_cast<std::uintptr_t>(tensor.data) % alignof(T);
+        if (offset != 0) {
+            detail::mismatch("the tensor", "an address that " + std::to_string(alignof(T)) + " divides",
+                             "one with the remainder " + std::to_string(offset));
         }
         const Span<const std::size_t> shape(tensor.shape, tensor.dimensions);
         return {static_cast<const T *>(tensor.data), detail::product(shape), shape};
@@ -286,7 +304,7 @@ public:
 private:
     static void expect(const nervure_value &value, nervure_kind kind, const char *what) {
         if (value.kind != kind) {
-            detail::fail(NERVURE_STATUS_KIND, (std::string("the sample is not ") + what).c_str());
+            detail::mismatch("the sample", what, detail::name_of_kind(value.kind));
         }
     }
 
@@ -371,7 +389,9 @@ public:
     void send_tensor(const Elements &elements, std::initializer_list<std::size_t> shape, const Envelope &envelope = {}) const {
         using T = std::remove_const_t<std::remove_pointer_t<decltype(elements.data())>>;
         if (detail::product(shape) != elements.size()) {
-            detail::fail(NERVURE_STATUS_ARGUMENT, "the number of elements does not match the shape");
+            const std::string expected = std::to_string(detail::product(shape));
+            const std::string found = std::to_string(elements.size());
+            detail::fail(NERVURE_STATUS_ARGUMENT, ("the shape has " + expected + " elements, got " + found).c_str());
         }
         send(Value(nervure_from_tensor(detail::dtype_of<T>(), shape.size(), shape.begin(), elements.data())), envelope);
     }

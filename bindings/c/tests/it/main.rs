@@ -76,3 +76,30 @@ fn the_headers_compile_without_warnings() {
         assert!(output.status.success(), "{header} in {language}: {errors}");
     }
 }
+
+/// The program replaces the functions of the library that the wrapper calls.
+#[test]
+fn errors_of_the_wrapper_name_what_was_expected_and_found() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("errors");
+    let built = Command::new("c++")
+        .args(["-std=c++17", "-Wall", "-Wextra", "-Werror", "-I"])
+        .arg(root.join("include"))
+        .arg("-o")
+        .arg(&program)
+        .arg(root.join("tests/it/errors.cpp"))
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&built.stderr);
+    assert!(built.status.success(), "{errors}");
+    let output = Command::new(program).output().unwrap();
+    let expected = "\
+the sample: expected an integer, got a text
+the sample: expected a tensor, got a text
+the elements of the tensor: expected f32, got u8
+the tensor: expected one in C order, got one with strides (value() has them)
+the tensor: expected an address that 2 divides, got one with the remainder 1
+";
+    assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+}
