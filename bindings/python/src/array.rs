@@ -1,17 +1,18 @@
-//! NumPy arrays in and out, through NumPy's array interface (`__array_struct__`). Nothing is
-//! copied, and NumPy is neither linked nor imported to read an array.
+//! NumPy arrays in, through NumPy's array interface (`__array_struct__`), for which NumPy is neither
+//! linked nor imported, and out, through its C API. Nothing is copied.
 //!
 //! The buffer protocol would also work, but is part of Python's stable ABI only since 3.11.
 //! <https://numpy.org/doc/stable/reference/arrays.interface.html#c-struct-access>
 
 use crate::error::exception;
+use crate::numpy_api::{self, type_number};
 use arrow_buffer::Buffer;
 use nervure_node::message::record::Elements;
 use nervure_node::message::{DType, TensorLayout};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyCapsule, PyMemoryView};
+use pyo3::types::{PyCapsule, PyDict, PyMemoryView, PyString};
 use std::ffi::{c_char, c_int, c_void};
 
 /// Whether Python may write to exported memory.
@@ -158,13 +159,33 @@ impl Elements for PythonTensor {
     }
 }
 
-/// A NumPy array over `memory`, an object whose `__array_struct__` was made by [`export`]. The
-/// array keeps the object alive.
-pub(crate) fn over<'py>(memory: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    static AS_ARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    AS_ARRAY
-        .import(memory.py(), "numpy", "asarray")?
-        .call1((memory,))
+/// A NumPy array over a tensor at `data`, which keeps `owner` alive. The type has to be native.
+///
+/// # Safety
+/// The memory has to hold the tensor as long as `owner` lives, and nothing else may use it while Python
+/// may write to it.
+pub(crate) unsafe fn over<'py>(
+    owner: &Bound<'py, PyAny>,
+    data: *const u8,
+    layout: &TensorLayout,
+    access: Access,
+) -> PyResult<Bound<'py, PyAny>> {
+    let signed = |numbers: &[usize]| -> Vec<isize> {
+        numbers.iter().map(|&number| number as isize).collect()
+    };
+    let Some(type_number) = type_number(layout.dtype()) else {
+        let text = format!("NumPy has no type {}", layout.dtype());
+        return Err(exception(owner.py(), "SampleError", text));
+    };
+    let elements = numpy_api::Elements {
+        data: data.cast_mut(),
+        type_number,
+        shape: &signed(layout.shape()),
+        strides: &signed(&layout.strides()),
+        is_writeable: access == Access::ReadWrite,
+    };
+    // SAFETY: as this function's.
+    unsafe { numpy_api::array(owner, &elements) }
 }
 
 /// A read-only NumPy array over the elements in `buffer`, which it keeps alive.
@@ -177,40 +198,25 @@ pub(crate) fn view_of<'py>(
         layout.payload_bytes() <= buffer.len(),
         "the layout was checked to fit its elements"
     );
+    let data = buffer.as_ptr();
+    let memory = Bound::new(py, BufferMemory { _buffer: buffer })?;
+    let over = |layout: &TensorLayout| {
+        // SAFETY: the buffer has the layout's bytes, checked above, lives in `memory`, and never
+        // changes.
+        unsafe { over(memory.as_any(), data, layout, Access::ReadOnly) }
+    };
     if is_native(layout.dtype()) {
-        return over(Bound::new(py, BufferMemory { buffer, layout })?.as_any());
+        return over(&layout);
     }
-    let flat = TensorLayout::contiguous(DType::U8, &[buffer.len()]);
+    let flat = TensorLayout::contiguous(DType::U8, &[layout.payload_bytes()]);
     let flat = flat.expect("the elements are in memory, so their size fits");
-    custom_over(
-        &over(
-            Bound::new(
-                py,
-                BufferMemory {
-                    buffer,
-                    layout: flat,
-                },
-            )?
-            .as_any(),
-        )?,
-        &layout,
-    )
+    custom_over(&over(&flat)?, &layout)
 }
 
-/// A buffer's memory under NumPy's array interface. NumPy keeps this object, and with it the
-/// sample's block, as the base of the array.
+/// A buffer's memory. The array over it keeps this object, and with it the sample's block, as its base.
 #[pyclass(frozen, module = "nervure._native")]
 struct BufferMemory {
-    buffer: Buffer,
-    layout: TensorLayout,
-}
-
-#[pymethods]
-impl BufferMemory {
-    #[getter]
-    fn __array_struct__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
-        export(py, self.buffer.as_ptr(), &self.layout, Access::ReadOnly)
-    }
+    _buffer: Buffer,
 }
 
 /// Whether the view is one-dimensional and of plain bytes.
@@ -234,7 +240,7 @@ pub(crate) fn is_of_objects(value: &Bound<'_, PyAny>) -> bool {
 
 /// Whether NumPy's interface has a code for the type. Other types need [`custom_over`].
 pub(crate) fn is_native(dtype: &DType) -> bool {
-    typekind(dtype).is_some()
+    type_number(dtype).is_some()
 }
 
 /// A NumPy array of a type without a code in the interface, over its flat bytes.
@@ -257,74 +263,35 @@ pub(crate) fn custom_over<'py>(
 
 /// The element type for any argument that `numpy.dtype()` accepts.
 pub(crate) fn dtype_from_python(given: &Bound<'_, PyAny>) -> PyResult<DType> {
+    /// Short names of native types by what NumPy takes for them: `uint8`, `np.uint8`, dtypes.
+    static KNOWN: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
     let py = given.py();
+    let native = |name: &Bound<'_, PyAny>| DType::from_numpy_name(name.extract().ok()?);
     // The names of native types need no import of NumPy.
-    if let Ok(name) = given.extract::<&str>()
-        && let Some(dtype) = DType::from_numpy_name(name)
+    if let Some(dtype) = native(given) {
+        return Ok(dtype);
+    }
+    let known = KNOWN.get_or_init(py, || PyDict::new(py).unbind()).bind(py);
+    // What cannot be hashed is not known.
+    if let Ok(Some(name)) = known.get_item(given)
+        && let Some(dtype) = native(&name)
     {
         return Ok(dtype);
     }
     let dtype = py.import("numpy")?.getattr("dtype")?.call1((given,))?;
     let kind = dtype.getattr("kind")?.extract::<char>()?;
-    named_dtype(&dtype, kind as u8)
+    let found = named_dtype(&dtype, kind as u8)?;
+    // Of other objects the attribute that NumPy reads may change.
+    let is_constant =
+        given.is_instance_of::<PyString>() || dtype.is(given) || dtype.getattr("type")?.is(given);
+    if is_constant && is_native(&found) && known.len() < MAX_KNOWN_DTYPES {
+        known.set_item(given, found.numpy_name())?;
+    }
+    Ok(found)
 }
 
-/// The value of `__array_struct__` for a tensor at `data`. The memory has to stay valid as long as
-/// the object that has this attribute.
-pub(crate) fn export<'py>(
-    py: Python<'py>,
-    data: *const u8,
-    layout: &TensorLayout,
-    access: Access,
-) -> PyResult<Bound<'py, PyCapsule>> {
-    let signed = |numbers: &[usize]| {
-        numbers
-            .iter()
-            .map(|&number| number as isize)
-            .collect::<Box<[_]>>()
-    };
-    let (shape, strides) = (signed(layout.shape()), signed(&layout.strides()));
-    let Some(kind) = typekind(layout.dtype()) else {
-        return Err(exception(
-            py,
-            "SampleError",
-            format!("NumPy has no type {}", layout.dtype()),
-        ));
-    };
-    let writeable = if access == Access::ReadWrite {
-        WRITEABLE
-    } else {
-        0
-    };
-    let exported = Box::new(Exported {
-        interface: ArrayStruct {
-            two: 2,
-            dimensions: shape.len() as c_int,
-            typekind: kind as c_char,
-            item_bytes: layout.dtype().item_bytes() as c_int,
-            flags: ALIGNED | NOT_SWAPPED | writeable,
-            shape: shape.as_ptr(),
-            strides: strides.as_ptr(),
-            data: data.cast_mut().cast(),
-            descr: std::ptr::null_mut(),
-        },
-        _shape: shape,
-        _strides: strides,
-    });
-    let pointer = Box::into_raw(exported);
-    // SAFETY: NumPy expects an unnamed capsule that points to the interface, which is the first
-    // field of the box. The capsule's destructor frees the box; without a capsule it is freed here.
-    unsafe {
-        let capsule = ffi::PyCapsule_New(pointer.cast(), std::ptr::null(), Some(free_exported));
-        match Bound::from_owned_ptr_or_err(py, capsule) {
-            Ok(capsule) => Ok(capsule.cast_into_unchecked()),
-            Err(error) => {
-                drop(Box::from_raw(pointer));
-                Err(error)
-            }
-        }
-    }
-}
+/// Entries of the table of known types: several times the names that NumPy has for native ones.
+const MAX_KNOWN_DTYPES: usize = 256;
 
 /// NumPy's `PyArrayInterface`.
 #[repr(C)]
@@ -341,36 +308,7 @@ struct ArrayStruct {
 }
 
 const C_CONTIGUOUS: c_int = 0x1;
-const ALIGNED: c_int = 0x100;
 const NOT_SWAPPED: c_int = 0x200;
-const WRITEABLE: c_int = 0x400;
-
-#[repr(C)]
-struct Exported {
-    interface: ArrayStruct,
-    _shape: Box<[isize]>,
-    _strides: Box<[isize]>,
-}
-
-unsafe extern "C" fn free_exported(capsule: *mut ffi::PyObject) {
-    // SAFETY: the capsule was made by `export`, is unnamed, and is destroyed now, so the box in it
-    // has no other owner.
-    unsafe {
-        let pointer = ffi::PyCapsule_GetPointer(capsule, std::ptr::null());
-        drop(Box::from_raw(pointer.cast::<Exported>()));
-    }
-}
-
-fn typekind(dtype: &DType) -> Option<u8> {
-    Some(match dtype {
-        DType::Bool => b'b',
-        DType::I8 | DType::I16 | DType::I32 | DType::I64 => b'i',
-        DType::U8 | DType::U16 | DType::U32 | DType::U64 => b'u',
-        DType::F16 | DType::F32 | DType::F64 => b'f',
-        DType::C64 | DType::C128 => b'c',
-        DType::Bf16 | DType::Custom { .. } => return None,
-    })
-}
 
 fn dtype(value: &Bound<'_, PyAny>, interface: &ArrayStruct) -> PyResult<DType> {
     let kind = interface.typekind as u8;

@@ -3,7 +3,7 @@
 //! dora's events are plain dicts, and its metadata has times, which Nervure's has not.
 
 use crate::arrow;
-use crate::error::sample_error;
+use crate::error::{sample_error, text};
 use crate::outgoing::{Content, Outgoing};
 use crate::params;
 use crate::sending::SendOptions;
@@ -198,7 +198,7 @@ pub(crate) fn send_options(metadata: Option<&Bound<'_, PyDict>>) -> PyResult<Sen
             let text = format!("keys of metadata are str, got {}", key.get_type().name()?);
             return Err(PyRuntimeError::new_err(text));
         };
-        let key = key.to_str()?;
+        let key = text(key)?;
         let value = metadata_value(key, &value)?;
         match binding::dora_time(&value).filter(|_| key == "timestamp") {
             Some(nanos) => options.stamp = Some(nanos),
@@ -222,8 +222,8 @@ fn metadata_value(key: &str, given: &Bound<'_, PyAny>) -> PyResult<Value> {
     if given.is_instance_of::<PyFloat>() {
         return Ok(Value::Float(given.extract()?));
     }
-    if let Ok(text) = given.cast::<PyString>() {
-        return Ok(Value::Text(text.to_str()?.to_owned()));
+    if let Ok(given) = given.cast::<PyString>() {
+        return Ok(Value::Text(text(given)?.to_owned()));
     }
     if given.is_instance_of::<PyList>() || given.is_instance_of::<PyTuple>() {
         // As in dora, the first element determines the type.
@@ -237,7 +237,11 @@ fn metadata_value(key: &str, given: &Bound<'_, PyAny>) -> PyResult<Value> {
                 return Ok(Value::Floats(given.extract()?));
             }
             Some(first) if first.is_exact_instance_of::<PyString>() => {
-                return Ok(Value::Texts(given.extract()?));
+                let texts = given.try_iter()?.map(|one| {
+                    let one = one?;
+                    Ok(text(one.cast::<PyString>()?)?.to_owned())
+                });
+                return Ok(Value::Texts(texts.collect::<PyResult<_>>()?));
             }
             Some(_) => {}
         }

@@ -5,6 +5,7 @@
 
 use nervure_node::{ConnectError, NodeForked, ObserveError, SampleError, SendError, UnknownName};
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 use std::fmt::Display;
 
 /// An exception of the named class of `nervure.errors`.
@@ -16,6 +17,22 @@ pub(crate) fn exception(py: Python<'_>, class: &str, message: impl Display) -> P
         Ok(exception) => PyErr::from_value(exception),
         Err(error) => error,
     }
+}
+
+/// The text of a str that is to be sent.
+///
+/// # Errors
+/// `NotSendable` for lone surrogates, which stand for bytes that are not UTF-8 in names of files.
+pub(crate) fn text<'a>(value: &'a Bound<'_, PyString>) -> PyResult<&'a str> {
+    value.to_str().map_err(|_| {
+        let shown = value.repr().map(|shown| shown.to_string());
+        let shown = shown.unwrap_or_default();
+        let text = format!(
+            "the text {shown} has lone surrogates, expected valid Unicode (hint: os.fsencode(text) gives \
+             the bytes of a file's name)"
+        );
+        exception(value.py(), "NotSendable", text)
+    })
 }
 
 pub(crate) fn connect_error(py: Python<'_>, error: &ConnectError) -> PyErr {

@@ -12,7 +12,7 @@ use nervure_node::message::{DType, Header, Layout, Scalar, TensorLayout};
 use nervure_node::{Event as NodeEvent, Handle, Request, Sample, Wait};
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyCapsule, PyDict, PyList, PyString};
+use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
 /// An event of a node: a sample that arrived, a timer that is due, a stale input, a neighbour that
 /// failed, the order to stop.
@@ -84,16 +84,21 @@ impl PyEvent {
     /// `INPUT`, `INPUT_CLOSED`, `STALE`, `DEADLINE_MISSED`, `REQUEST`, `PARAM`,
     /// `NODE_FAILED`, `NODE_RESTARTED`, `PAUSE`, `RESUME` or `STOP`. Ignore types that you do not know.
     #[getter]
-    fn r#type(&self) -> &str {
-        self.event.kind()
+    fn r#type<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
+        match self.event.kind() {
+            "INPUT" => pyo3::intern!(py, "INPUT").clone(),
+            kind => PyString::intern(py, kind),
+        }
     }
 
     /// The input of a sample or tick; `None` for every other event. So `event.id == "image"` is
     /// enough to know that there is a sample.
     #[getter]
-    fn id(&self) -> Option<&str> {
+    fn id<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyString>> {
         match &self.event {
-            NodeEvent::Input { id, .. } | NodeEvent::Tick { id, .. } => Some(id),
+            NodeEvent::Input { id, .. } | NodeEvent::Tick { id, .. } => {
+                Some(PyString::intern(py, id))
+            }
             _ => None,
         }
     }
@@ -435,21 +440,7 @@ const KEYS: [&str; 8] = [
 /// sample's block, as the base of the array.
 #[pyclass(frozen, module = "nervure._native")]
 struct SampleMemory {
-    sample: Sample,
-    layout: TensorLayout,
-}
-
-#[pymethods]
-impl SampleMemory {
-    #[getter]
-    fn __array_struct__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
-        array::export(
-            py,
-            self.sample.bytes().as_ptr(),
-            &self.layout,
-            Access::ReadOnly,
-        )
-    }
+    _sample: Sample,
 }
 
 /// A view of the payload under a layout that was checked to fit into it.
@@ -462,14 +453,14 @@ fn view<'py>(
         layout.payload_bytes() <= sample.bytes().len(),
         "the view's size was checked"
     );
-    let memory = Bound::new(
-        py,
-        SampleMemory {
-            sample: sample.clone(),
-            layout,
-        },
-    )?;
-    array::over(memory.as_any())
+    let owner = SampleMemory {
+        _sample: sample.clone(),
+    };
+    let owner = Bound::new(py, owner)?;
+    let data = sample.bytes().as_ptr();
+    // SAFETY: the payload has the layout's bytes, checked above, and stays mapped as long as a clone of
+    // the sample lives, which the owner has.
+    unsafe { array::over(owner.as_any(), data, &layout, Access::ReadOnly) }
 }
 
 /// A view of the whole payload as bytes.

@@ -21,6 +21,7 @@ mod host;
 mod loan;
 mod metadata;
 mod node;
+mod numpy_api;
 mod objects;
 mod observer;
 mod outgoing;

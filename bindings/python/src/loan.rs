@@ -14,7 +14,6 @@ use nervure_node::message::{DType, TensorLayout};
 use nervure_node::{Loan, Wait};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyCapsule;
 use std::sync::{Mutex, PoisonError};
 
 /// Shared memory of an output for one value. Fill `array`; it is sent at the end of the `with`
@@ -67,7 +66,13 @@ impl PyLoan {
         };
         let memory = Bound::new(py, memory)?;
         let private = is_private.then(|| memory.clone().unbind());
-        let root = array::over(memory.as_any())?;
+        let (data, exported) = {
+            let memory = memory.get();
+            (memory.data, &memory.layout)
+        };
+        // SAFETY: the memory has the size of the payload, is that of the layout, and belongs to the
+        // owner. The loan does not use it before the array is given back.
+        let root = unsafe { array::over(memory.as_any(), data, exported, Access::ReadWrite) }?;
         let array = if is_native {
             root.call_method0("view")?
         } else {
@@ -208,7 +213,7 @@ impl PyLoan {
     }
 }
 
-/// A loan's memory under NumPy's array interface. It stays mapped as long as an array refers to it,
+/// A loan's memory. It stays mapped as long as an array refers to it,
 /// also after the end of the loan.
 #[pyclass(frozen, module = "nervure._native")]
 struct LoanMemory {
@@ -250,14 +255,6 @@ impl LoanMemory {
         // SAFETY: the memory has at least `payload.len()` bytes, checked above, and does not
         // overlap the payload: it is a separate allocation.
         unsafe { std::ptr::copy_nonoverlapping(self.data, payload.as_mut_ptr(), payload.len()) };
-    }
-}
-
-#[pymethods]
-impl LoanMemory {
-    #[getter]
-    fn __array_struct__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
-        array::export(py, self.data, &self.layout, Access::ReadWrite)
     }
 }
 

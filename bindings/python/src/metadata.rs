@@ -1,6 +1,6 @@
 //! Metadata as Python dicts.
 
-use crate::error::exception;
+use crate::error::{exception, text};
 use nervure_node::{Metadata, Value};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -37,7 +37,8 @@ pub(crate) fn from_dict(dict: &Bound<'_, PyDict>) -> PyResult<Metadata> {
                 described(&key)
             )));
         };
-        metadata.insert(name.to_str()?, self::value(name.to_str()?, &value)?);
+        let name = text(name)?;
+        metadata.insert(name, self::value(name, &value)?);
     }
     Ok(metadata)
 }
@@ -48,7 +49,7 @@ fn value(key: &str, given: &Bound<'_, PyAny>) -> PyResult<Value> {
         return Ok(Value::Bool(value.is_true()));
     }
     if let Ok(value) = given.cast::<PyString>() {
-        return Ok(Value::Text(value.to_str()?.to_owned()));
+        return Ok(Value::Text(text(value)?.to_owned()));
     }
     if let Ok(value) = given.cast::<PyBytes>() {
         return Ok(Value::Bytes(value.as_bytes().to_vec()));

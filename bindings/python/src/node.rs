@@ -4,7 +4,7 @@ use crate::array;
 use crate::calls::{Call, call_error};
 use crate::dora;
 use crate::dora_sample::PyDoraSample;
-use crate::error::{connect_error, forked, unknown_name};
+use crate::error::{connect_error, forked, text, unknown_name};
 use crate::event::{PyEvent, seconds};
 use crate::host;
 use crate::loan::PyLoan;
@@ -22,7 +22,7 @@ use nervure_node::{
 };
 use pyo3::exceptions::{PyStopAsyncIteration, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyTuple};
+use pyo3::types::{PyBool, PyDict, PyString, PyTuple};
 use std::os::fd::RawFd;
 use std::time::Duration;
 
@@ -196,7 +196,7 @@ impl PyNode {
         stamp_nanos: Option<i64>,
         like: Option<&Bound<'_, PyEvent>>,
         metadata: Option<&Bound<'_, PyDict>>,
-        frame: Option<String>,
+        frame: Option<&Bound<'_, PyString>>,
         timeout: Option<f64>,
     ) -> PyResult<()> {
         let wait = deadline(timeout)?.map_or(Wait::Forever, Wait::Until);
@@ -222,7 +222,7 @@ impl PyNode {
         stamp_nanos: Option<i64>,
         like: Option<&Bound<'_, PyEvent>>,
         metadata: Option<&Bound<'_, PyDict>>,
-        frame: Option<String>,
+        frame: Option<&Bound<'_, PyString>>,
     ) -> PyResult<bool> {
         let publisher = self.publisher(py, output)?;
         let options = send_options(stamp, stamp_nanos, like, metadata, frame)?;
@@ -304,7 +304,7 @@ impl PyNode {
         stamp_nanos: Option<i64>,
         like: Option<&Bound<'_, PyEvent>>,
         metadata: Option<&Bound<'_, PyDict>>,
-        frame: Option<String>,
+        frame: Option<&Bound<'_, PyString>>,
         timeout: Option<f64>,
     ) -> PyResult<PyLoan> {
         let wait = deadline(timeout)?.map_or(Wait::Forever, Wait::Until);
@@ -561,7 +561,7 @@ fn send_options(
     stamp_nanos: Option<i64>,
     like: Option<&Bound<'_, PyEvent>>,
     metadata: Option<&Bound<'_, PyDict>>,
-    frame: Option<String>,
+    frame: Option<&Bound<'_, PyString>>,
 ) -> PyResult<SendOptions> {
     if stamp.is_some() && stamp_nanos.is_some() {
         return Err(PyValueError::new_err("give stamp or stamp_nanos, not both"));
@@ -572,7 +572,9 @@ fn send_options(
         stamp: stamp.or_else(|| like?.stamp()),
         like: like.and_then(PyEvent::sample).cloned(),
         metadata: metadata.map(metadata::from_dict).transpose()?,
-        frame,
+        frame: frame
+            .map(|frame| text(frame).map(str::to_owned))
+            .transpose()?,
         ..SendOptions::default()
     })
 }

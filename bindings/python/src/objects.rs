@@ -9,7 +9,7 @@
 //! NumPy arrays are tensors: they are copied once, into the memory that the receiver views.
 
 use crate::array::{self, ForeignArray, PythonTensor};
-use crate::error::{chain, exception};
+use crate::error::{chain, exception, text};
 use crate::refusal::{Refusal, Step, type_name};
 use arrow_buffer::BooleanBuffer;
 use arrow_data::ArrayData;
@@ -109,7 +109,7 @@ fn push(
     } else if let Ok(value) = value.cast::<PyFloat>() {
         column.push_float(value.value())?;
     } else if let Ok(value) = value.cast::<PyString>() {
-        column.push_text(value.to_str()?)?;
+        column.push_text(text(value)?)?;
     } else if let Ok(value) = value.cast::<PyBytes>() {
         column.push_bytes(value.as_bytes())?;
     } else if value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>() {
@@ -147,7 +147,7 @@ fn push_dict(
                 type_name(&key)
             )));
         };
-        let key = key.to_str()?;
+        let key = text(key)?;
         let pushed = fields.field(key).map_err(Refusal::from);
         let pushed = pushed.and_then(|column| push(column, &value, depth_left));
         pushed.map_err(|refusal| refusal.within(Step::Key(key.to_owned())))?;
@@ -172,7 +172,7 @@ fn push_dataclass(
             .getattr(pyo3::intern!(py, "name"))?
             .cast_into::<PyString>()
             .map_err(PyErr::from)?;
-        let name_text = name.to_str()?;
+        let name_text = text(&name)?;
         let pushed = fields.field(name_text).map_err(Refusal::from);
         let pushed = pushed.and_then(|column| push(column, &value.getattr(&name)?, depth_left));
         pushed.map_err(|refusal| refusal.within(Step::Attribute(name_text.to_owned())))?;

@@ -2,7 +2,7 @@
 
 use crate::array::{self, ForeignArray, PythonTensor};
 use crate::arrow;
-use crate::error::exception;
+use crate::error::{exception, text};
 use crate::objects;
 use arrow_data::ArrayData;
 use nervure_node::Encode;
@@ -87,8 +87,8 @@ impl<'py> Outgoing<'py> {
     fn builtin(value: &Bound<'py, PyAny>) -> PyResult<Option<Self>> {
         let buffer = if let Ok(bytes) = value.cast_exact::<PyBytes>() {
             RawBuffer::memory(Layout::Bytes, bytes.as_bytes())
-        } else if let Ok(text) = value.cast_exact::<PyString>() {
-            RawBuffer::memory(Layout::Text, text.to_str()?.as_bytes())
+        } else if let Ok(given) = value.cast_exact::<PyString>() {
+            RawBuffer::memory(Layout::Text, text(given)?.as_bytes())
         } else if let Ok(number) = value.cast_exact::<PyFloat>() {
             RawBuffer::scalar(Scalar::Float(number.value()))
         } else if let Ok(truth) = value.cast_exact::<PyBool>() {

@@ -275,7 +275,8 @@ impl Receiver {
 #[derive(Default)]
 struct Turn {
     is_taken: AtomicBool,
-    taking: Mutex<()>,
+    /// Number of threads that wait for the turn.
+    taking: Mutex<u32>,
     over: Condvar,
 }
 
@@ -285,11 +286,13 @@ impl Turn {
     fn take(&self) -> Option<InTurn<'_>> {
         let mut taking = lock(&self.taking);
         if self.is_taken() {
+            *taking += 1;
             taking = self
                 .over
                 .wait_timeout(taking, Duration::from_nanos(SIGNAL_CHECK_NANOS))
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
+            *taking -= 1;
         }
         let was_taken = self.is_taken.swap(true, Ordering::SeqCst);
         drop(taking);
@@ -305,10 +308,14 @@ struct InTurn<'a>(&'a Turn);
 
 impl Drop for InTurn<'_> {
     fn drop(&mut self) {
-        let taking = lock(&self.0.taking);
+        let waiting = lock(&self.0.taking);
         self.0.is_taken.store(false, Ordering::SeqCst);
-        drop(taking);
-        self.0.over.notify_one();
+        let is_awaited = *waiting > 0;
+        drop(waiting);
+        // A system call, with and without a thread that waits.
+        if is_awaited {
+            self.0.over.notify_one();
+        }
     }
 }
 

@@ -83,10 +83,23 @@ def test_a_value_that_cannot_be_sent_is_an_error_with_the_reason(dataflow: Dataf
             ([2**64], "64 bits"),
             (values.OnlyDlpack(np.zeros(3), device=(2, 0)), "device memory"),
             ("\\ud800", "surrogates"),
+            ({"file": "\\udce4.pcd"}, r'value\\["file"\\]: .*surrogates'),
+            (["\\ud800"], r"value\\[0\\]: .*surrogates"),
+            ({"\\ud800": 1}, "surrogates"),
         ]
         for value, reason in refused:
-            with pytest.raises((NotSendable, UnicodeEncodeError), match=reason):
+            with pytest.raises(NotSendable, match=reason):
                 node.send("value", value)
+        for options in [
+            {"frame": "\\ud800"},
+            {"metadata": {"file": "\\ud800"}},
+            {"metadata": {"\\ud800": 1}},
+            {"metadata": {"files": ["\\ud800"]}},
+        ]:
+            with pytest.raises(NotSendable, match="surrogates"):
+                node.send("value", 1, **options)
+            with pytest.raises(NotSendable, match="surrogates"):
+                node.loan("value", 1, "u1", **options)
         with pytest.raises(TypeError):
             node.send("value", None)
         with pytest.raises(NotSendable, match=r"type nervure.Event .*event.object, with like=event"):

@@ -89,7 +89,7 @@ class Nervure(Peer):
         if not IN_CHECKOUT:
             command = shutil.which("nervure")
             if command is None:
-                raise Unavailable("not installed: pip install nervure")
+                raise Unavailable("not installed: pip install the wheel of `make wheel`")
             self._command, self.python = Path(command), Path(command).with_name("python")
             return
         self.python = REPOSITORY_DIRECTORY / ".venv" / "bin" / "python"

@@ -46,7 +46,8 @@ class Client:
     Args:
         url: Where the server listens.
         token: The token of the server. Default: that in the state folder of this user
-            (``NERVURE_STATE``, or ``~/.local/state/nervure``).
+            (``NERVURE_STATE``, or ``~/.local/state/nervure``), or in that of the domain in
+            ``NERVURE_DOMAIN``.
         certificate: The certificate of the server, or of the authority that has signed it, as a PEM
             file. Default: the authorities of this system.
         timeout: How long to wait for each answer, in seconds.
@@ -361,13 +362,14 @@ def _error(response: urllib.error.HTTPError) -> ApiError:
 
 
 def _token_of_user() -> str:
-    """The token in the folder where ``nervure serve`` of this user has put it."""
+    """The token in the folder where ``nervure serve`` of this user and domain has put it."""
     state = os.environ.get("NERVURE_STATE")
     if state:
         folder = Path(state)
     else:
         folder = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "nervure"
-    file = folder / "api-token"
+    domain = os.environ.get("NERVURE_DOMAIN")
+    file = (folder / f"@{domain}" if domain else folder) / "api-token"
     try:
         return file.read_text(encoding="utf-8").strip()
     except FileNotFoundError:

@@ -54,6 +54,6 @@ def _execute(*arguments: str) -> None:
     try:
         finished = subprocess.run([command, *arguments], check=False)
     except FileNotFoundError as error:
-        raise RuntimeError("the command `nervure` is not on the PATH: pip install nervure") from error
+        raise RuntimeError("the command `nervure` is not on the PATH: activate the environment that has its wheel") from error
     if finished.returncode != 0:
         raise RuntimeError(f"`nervure {' '.join(arguments)}` exited with code {finished.returncode}")
