@@ -38,6 +38,10 @@ const PACKAGES: &[(&str, &str)] = &[
     ("zmq", "pyzmq"),
 ];
 
+/// What gives an environment Nervure's own package. It has no name on a package index.
+const OWN_PACKAGE: &str = "install the wheel of Nervure into this environment (`pip install nervure-*.whl`, from `make wheel` \
+                           or a release), or run the dataflow by the `nervure` of another one";
+
 /// Prints the findings. Exit codes: 2 if the file is wrong, 3 if something is missing.
 pub fn check(file: &Path, as_json: bool) -> Result<ExitCode, Failure> {
     let project = examine(file);
@@ -382,15 +386,20 @@ impl Found {
             "missing_module" => (
                 Severity::Error,
                 "missing-module",
-                format!("the module `{name}` is not installed in {}", python.display()),
+                format!(
+                    "the module `{name}` is not installed in {}",
+                    python.display()
+                ),
                 install(name, node, python, dataflow),
             ),
             "missing_import" if name == "dora" => (
                 Severity::Error,
                 "missing-module",
-                format!("{} cannot import `dora`, which comes with Nervure", python.display()),
-                "install Nervure into this environment, or run the dataflow by the `nervure` of another one"
-                    .to_owned(),
+                format!(
+                    "{} cannot import `dora`, which comes with Nervure",
+                    python.display()
+                ),
+                OWN_PACKAGE.to_owned(),
             ),
             "missing_import" => (
                 Severity::Error,
@@ -434,6 +443,9 @@ fn shown(program: &str, directory: &Path, dataflow: &Path) -> String {
 
 fn install(module: &str, node: &Node, python: &Path, dataflow: &Path) -> String {
     let top = module.split('.').next().unwrap_or(module);
+    if top == "nervure" {
+        return OWN_PACKAGE.to_owned();
+    }
     let known = PACKAGES.iter().find(|(module, _)| *module == top);
     let package = known.map_or(top, |(_, package)| package);
     let pip = format!("{} -m pip install {package}", python.display());
