@@ -101,6 +101,7 @@ pub(crate) fn has_head(mapping: &Mapping, magic: u64, sizes: [u64; 2]) -> bool {
 #[derive(Debug)]
 pub struct EdgeRegion {
     mapping: Mapping,
+    depth: u32,
     blocks: u32,
     capacity: usize,
 }
@@ -151,6 +152,7 @@ impl EdgeRegion {
         let (capacity, bytes) = Self::sizes(depth, blocks)?;
         Ok(Self {
             mapping: Mapping::received(fd, bytes, true, true)?,
+            depth,
             blocks,
             capacity,
         })
@@ -176,6 +178,17 @@ impl EdgeRegion {
                 .slice_at(Self::slots_offset(self.blocks), self.capacity * SLOT_WORDS)
         };
         Ring { head, tail, slots }
+    }
+
+    /// Whether at most half of the queue's depth is queued, as far as the consumer can see.
+    #[inline]
+    pub(crate) fn is_half_empty(&self) -> bool {
+        let ring = self.ring();
+        let queued = ring
+            .head
+            .load(Relaxed)
+            .wrapping_sub(ring.tail.load(Relaxed));
+        queued <= u64::from(self.depth / 2)
     }
 
     /// Starts to fetch the cache lines that the next pop of a small sample reads.

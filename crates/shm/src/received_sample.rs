@@ -483,7 +483,9 @@ impl InputEdge {
                 }
                 Popped::Taken(fixed) => fixed,
             };
-            if self.policy == Policy::Block {
+            // A producer that is woken for each place sleeps again after each sample. Until half of the
+            // queue is free it has room only when it looks by itself.
+            if self.policy == Policy::Block && self.region.is_half_empty() {
                 self.producer_wake.room_futex().notify();
             }
             let row = self.counters.input_row(self.input);
