@@ -132,6 +132,12 @@ impl RosChannel {
     /// Decodes a message.
     pub(crate) fn read<'a>(&self, message: &'a [u8]) -> Result<Content<'a>, MessageError> {
         let mut reader = Reader::new(message)?;
+        let content = self.content(&mut reader)?;
+        reader.finish()?;
+        Ok(content)
+    }
+
+    fn content<'a>(&self, reader: &mut Reader<'a>) -> Result<Content<'a>, MessageError> {
         let header = match self.has_header {
             // On a clone, since the header is read again with the rest of the message.
             true => RosHeader::read(&mut reader.clone())?,
@@ -144,9 +150,9 @@ impl RosChannel {
             payload,
         };
         match &self.becomes {
-            Becomes::Image => pictures::image(&mut reader),
-            Becomes::CompressedImage => pictures::compressed(&mut reader),
-            Becomes::Cloud => points::cloud(&mut reader),
+            Becomes::Image => pictures::image(reader),
+            Becomes::CompressedImage => pictures::compressed(reader),
+            Becomes::Cloud => points::cloud(reader),
             Becomes::Text => {
                 let text = String::from_utf8_lossy(reader.text()?);
                 let bytes = match text {
@@ -156,12 +162,12 @@ impl RosChannel {
                 Ok(plain(Layout::Text, bytes))
             }
             Becomes::Scalar(kind) => Ok(plain(
-                Layout::Scalar(scalar(&mut reader, kind)?),
+                Layout::Scalar(scalar(reader, kind)?),
                 Cow::Borrowed(&[]),
             )),
             Becomes::Struct { definition, schema } => {
                 let mut column = Column::of_message(definition);
-                column.read(&mut reader, 1)?;
+                column.read(reader, 1)?;
                 let array = column.build(schema.data_type())?;
                 let sample = ArraySample::new(&array, schema)?;
                 let mut payload = vec![0; sample.payload_bytes()];

@@ -21,6 +21,16 @@ pub enum CdrError {
         /// Number of bytes left.
         left: usize,
     },
+    /// Bytes are left after the last field, so the definition is not that of the message.
+    #[error(
+        "{left} bytes are left after the last field, at byte {at}: the message has other fields than its definition"
+    )]
+    Left {
+        /// Offset in bytes.
+        at: usize,
+        /// Number of bytes left.
+        left: usize,
+    },
     /// A list exceeds 2 GB.
     #[error("the message is too large for Arrow's lists")]
     TooLarge,
@@ -117,6 +127,24 @@ impl<'a> Reader<'a> {
         Ok(bytes.strip_suffix(&[0]).unwrap_or(bytes))
     }
 
+    /// Fails unless the whole message was read. Zeros up to a multiple of 4 bytes may follow, which
+    /// Fast DDS and Cyclone DDS write, and 4 more, to which old versions of Fast CDR align an empty
+    /// sequence of 8-byte values.
+    pub(crate) fn finish(&self) -> Result<(), CdrError> {
+        const MAX_PADDING_BYTES: usize = 7;
+        let rest = &self.bytes[self.at..];
+        let is_padding = rest.len() <= MAX_PADDING_BYTES
+            && self.bytes.len().is_multiple_of(4)
+            && rest.iter().all(|&byte| byte == 0);
+        if rest.is_empty() || is_padding {
+            return Ok(());
+        }
+        Err(CdrError::Left {
+            at: self.at + ENCODING_BYTES,
+            left: rest.len(),
+        })
+    }
+
     /// A sequence of bytes.
     pub(crate) fn byte_sequence(&mut self) -> Result<&'a [u8], CdrError> {
         let count = self.count()?;
@@ -147,6 +175,23 @@ mod tests {
             (Ok(7), Ok(1), Ok(&b"hi"[..]))
         );
         assert!(reader.is_big_endian());
+    }
+
+    #[test]
+    fn only_padding_may_be_left() {
+        let rest = |tail: &[u8]| {
+            let message = [&[0, 1, 0, 0, 7], tail].concat();
+            let mut reader = Reader::new(&message).unwrap();
+            reader.u8().unwrap();
+            reader.finish()
+        };
+        for padding in [0, 3, 7] {
+            assert_eq!(rest(&vec![0; padding]), Ok(()));
+        }
+        for tail in [&[0][..], &[0; 4], &[0; 11], &[0, 0, 1]] {
+            let left = tail.len();
+            assert_eq!(rest(tail), Err(CdrError::Left { at: 5, left }));
+        }
     }
 
     #[test]

@@ -67,6 +67,7 @@ pub(crate) fn cloud<'a>(reader: &mut Reader<'a>) -> Result<Content<'a>, MessageE
     let is_big_endian = reader.u8()? != 0;
     let (point_step, row_step) = (reader.u32()? as usize, reader.u32()? as usize);
     let data = reader.byte_sequence()?;
+    let _is_dense = reader.u8()?;
     fields.sort_by_key(|field| field.offset);
     let names: Vec<String> = fields.iter().map(|field| field.name.clone()).collect();
     let (dtype, values) = point_type(&fields, point_step)?;

@@ -198,6 +198,26 @@ fn clouds_that_contradict_themselves_are_refused_with_the_numbers() {
 
 proptest! {
     #[test]
+    fn a_definition_that_lacks_fields_is_noticed(
+        sizes in proptest::collection::vec(0..4_u32, 2..9), kept in 1..8_usize,
+    ) {
+        let sizes: Vec<usize> = sizes.iter().map(|power| 1 << power).collect();
+        let field = |(number, size): (usize, &usize)| format!("uint{} f{number}\n", size * 8);
+        let fields: Vec<String> = sizes.iter().enumerate().map(field).collect();
+        let mut cdr = Cdr::default();
+        for size in &sizes {
+            cdr.0.resize(cdr.0.len().next_multiple_of(*size), 0);
+            cdr.0.resize(cdr.0.len() + size, 0xff);
+        }
+        let channel_of = |fields: &[String]| channel("a/msg/B", &fields.concat());
+        let whole = channel_of(&fields);
+        prop_assert!(SampleChannel::new(&whole).unwrap().sample(&cdr.message(&whole)).is_ok());
+        let kept = kept.min(fields.len() - 1);
+        let error = refused(&channel_of(&fields[..kept]), &cdr);
+        prop_assert!(error.contains("left after the last field"), "{error}");
+    }
+
+    #[test]
     fn any_message_is_read_or_refused(data in proptest::collection::vec(any::<u8>(), 0..200)) {
         let mixed = "bool on\nstring[] names\nfloat64[3] xyz\nPart[] parts\nPart[2] pair\n===\nMSG: a/Part\nuint16[] values\nstring label";
         for (name, definition) in [
