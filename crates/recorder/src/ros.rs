@@ -1,7 +1,6 @@
 //! Messages of ROS 2 as samples, for playing bags of `rosbag2`.
 //!
-//! The definitions of messages are read from the file, so every type can be decoded and none is
-//! built in. (Crates with generated types support a fixed set of packages of one distribution; CDR
+//! The definitions of messages are read from the file, so every type can be decoded. (Crates with generated types support a fixed set of packages of one distribution; CDR
 //! itself is a page of code.) Images and point clouds become tensors without a copy. Messages are
 //! untrusted: lengths and counts are checked against the bytes that are there.
 
@@ -9,8 +8,10 @@ mod cdr;
 mod columns;
 mod content;
 mod definition;
+mod library;
 mod pictures;
 mod points;
+mod sections;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,12 +20,15 @@ use arrow_schema::Field;
 use nervure_message::{ArraySample, Encode, Layout, Metadata, Scalar, Schema, SchemaError};
 
 use crate::channel::Channel;
+use crate::ros2_definitions::{humble, unchanged};
 use cdr::Reader;
 use columns::Column;
 use content::{Content, RosHeader};
-use definition::{Kind, Number};
+use definition::{Definition, Kind, Number};
+use sections::plain_name;
 
-pub(crate) use definition::Definition;
+pub(crate) use library::Library;
+pub(crate) use sections::{Sections, interface_of};
 
 pub use cdr::CdrError;
 pub use content::MessageError;
@@ -54,7 +58,7 @@ enum Becomes {
 #[derive(Debug, thiserror::Error)]
 pub enum RosChannelError {
     /// The definition is not in `ros2msg`.
-    #[error("its messages are defined as {0}, only ros2msg is read")]
+    #[error("its messages are defined as {0:?}, only ros2msg is read")]
     Encoding(String),
     /// The definition cannot be used.
     #[error(transparent)]
@@ -71,14 +75,7 @@ impl RosChannel {
     }
 
     fn of_definition(channel: &Channel) -> Result<Self, RosChannelError> {
-        if channel.schema_encoding != "ros2msg" {
-            let encoding = match channel.schema_encoding.as_str() {
-                "" => "nothing".to_owned(),
-                encoding => format!("{encoding:?}"),
-            };
-            return Err(RosChannelError::Encoding(encoding));
-        }
-        let definition = Definition::parse(&channel.schema_name, &channel.schema)?;
+        let definition = definition_of(channel)?;
         let has_header = matches!(definition.fields.first(), Some(first) if is_header(&first.kind));
         let is = |fields: &[(&str, &str)]| has_header && definition.has_fields(fields);
         let becomes = match (definition.name.as_str(), definition.fields.as_slice()) {
@@ -176,6 +173,24 @@ impl RosChannel {
             }
         }
     }
+}
+
+/// The type of a channel's messages, from its schema. Bags of Humble and older in SQLite have no
+/// definitions, and some writers leave out those of generated types and their parts.
+fn definition_of(channel: &Channel) -> Result<Arc<Definition>, RosChannelError> {
+    let name = plain_name(&channel.schema_name);
+    let is_empty = channel.schema.trim_ascii().is_empty();
+    // `rosbag2` of Jazzy stores services without other types in them as `unknown`.
+    let is_text = match channel.schema_encoding.as_str() {
+        "" | "unknown" => !is_empty,
+        "ros2msg" => !(is_empty && humble().has(&name)),
+        encoding => return Err(RosChannelError::Encoding(encoding.to_owned())),
+    };
+    if !is_text {
+        return Ok(Library::new(&[humble()]).definition(&name)?);
+    }
+    let own = Sections::parse(&channel.schema_name, &channel.schema)?;
+    Ok(Library::new(&[&own, unchanged()]).definition(&name)?)
 }
 
 fn is_header(kind: &Kind) -> bool {

@@ -1,47 +1,56 @@
 //! Definitions of common ROS 2 messages, for bags without any: SQLite files of Humble and earlier
 //! releases.
 
+use std::sync::LazyLock;
+
+use crate::ros::Sections;
+
 /// Messages of `common_interfaces` and other packages in Humble, as one definition text: each after
-/// a line of `=` and a line with its name.
+/// a line of `=` and a line with its name. Those of `service_msgs` are of Iron.
 const MESSAGES: &str = include_str!("../schemas/ros2_messages.txt");
 
-/// The definition of a message (`package/msg/Name`) and of the messages it may use; `None` if
-/// unknown.
-pub(crate) fn of(name: &str) -> Option<String> {
-    const SEPARATOR: &str = "===\nMSG: ";
-    let wanted = name.replacen("/msg/", "/", 1);
-    let is_wanted = |section: &&str| section.lines().next() == Some(&wanted);
-    let (own, others): (Vec<&str>, Vec<&str>) = MESSAGES
-        .split(SEPARATOR)
-        .filter(|section| !section.is_empty())
-        .partition(is_wanted);
-    let (_, fields) = own.first()?.split_once('\n')?;
-    let others = others.into_iter().flat_map(|section| [SEPARATOR, section]);
-    Some(std::iter::once(fields).chain(others).collect())
+/// The messages of Humble.
+pub(crate) fn humble() -> &'static Sections {
+    static KNOWN: LazyLock<Sections> =
+        LazyLock::new(|| Sections::parse("", MESSAGES.as_bytes()).expect("the text is valid"));
+    &KNOWN
+}
+
+/// The messages that are the same in all distributions, and of which generated types consist. Some
+/// writers leave them out.
+pub(crate) fn unchanged() -> &'static Sections {
+    const NAMES: [&str; 5] = [
+        "action_msgs/",
+        "builtin_interfaces/",
+        "service_msgs/",
+        "std_msgs/Header",
+        "unique_identifier_msgs/",
+    ];
+    static KNOWN: LazyLock<Sections> =
+        LazyLock::new(|| humble().only(|name| NAMES.iter().any(|known| name.starts_with(known))));
+    &KNOWN
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ros::Definition;
+    use crate::ros::Library;
 
     #[test]
-    fn every_definition_can_be_parsed() {
+    fn every_definition_can_be_used() {
         let names = MESSAGES
             .lines()
             .filter_map(|line| line.strip_prefix("MSG: "));
         let mut count = 0;
         for name in names {
-            let definition = of(name).unwrap();
-            Definition::parse(name, definition.as_bytes()).unwrap();
+            Library::new(&[humble()]).definition(name).unwrap();
             count += 1;
         }
-        assert_eq!(count, 138);
-        assert!(
-            of("sensor_msgs/msg/Image")
-                .unwrap()
-                .starts_with("std_msgs/Header header\nuint32 height\n")
-        );
-        assert!(of("my_msgs/msg/Own").is_none());
+        assert_eq!(count, 139);
+        let image = Library::new(&[humble()]).definition("sensor_msgs/Image");
+        assert_eq!(image.unwrap().fields.len(), 7);
+        assert!(!humble().has("my_msgs/Own"));
+        assert!(unchanged().has("action_msgs/srv/CancelGoal_Event"));
+        assert!(unchanged().has("std_msgs/Header") && !unchanged().has("std_msgs/String"));
     }
 }

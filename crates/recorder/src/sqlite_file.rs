@@ -16,7 +16,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::channel::{Channel, Channels, MAX_DESCRIPTION_BYTES, Take};
 use crate::read_error::{End, Lost, ReadError};
-use crate::ros2_definitions;
+use crate::ros::interface_of;
 use crate::storage::{FileFacts, Storage, Summary};
 
 /// First bytes of every SQLite file.
@@ -341,13 +341,14 @@ fn read_channels(connection: &Connection) -> Result<Result<ReadChannels, String>
         let Ok(number) = u16::try_from(channels.len()) else {
             return Ok(Err("it has more than 65,536 topics".to_owned()));
         };
-        // Bags of Humble and earlier releases contain no definitions.
-        let (schema_encoding, schema) = match definitions.get(&schema_name) {
+        // Bags of Humble and earlier releases contain no definitions. Those of generated types are
+        // stored under the name of their service or action.
+        let definition = definitions
+            .get(&schema_name)
+            .or_else(|| definitions.get(interface_of(&schema_name)));
+        let (schema_encoding, schema) = match definition {
             Some((encoding, definition)) => (encoding.clone(), definition.clone()),
-            None => match ros2_definitions::of(&schema_name) {
-                Some(definition) => ("ros2msg".to_owned(), definition.into_bytes().into()),
-                None => (String::new(), [].into()),
-            },
+            None => (String::new(), [].into()),
         };
         bytes += topic.len() + schema_name.len() + message_encoding.len() + schema.len();
         if bytes > MAX_DESCRIPTION_BYTES {
