@@ -89,17 +89,18 @@ pub enum Command {
     /// nervure`, `args: record -o run.mcap`) it records its inputs, with their queues.
     #[cfg(feature = "record")]
     Record(crate::record::arguments::RecordArguments),
-    /// Play a recording, alone or in the place of a dataflow's sources.
+    /// Play recordings, alone or in the place of a dataflow's sources.
     #[cfg(feature = "record")]
-    #[command(after_help = EXIT_CODES)]
+    #[command(after_help = EXIT_CODES, override_usage = crate::record::arguments::REPLAY_USAGE)]
     Replay(crate::record::arguments::ReplayArguments),
     /// Show the contents of a recording, and its damage.
     ///
     /// Reads the whole recording. Exits with 3 if a part is damaged or missing.
     #[cfg(feature = "record")]
     Info {
-        /// A recording, or a bag of ROS 2: its folder or one of its files.
-        file: PathBuf,
+        /// A recording, or a bag of ROS 2: its folder or one of its files. Several are shown as one.
+        #[arg(required = true, value_name = "RECORDING")]
+        files: Vec<PathBuf>,
         /// Trust the index of the file, without a search for damage.
         #[arg(long)]
         quick: bool,

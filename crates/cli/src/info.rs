@@ -1,6 +1,6 @@
 //! `nervure info`: shows the contents of a recording.
 
-use std::{path::Path, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode};
 
 use nervure_recorder::{CutShort, End, Overview, ReadError, Recording};
 use serde_json::json;
@@ -12,8 +12,8 @@ use crate::{
 };
 
 /// Prints the contents and the damage of a recording.
-pub fn info(file: &Path, quick: bool, as_json: bool) -> Result<ExitCode, Failure> {
-    let recording = open(file)?;
+pub fn info(files: &[PathBuf], quick: bool, as_json: bool) -> Result<ExitCode, Failure> {
+    let recording = open(files)?;
     let overview = if quick {
         recording.overview()
     } else {
@@ -56,12 +56,13 @@ pub fn damages(recording: &Recording, overview: &Overview) -> Vec<String> {
         .damaged
         .iter()
         .map(|damage| format!("damaged: {damage}"));
-    cut_short.chain(damaged).collect()
+    let left_out = recording.left_out().iter().cloned();
+    left_out.chain(cut_short).chain(damaged).collect()
 }
 
-/// Opens a recording that the user named.
-pub fn open(file: &Path) -> Result<Recording, Failure> {
-    Recording::open(file).map_err(|error| {
+/// Opens a recording of one or several files that the user named.
+pub fn open(files: &[PathBuf]) -> Result<Recording, Failure> {
+    Recording::open_all(files).map_err(|error| {
         let failure = Failure::invalid(error.to_string());
         match error {
             ReadError::NotRecording { .. } => {
@@ -76,7 +77,7 @@ fn plain(recording: &Recording, overview: &Overview) -> String {
     let messages: u64 = overview.topics.iter().map(|topic| topic.messages).sum();
     let mut text = format!(
         "{}: {}, {:.1} s, {:.1} MB\n",
-        recording.path().display(),
+        recording.name(),
         crate::format::count(messages as usize, "sample"),
         seconds(overview),
         recording.bytes() as f64 / 1e6
@@ -91,8 +92,9 @@ fn plain(recording: &Recording, overview: &Overview) -> String {
     if recording.is_growing() {
         text += "a recorder is still writing to it\n";
     }
-    for damage in damages(recording, overview) {
-        text += &format!("{damage}\n");
+    let notes = recording.notes().iter().cloned();
+    for line in notes.chain(damages(recording, overview)) {
+        text += &format!("{line}\n");
     }
     text + &topic_table(overview).render(None)
 }
@@ -157,13 +159,15 @@ fn json(recording: &Recording, overview: &Overview) -> serde_json::Value {
         End::CutShort { at, what } => (false, Some(json!({"at_byte": at, "what": what}))),
     };
     json!({
-        "file": recording.path().display().to_string(),
+        "file": recording.name(),
         "bytes": recording.bytes(),
         "library": recording.library(),
-        "is_complete": is_complete,
+        "is_complete": is_complete && recording.left_out().is_empty(),
         "is_growing": recording.is_growing(),
         "cut_short": cut_short,
         "unreadable_bytes": recording.cut_short().map(|file| file.unreadable_bytes).sum::<u64>(),
+        "left_out": recording.left_out(),
+        "notes": recording.notes(),
         "damaged": overview.damaged,
         "begin_utc_nanos": overview.times.map(|(first, _)| first),
         "end_utc_nanos": overview.times.map(|(_, last)| last),

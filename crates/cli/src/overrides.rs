@@ -16,7 +16,7 @@ use crate::{
     source,
 };
 
-#[derive(Debug, Args)]
+#[derive(Debug, Args, PartialEq)]
 pub struct Overrides {
     /// Override parameters of the file, such as `camera.fps=60`. Values are written as in the file.
     #[arg(value_name = "NODE.PARAMETER=VALUE", value_parser = parse_param, add = ArgValueCandidates::new(complete::params_of_file))]

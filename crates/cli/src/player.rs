@@ -13,7 +13,7 @@ use crate::{
 /// Plays a recording, and prints a summary.
 pub fn play(arguments: &PlayerArguments) -> Result<ExitCode, Failure> {
     let failed = |error: &dyn std::error::Error| Failure::internal(error.to_string());
-    let recording = Recording::open(&arguments.recording).map_err(|error| failed(&error))?;
+    let recording = Recording::open_all(&arguments.recordings).map_err(|error| failed(&error))?;
     let node = Node::connect().map_err(|error| failed(&error))?;
     let options = PlayOptions {
         rate: match arguments.playing.rate {
@@ -34,7 +34,10 @@ pub fn play(arguments: &PlayerArguments) -> Result<ExitCode, Failure> {
         .skipped
         .values()
         .any(|(_, reason)| !reason.is_empty());
-    let is_damaged = is_cut_short || has_damaged_messages || report.damaged > 0;
+    let is_damaged = is_cut_short
+        || !recording.left_out().is_empty()
+        || has_damaged_messages
+        || report.damaged > 0;
     Ok(if is_damaged {
         ExitCode::from(IMPERFECT)
     } else {

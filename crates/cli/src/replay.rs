@@ -17,7 +17,8 @@ use nervure_recorder::{Overview, Recording, played_name};
 use crate::{
     failure::Failure,
     info,
-    record::arguments::{Rate, ReplayArguments},
+    overrides::Overrides,
+    record::arguments::{Played, Playing, Rate, ReplayArguments},
     run::{self, Replay},
 };
 
@@ -32,7 +33,11 @@ pub fn replay(arguments: &ReplayArguments) -> Result<ExitCode, Failure> {
         )
         .hint("use a number, such as `--rate 10`"));
     }
-    let recording = info::open(&arguments.recording)?;
+    let Played {
+        recordings,
+        dataflow: file,
+    } = arguments.played()?;
+    let recording = info::open(&recordings)?;
     let overview = recording.overview();
     let renamed = renamed(arguments, &overview)?;
     let topics: BTreeSet<&str> = overview
@@ -41,26 +46,24 @@ pub fn replay(arguments: &ReplayArguments) -> Result<ExitCode, Failure> {
         .map(|topic| played_name(&topic.topic, &renamed))
         .collect();
     report_damage(&recording, &overview);
-    let dataflow = match &arguments.file {
-        Some(file) => {
-            let dataflow = arguments.overrides.read(file)?;
-            let replaced = select_replaced(&dataflow, &topics, arguments, || {
-                recorded(&overview, &renamed)
-            })?;
-            check_overrides(arguments, &dataflow, &replaced)?;
+    let player = player(&recordings, &arguments.playing)?;
+    let dataflow = match &file {
+        Some((file, overrides)) => {
+            let dataflow = overrides.read(file)?;
+            let replaced =
+                select_replaced(&dataflow, &topics, arguments, recording.name(), || {
+                    recorded(&overview, &renamed)
+                })?;
+            check_overrides(overrides, &dataflow, &replaced)?;
             report_replaced(&dataflow, &replaced, &topics);
-            let mut dataflow = replace(dataflow, &replaced, player(arguments)?)?;
+            let mut dataflow = replace(dataflow, &replaced, player)?;
             require_programs(&dataflow, file)?;
             if !arguments.lossy {
                 make_lossless(&mut dataflow);
             }
             dataflow
         }
-        None if !arguments.overrides.variables.is_empty() => {
-            return Err(Failure::invalid("`--env` needs a dataflow file")
-                .hint("name the file after the recording"));
-        }
-        None => alone(&topics, player(arguments)?),
+        None => alone(&topics, player),
     };
     let first = overview.times.map_or(0, |(first, _)| first as i64);
     // The player is the first node.
@@ -69,10 +72,7 @@ pub fn replay(arguments: &ReplayArguments) -> Result<ExitCode, Failure> {
         origin_utc_nanos: first,
     });
     let player = dataflow.nodes[0].id.clone();
-    let file = arguments
-        .file
-        .as_ref()
-        .and_then(|file| file.canonicalize().ok());
+    let file = file.and_then(|(file, _)| file.canonicalize().ok());
     run::run_replay(dataflow, file, &arguments.options, Replay { player, clock })
 }
 
@@ -92,8 +92,9 @@ fn require_programs(dataflow: &Dataflow, file: &Path) -> Result<(), Failure> {
 }
 
 fn report_damage(recording: &Recording, overview: &Overview) {
-    for damage in info::damages(recording, overview) {
-        note!("{damage}");
+    let notes = recording.notes().iter().cloned();
+    for line in notes.chain(info::damages(recording, overview)) {
+        note!("{line}");
     }
 }
 
@@ -120,12 +121,12 @@ fn renamed(
 
 /// Refuses parameters of nodes that the recording replaces.
 fn check_overrides(
-    arguments: &ReplayArguments,
+    overrides: &Overrides,
     dataflow: &Dataflow,
     replaced: &BTreeSet<usize>,
 ) -> Result<(), Failure> {
     for node in replaced.iter().map(|&index| &dataflow.nodes[index]) {
-        if let Some(param) = arguments.overrides.param_of(dataflow, node) {
+        if let Some(param) = overrides.param_of(dataflow, node) {
             let text = format!("`{}={}` has no effect", param.name, param.value);
             return Err(Failure::invalid(text)
                 .because(format!("`{}` is replaced by the recording", node.id)));
@@ -162,9 +163,9 @@ fn select_replaced(
     dataflow: &Dataflow,
     topics: &BTreeSet<&str>,
     arguments: &ReplayArguments,
+    recording: &str,
     recorded: impl Fn() -> Vec<String>,
 ) -> Result<BTreeSet<usize>, Failure> {
-    let recording = &arguments.recording;
     let is_recorded = |node: &Node| {
         node.outputs
             .iter()
@@ -190,13 +191,8 @@ fn select_replaced(
             .hint(did_you_mean(name, "its nodes are", known))
         })?;
         if !is_recorded(&dataflow.nodes[index]) {
-            let failure = format!(
-                "`--replace {name}`: no output of the node is in {}",
-                recording.display()
-            );
-            return Err(
-                Failure::invalid(failure).hint(format!("`nervure info {}`", recording.display()))
-            );
+            let failure = format!("`--replace {name}`: no output of the node is in {recording}");
+            return Err(Failure::invalid(failure).hint("`nervure info` shows its topics"));
         }
         replaced.insert(index);
     }
@@ -212,8 +208,7 @@ fn select_replaced(
             .flat_map(|node| node.outputs.iter().map(|output| topic(node, output)))
             .collect();
         let failure = Failure::invalid(format!(
-            "{} has no topic of a source of the dataflow `{}`",
-            recording.display(),
+            "{recording} has no topic of a source of the dataflow `{}`",
             dataflow.name
         ));
         return Err(match replaceable.as_slice() {
@@ -250,23 +245,20 @@ fn topic(node: &Node, output: &Output) -> String {
     nervure_protocol::wiring::topic(&node.id, &output.name)
 }
 
-/// A node without inputs and outputs that plays the recording.
-fn player(arguments: &ReplayArguments) -> Result<Node, Failure> {
+/// A node without inputs and outputs that plays the recordings.
+fn player(recordings: &[PathBuf], playing: &Playing) -> Result<Node, Failure> {
     let failed = |error| Failure::internal("cannot find this program").because(error);
-    let absolute = |path: &Path| std::path::absolute(path).map_err(failed);
-    let mut args = vec![
-        "__player".to_owned(),
-        absolute(&arguments.recording)?.display().to_string(),
-    ];
-    args.extend(match arguments.playing.rate {
+    let mut args = vec!["__player".to_owned()];
+    for recording in recordings {
+        let path = std::path::absolute(recording).map_err(failed)?;
+        args.push(path.display().to_string());
+    }
+    args.extend(match playing.rate {
         Rate::Times(times) => ["--rate".to_owned(), times.to_string()],
         Rate::Max => ["--rate".to_owned(), "max".to_owned()],
     });
-    let flags = [
-        (arguments.playing.r#loop, "--loop"),
-        (arguments.playing.clock, "--clock"),
-    ];
-    let renamed = arguments.playing.rename.iter();
+    let flags = [(playing.r#loop, "--loop"), (playing.clock, "--clock")];
+    let renamed = playing.rename.iter();
     args.extend(
         renamed.flat_map(|(topic, name)| ["--rename".to_owned(), format!("{topic}={name}")]),
     );
@@ -353,8 +345,7 @@ fn replace(
     })
 }
 
-/// Makes producers wait on every edge, so that each sample is received and each replay gives the
-/// same result. Edges of a loop keep their policy: their nodes would wait for each other.
+/// Makes producers wait on every edge, so that each sample is received. Edges of a loop keep their policy: their nodes would wait for each other.
 fn make_lossless(dataflow: &mut Dataflow) {
     let reaches = |from: usize, to: usize| {
         let mut seen = BTreeSet::from([from]);

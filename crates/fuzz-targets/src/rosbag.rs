@@ -22,6 +22,9 @@ pub fn run(bytes: &[u8]) {
     };
     std::fs::write(folder.path().join(name), [begin, bytes].concat()).expect("room for the file");
     let path = if name == "metadata.yaml" {
+        // A file that the metadata may name, or that is read without it.
+        std::fs::write(folder.path().join("bag_0.mcap"), b"\x89MCAP0\r\n")
+            .expect("room for the file");
         folder.path().to_owned()
     } else {
         folder.path().join(name)

@@ -13,68 +13,160 @@ const METADATA: &str = "metadata.yaml";
 const MAX_BYTES: u64 = 16 << 20;
 const MAX_DEPTH: usize = 64;
 
-/// The files of a bag, in order.
-pub(crate) fn files(folder: &Path) -> Result<Vec<PathBuf>, ReadError> {
+/// Ends of the names of files that a folder may hold.
+const EXTENSIONS: [&str; 4] = [".mcap", ".db3", ".mcap.zstd", ".db3.zstd"];
+
+/// The files of a folder.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Files {
+    /// In order.
+    pub(crate) paths: Vec<PathBuf>,
+    /// What the bag lists or the folder holds, but is not read.
+    pub(crate) left_out: Vec<String>,
+    /// Why the files are not those of `metadata.yaml`.
+    pub(crate) note: Option<String>,
+}
+
+/// The files of a bag. Without a usable `metadata.yaml`, which a recorder writes at its end, those
+/// in the folder.
+pub(crate) fn files(folder: &Path) -> Result<Files, ReadError> {
     let path = folder.join(METADATA);
+    let (listed, defect) = match read_metadata(&path)? {
+        None => (Vec::new(), format!("it has no {METADATA}")),
+        Some(Err(what)) => (Vec::new(), format!("its {METADATA} cannot be used: {what}")),
+        Some(Ok(metadata)) => {
+            let compression = metadata.compression_format.as_str();
+            if !matches!(compression, "" | "zstd") {
+                return Err(ReadError::NotBag {
+                    path,
+                    what: format!("it is compressed with {compression:?}, only zstd is read"),
+                });
+            }
+            let defect = format!("its {METADATA} names no file that is in the folder");
+            (metadata.files, defect)
+        }
+    };
+    let here = recordings(folder).map_err(|source| ReadError::Io {
+        path: folder.to_owned(),
+        source,
+    })?;
+    let mut files = Files::default();
+    for name in &listed {
+        match file_of(folder, name) {
+            Some(path) => files.paths.push(path),
+            None => files.left_out.push(format!(
+                "{} names {name:?}, which is not in the folder",
+                path.display()
+            )),
+        }
+    }
+    if files.paths.is_empty() {
+        if here.is_empty() {
+            return Err(ReadError::NotBag {
+                path: folder.to_owned(),
+                what: format!("{defect}, and the folder has no recordings (.mcap, .db3)"),
+            });
+        }
+        let name = |path: Option<&PathBuf>| {
+            let name = path.and_then(|path| path.file_name()).unwrap_or_default();
+            name.to_string_lossy().into_owned()
+        };
+        files.note = Some(format!(
+            "{}: {defect}; its files are read in the order of their names, {} to {}",
+            folder.display(),
+            name(here.first()),
+            name(here.last())
+        ));
+        files.paths = here;
+        return Ok(files);
+    }
+    let not_listed = here
+        .iter()
+        .filter(|path| !files.paths.iter().any(|listed| is_same(listed, path)));
+    let texts = not_listed.map(|path| {
+        format!(
+            "{} is not listed in {METADATA}, and not read",
+            path.display()
+        )
+    });
+    files.left_out.extend(texts);
+    Ok(files)
+}
+
+/// `None` if there is no such file, an error if it cannot be used.
+fn read_metadata(path: &Path) -> Result<Option<Result<Metadata, String>>, ReadError> {
     let io = |source| ReadError::Io {
-        path: path.clone(),
+        path: path.to_owned(),
         source,
     };
-    let file = File::open(&path).map_err(|source| match source.kind() {
-        io::ErrorKind::NotFound => ReadError::NotBag {
-            path: folder.to_owned(),
-            what: format!(
-                "the folder has no {METADATA}; `ros2 bag reindex` writes it, and a single file of it can be given instead"
-            ),
-        },
-        _ => io(source),
-    })?;
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(io(error)),
+    };
     let mut text = Vec::new();
     file.take(MAX_BYTES + 1)
         .read_to_end(&mut text)
         .map_err(io)?;
-    let not_bag = |what: String| ReadError::NotBag {
-        path: path.clone(),
-        what,
-    };
     if text.len() as u64 > MAX_BYTES {
-        return Err(not_bag(format!("it has more than {MAX_BYTES} bytes")));
+        return Ok(Some(Err(format!("it has more than {MAX_BYTES} bytes"))));
     }
-    let text = String::from_utf8(text).map_err(|error| not_bag(error.to_string()))?;
-    let metadata = Metadata::parse(&text).map_err(not_bag)?;
-    if !matches!(metadata.compression_format.as_str(), "" | "zstd") {
-        let what = format!(
-            "it is compressed with {:?}, only zstd is read",
-            metadata.compression_format
-        );
-        return Err(not_bag(what));
+    let text = String::from_utf8(text).map_err(|error| error.to_string());
+    let metadata = text.and_then(|text| Metadata::parse(&text));
+    Ok(Some(metadata.and_then(
+        |metadata| match metadata.files.is_empty() {
+            true => Err("`relative_file_paths` is missing or empty".to_owned()),
+            false => Ok(metadata),
+        },
+    )))
+}
+
+/// The recordings in a folder, in the order of their names: `bag_2` before `bag_10`.
+fn recordings(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if EXTENSIONS.iter().any(|end| name.ends_with(end)) && entry.path().is_file() {
+            names.push((name, entry.path()));
+        }
     }
-    if metadata.files.is_empty() {
-        return Err(not_bag(
-            "it names no files: `relative_file_paths` is missing or empty".to_owned(),
-        ));
+    names.sort_by(|(one, _), (other, _)| natural_key(one).cmp(&natural_key(other)));
+    Ok(names.into_iter().map(|(_, path)| path).collect())
+}
+
+/// Texts and the numbers that follow them. A number is its digits, compared by their count first.
+fn natural_key(name: &str) -> Vec<(&str, usize, &str)> {
+    let mut key = Vec::new();
+    let mut rest = name;
+    while !rest.is_empty() {
+        let is_digit = |c: char| c.is_ascii_digit();
+        let (text, numbered) = rest.split_at(rest.find(is_digit).unwrap_or(rest.len()));
+        let end = numbered.find(|c| !is_digit(c)).unwrap_or(numbered.len());
+        let digits = numbered[..end].trim_start_matches('0');
+        key.push((text, digits.len(), digits));
+        rest = &numbered[end..];
     }
-    metadata
-        .files
-        .iter()
-        .map(|name| file_of(folder, name).map_err(not_bag))
-        .collect()
+    key
 }
 
 /// Bags of early versions include the name of the folder. Files outside of the folder are refused.
-fn file_of(folder: &Path, name: &str) -> Result<PathBuf, String> {
-    let own = Path::new(name)
-        .file_name()
-        .ok_or_else(|| format!("it names {name:?}, which is not a file name"))?;
-    let path = folder.join(own);
-    let mut packed = path.clone().into_os_string();
+fn file_of(folder: &Path, name: &str) -> Option<PathBuf> {
+    let path = folder.join(Path::new(name).file_name()?);
+    [path.clone(), packed(&path)]
+        .into_iter()
+        .find(|path| path.is_file())
+}
+
+/// Whether two paths name the same file, one of them perhaps compressed.
+fn is_same(one: &Path, other: &Path) -> bool {
+    one == other || packed(one) == other || one == packed(other)
+}
+
+fn packed(path: &Path) -> PathBuf {
+    let mut packed = path.to_owned().into_os_string();
     packed.push(".zstd");
-    let packed = PathBuf::from(packed);
-    match (path.is_file(), packed.is_file()) {
-        (true, _) => Ok(path),
-        (false, true) => Ok(packed),
-        (false, false) => Err(format!("it names {name:?}, which is not in the folder")),
-    }
+    PathBuf::from(packed)
 }
 
 /// The fields of `metadata.yaml` that are used.
@@ -192,15 +284,18 @@ mod tests {
         std::fs::write(folder.path().join("passwd"), "").unwrap();
         let found = file_of(folder.path(), "../../etc/passwd").unwrap();
         assert_eq!(found, folder.path().join("passwd"));
-        assert!(
-            file_of(folder.path(), "/etc/hostname")
-                .unwrap_err()
-                .contains("not in the folder")
-        );
-        assert!(
-            file_of(folder.path(), "..")
-                .unwrap_err()
-                .contains("not a file name")
-        );
+        assert_eq!(file_of(folder.path(), "/etc/hostname"), None);
+        assert_eq!(file_of(folder.path(), ".."), None);
+    }
+
+    #[test]
+    fn names_with_numbers_are_in_the_order_of_the_numbers() {
+        let sorted = [
+            "a", "a_0.db3", "a_2.db3", "a_10.db3", "a_10_1", "a_010_2", "b_1",
+        ];
+        let mut names = sorted;
+        names.reverse();
+        names.sort_by(|one, other| natural_key(one).cmp(&natural_key(other)));
+        assert_eq!(names, sorted);
     }
 }

@@ -122,9 +122,9 @@ impl Recording {
             .sort_by(|one, other| one.topic.cmp(&other.topic));
         let missing: u64 = overview.topics.iter().map(|topic| topic.missing).sum();
         if missing > 0 && overview.damaged.is_empty() {
-            let path = self.path().display();
             overview.damaged.push(format!(
-                "{path}: {missing} messages listed in its index are missing"
+                "{}: {missing} messages listed in its index are missing",
+                self.name()
             ));
         }
         overview

@@ -1,9 +1,10 @@
 //! Reading a recording: a file, or a bag of several files.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::fs::File;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use mcap::records::MessageHeader;
@@ -22,15 +23,17 @@ pub const MAX_CHUNK_BYTES: usize = 1 << 30;
 /// Files that a bag may have at most.
 const MAX_FILES: usize = 100_000;
 
-/// An opened recording: an MCAP or SQLite file, compressed with zstd or not, or a folder with
-/// several of them.
+/// An opened recording: one or several MCAP or SQLite files, compressed with zstd or not, or
+/// folders with such files.
 #[derive(Debug)]
 pub struct Recording {
-    path: PathBuf,
+    name: String,
     max_chunk_bytes: usize,
     files: Vec<Box<dyn Storage>>,
-    /// Index of the file, and of the piece in it, for each piece.
+    /// Index of the file, and of the piece in it, for each piece, by time.
     pieces: Vec<(usize, usize)>,
+    left_out: Vec<String>,
+    notes: Vec<String>,
     /// Temporary files that compressed files were unpacked into. They are deleted on drop.
     _unpacked: Vec<NamedTempFile>,
 }
@@ -45,6 +48,15 @@ impl Recording {
         Self::open_within(path, MAX_CHUNK_BYTES)
     }
 
+    /// Opens several files or folders as one recording.
+    ///
+    /// # Errors
+    /// See [`Self::open`].
+    pub fn open_all<P: AsRef<Path>>(paths: &[P]) -> Result<Self, ReadError> {
+        let paths: Vec<&Path> = paths.iter().map(AsRef::as_ref).collect();
+        Self::open_all_within(&paths, MAX_CHUNK_BYTES)
+    }
+
     /// Like [`Self::open`], with a memory limit: chunks and messages may unpack to at most
     /// `max_chunk_bytes`. Reading needs up to twice that, and several times as much if messages are
     /// tiny.
@@ -52,29 +64,77 @@ impl Recording {
     /// # Errors
     /// See [`Self::open`].
     pub fn open_within(path: &Path, max_chunk_bytes: usize) -> Result<Self, ReadError> {
-        let paths = if path.is_dir() {
-            bag::files(path)?
-        } else {
-            vec![path.to_owned()]
-        };
-        if paths.len() > MAX_FILES {
-            let what = format!("it has {} files, at most {MAX_FILES} are read", paths.len());
-            return Err(ReadError::NotBag {
-                path: path.to_owned(),
-                what,
-            });
-        }
+        Self::open_all_within(&[path], max_chunk_bytes)
+    }
+
+    fn open_all_within(paths: &[&Path], max_chunk_bytes: usize) -> Result<Self, ReadError> {
         let mut recording = Self {
-            path: path.to_owned(),
+            name: match paths {
+                [first, _, ..] => format!("{} and {} more", first.display(), paths.len() - 1),
+                paths => paths
+                    .iter()
+                    .map(|path| path.display().to_string())
+                    .collect(),
+            },
             max_chunk_bytes,
             files: Vec::new(),
             pieces: Vec::new(),
+            left_out: Vec::new(),
+            notes: Vec::new(),
             _unpacked: Vec::new(),
         };
         for path in paths {
-            recording.add(&path, &path)?;
+            if path.is_dir() {
+                recording.add_folder(path)?;
+            } else {
+                recording.add(path, path)?;
+            }
         }
+        recording.order_pieces();
         Ok(recording)
+    }
+
+    /// Adds the files of a folder as far as they can be read. Fails if none can.
+    fn add_folder(&mut self, folder: &Path) -> Result<(), ReadError> {
+        let files = bag::files(folder)?;
+        if files.paths.len() > MAX_FILES {
+            let found = files.paths.len();
+            return Err(ReadError::NotBag {
+                path: folder.to_owned(),
+                what: format!("it has {found} files, at most {MAX_FILES} are read"),
+            });
+        }
+        self.left_out.extend(files.left_out);
+        self.notes.extend(files.note);
+        let before = self.files.len();
+        let mut first_error = None;
+        for path in &files.paths {
+            if let Err(error) = self.add(path, path) {
+                self.left_out.push(format!("left out: {error}"));
+                first_error.get_or_insert(error);
+            }
+        }
+        match first_error {
+            Some(error) if self.files.len() == before => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Orders the pieces of all files by time. Those of a file stay in their order.
+    fn order_pieces(&mut self) {
+        // The earliest log time in each piece and those that follow it in its file.
+        let earliest: Vec<Vec<u64>> = self.files.iter().map(|file| earliest(&**file)).collect();
+        let next = |file: usize, piece: usize| {
+            let time = *earliest[file].get(piece)?;
+            Some(Reverse((time, file, piece)))
+        };
+        let mut open: BinaryHeap<_> = (0..earliest.len())
+            .filter_map(|file| next(file, 0))
+            .collect();
+        while let Some(Reverse((_, file, piece))) = open.pop() {
+            self.pieces.push((file, piece));
+            open.extend(next(file, piece + 1));
+        }
     }
 
     /// Adds the file at `place`. Messages to users call it `path`; the two differ for unpacked
@@ -112,15 +172,23 @@ impl Recording {
                 found,
             });
         };
-        self.pieces
-            .extend((0..storage.pieces()).map(|piece| (self.files.len(), piece)));
         self.files.push(storage);
         Ok(())
     }
 
-    /// Path of the file or folder.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// The path of the file or folder, for users; of several, the first and their number.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Files that belong to the recording, but are not or cannot be read, with the reason.
+    pub fn left_out(&self) -> &[String] {
+        &self.left_out
+    }
+
+    /// How the files of a folder were found, if not by its `metadata.yaml`.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// Unpacked length in bytes, of all files together.
@@ -237,4 +305,14 @@ impl Recording {
     pub(crate) fn max_held_bytes(&self) -> usize {
         self.max_chunk_bytes
     }
+}
+
+fn earliest(file: &dyn Storage) -> Vec<u64> {
+    let mut earliest: Vec<u64> = (0..file.pieces())
+        .map(|piece| file.start_of(piece))
+        .collect();
+    for piece in (1..earliest.len()).rev() {
+        earliest[piece - 1] = earliest[piece - 1].min(earliest[piece]);
+    }
+    earliest
 }

@@ -1,11 +1,20 @@
 //! The command lines of `record`, `replay` and the player.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use clap::Args;
 use clap_complete::ArgValueCandidates;
 
-use crate::{complete, option_values::parse_size, overrides::Overrides, run_options::RunOptions};
+use crate::{
+    complete,
+    failure::Failure,
+    option_values::parse_size,
+    overrides::{Assignment, Overrides, parse_param, parse_variable},
+    run_options::RunOptions,
+};
 
 #[derive(Debug, Args)]
 pub struct RecordArguments {
@@ -35,19 +44,24 @@ pub struct RecordArguments {
     pub compress: bool,
 }
 
+/// How `replay` is called.
+pub const REPLAY_USAGE: &str =
+    "nervure replay [OPTIONS] <RECORDING>... [FILE] [NODE.PARAMETER=VALUE]...";
+
 #[derive(Debug, Args)]
 pub struct ReplayArguments {
-    /// A recording, or a bag of ROS 2: its folder or one of its files.
-    pub recording: PathBuf,
-    /// A dataflow file whose recorded sources the recording replaces.
-    pub file: Option<PathBuf>,
-    #[command(flatten)]
-    pub overrides: Overrides,
+    /// Recordings or bags of ROS 2, as folders or files; a dataflow file whose recorded sources they
+    /// replace; and parameters of the other nodes.
+    #[arg(required = true, value_name = "RECORDING|FILE|NODE.PARAMETER=VALUE", add = ArgValueCandidates::new(complete::params_of_file))]
+    words: Vec<PathBuf>,
+    /// Set an environment variable of all nodes and for `${NAME}` in the file. May be repeated.
+    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = parse_variable)]
+    variables: Vec<Assignment>,
     /// Replace this node too, even if it has inputs. May be given several times.
-    #[arg(long, value_name = "NODE", requires = "file", add = ArgValueCandidates::new(complete::nodes_of_file))]
+    #[arg(long, value_name = "NODE", add = ArgValueCandidates::new(complete::nodes_of_file))]
     pub replace: Vec<String>,
     /// Keep the queue policies of the file: samples may be lost, as on the robot.
-    #[arg(long, requires = "file")]
+    #[arg(long)]
     pub lossy: bool,
     #[command(flatten)]
     pub playing: Playing,
@@ -72,10 +86,71 @@ pub struct Playing {
     pub rename: Vec<(String, String)>,
 }
 
+/// What the words of a `replay` name.
+#[derive(Debug, PartialEq)]
+pub struct Played {
+    pub recordings: Vec<PathBuf>,
+    /// The dataflow file, with what overrides its parameters.
+    pub dataflow: Option<(PathBuf, Overrides)>,
+}
+
+impl ReplayArguments {
+    /// Sorts the words: folders and files with the name of a recording, one dataflow file, and
+    /// parameters.
+    ///
+    /// # Errors
+    /// For two dataflow files, and for options of a dataflow without one.
+    pub fn played(&self) -> Result<Played, Failure> {
+        let (mut recordings, mut file, mut params) = (Vec::new(), None, Vec::new());
+        for word in &self.words {
+            let param = word.to_str().and_then(|text| parse_param(text).ok());
+            if recordings.is_empty() || is_recording(word) {
+                recordings.push(word.clone());
+            } else if let Some(param) = param.filter(|_| !word.exists()) {
+                params.push(param);
+            } else if let Some(other) = file.replace(word.clone()) {
+                return Err(Failure::invalid(format!(
+                    "two dataflow files are given: `{}` and `{}`",
+                    other.display(),
+                    word.display()
+                ))
+                .hint("recordings are folders, or end with .mcap, .db3 or .zstd"));
+            }
+        }
+        let needing = [
+            ("--replace", !self.replace.is_empty()),
+            ("--lossy", self.lossy),
+            ("--env", !self.variables.is_empty()),
+            ("NODE.PARAMETER=VALUE", !params.is_empty()),
+        ];
+        let needing = needing.iter().find(|(_, is_given)| *is_given);
+        let overrides = Overrides {
+            params,
+            variables: self.variables.clone(),
+        };
+        match (file, needing) {
+            (None, Some((name, _))) => {
+                Err(Failure::invalid(format!("`{name}` needs a dataflow file"))
+                    .hint("name the file after the recording"))
+            }
+            (file, _) => Ok(Played {
+                recordings,
+                dataflow: file.map(|file| (file, overrides)),
+            }),
+        }
+    }
+}
+
+fn is_recording(path: &Path) -> bool {
+    let is_known = |end| ["mcap", "db3", "zstd"].iter().any(|known| end == *known);
+    path.is_dir() || path.extension().is_some_and(is_known)
+}
+
 #[derive(Debug, Args)]
 pub struct PlayerArguments {
-    /// A recording.
-    pub recording: PathBuf,
+    /// Recordings.
+    #[arg(required = true)]
+    pub recordings: Vec<PathBuf>,
     #[command(flatten)]
     pub playing: Playing,
 }
@@ -129,5 +204,54 @@ pub fn parse_split(text: &str) -> Result<Split, String> {
         (Ok(bytes), _) => Ok(Split::Bytes(bytes)),
         (_, Ok(period)) => Ok(Split::Period(period)),
         _ => Err("expected a size such as `1GB`, or a duration such as `10min`".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        replay: ReplayArguments,
+    }
+
+    fn played(words: &str) -> Result<Played, String> {
+        let words = ["replay"].into_iter().chain(words.split(' '));
+        let line = Line::try_parse_from(words).unwrap();
+        line.replay.played().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn recordings_come_before_the_dataflow_and_its_parameters() {
+        let found = played("odd-name a.mcap /tmp b.db3.zstd flow.yml cam.fps=60 --lossy").unwrap();
+        let expected = ["odd-name", "a.mcap", "/tmp", "b.db3.zstd"].map(PathBuf::from);
+        assert_eq!(found.recordings, expected);
+        let (file, overrides) = found.dataflow.unwrap();
+        assert_eq!(file, Path::new("flow.yml"));
+        assert_eq!(overrides.params[0].name, "cam.fps");
+        assert_eq!(played("a.mcap").unwrap().dataflow, None);
+    }
+
+    #[test]
+    fn what_belongs_to_a_dataflow_needs_one() {
+        for (words, expected) in [
+            (
+                "a.mcap one.yml two.yml",
+                "two dataflow files are given: `one.yml` and `two.yml`",
+            ),
+            ("a.mcap --lossy", "`--lossy` needs a dataflow file"),
+            ("a.mcap --replace x", "`--replace` needs a dataflow file"),
+            ("a.mcap --env A=1", "`--env` needs a dataflow file"),
+            (
+                "a.mcap cam.fps=1",
+                "`NODE.PARAMETER=VALUE` needs a dataflow file",
+            ),
+        ] {
+            assert_eq!(played(words).unwrap_err(), expected);
+        }
     }
 }

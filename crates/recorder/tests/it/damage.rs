@@ -212,7 +212,7 @@ fn other_files_are_refused_by_name() {
         "{error}"
     );
     let error = Recording::open(folder.path()).unwrap_err().to_string();
-    assert!(error.contains("the folder has no metadata.yaml"), "{error}");
+    assert!(error.contains("it has no metadata.yaml"), "{error}");
     for content in ["", "x", "#ROSBAG V2.0\n and more"] {
         std::fs::write(&path, content).unwrap();
         let error = Recording::open(&path).unwrap_err();

@@ -110,25 +110,28 @@ fn a_split_bag_is_one_recording_with_any_compression() {
 fn errors_name_what_a_bag_lacks() {
     let folder = tempfile::tempdir().unwrap();
     let said = || Recording::open(folder.path()).unwrap_err().to_string();
+    let nothing = "and the folder has no recordings (.mcap, .db3)";
     assert!(
-        said().contains("the folder has no metadata.yaml; `ros2 bag reindex` writes it"),
+        said().contains(&format!("it has no metadata.yaml, {nothing}")),
         "{}",
         said()
     );
     write_metadata(folder.path(), &["bag_0.db3"]);
+    let missing = format!("its metadata.yaml names no file that is in the folder, {nothing}");
+    assert!(said().contains(&missing), "{}", said());
+    write_metadata(folder.path(), &[]);
     assert!(
-        said().contains("metadata.yaml: it names \"bag_0.db3\", which is not in the folder"),
+        said().contains("`relative_file_paths` is missing or empty"),
         "{}",
         said()
     );
+    write_metadata(folder.path(), &["bag_0.db3"]);
     std::fs::write(folder.path().join("bag_0.db3"), "no database").unwrap();
     assert!(
         said().contains("bag_0.db3 is not a recording: it begins with \"no data"),
         "{}",
         said()
     );
-    write_metadata(folder.path(), &[]);
-    assert!(said().contains("it names no files"), "{}", said());
     let lz4 =
         "rosbag2_bagfile_information: {compression_format: lz4, relative_file_paths: [bag_0.db3]}";
     std::fs::write(folder.path().join("metadata.yaml"), lz4).unwrap();
@@ -137,6 +140,89 @@ fn errors_name_what_a_bag_lacks() {
         "{}",
         said()
     );
+}
+
+#[test]
+fn the_folder_of_a_killed_recorder_is_read_as_far_as_it_goes() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    for number in 0..12 {
+        let name = format!("bag_{number}.db3");
+        write_db3(&file(&name), number * 5..number * 5 + 5, text);
+    }
+    std::fs::write(file("bag_12.db3"), "").unwrap();
+    std::fs::write(file("notes.txt"), "x").unwrap();
+    let no_files = "rosbag2_bagfile_information: {version: 5}";
+    for metadata in [None, Some(""), Some(no_files), Some("[")] {
+        if let Some(text) = metadata {
+            std::fs::write(file("metadata.yaml"), text).unwrap();
+        }
+        let recording = Recording::open(folder.path()).unwrap();
+        assert_eq!(texts(&recording), expected(0..60));
+        let [note] = recording.notes() else {
+            panic!("{:?}", recording.notes())
+        };
+        let order = "its files are read in the order of their names, bag_0.db3 to bag_12.db3";
+        assert!(
+            note.contains("metadata.yaml") && note.ends_with(order),
+            "{note}"
+        );
+        let [left_out] = recording.left_out() else {
+            panic!("{:?}", recording.left_out())
+        };
+        assert!(
+            left_out.ends_with("bag_12.db3 is not a recording: it is empty"),
+            "{left_out}"
+        );
+    }
+}
+
+#[test]
+fn files_that_metadata_and_folder_do_not_share_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    write_db3(&folder.path().join("bag_0.db3"), 0..5, text);
+    write_db3(&folder.path().join("bag_2.db3"), 5..10, text);
+    write_metadata(folder.path(), &["bag_0.db3", "bag_1.db3"]);
+    let recording = Recording::open(folder.path()).unwrap();
+    assert_eq!(texts(&recording), expected(0..5));
+    let [missing, not_listed] = recording.left_out() else {
+        panic!("{:?}", recording.left_out())
+    };
+    assert!(
+        missing.ends_with("metadata.yaml names \"bag_1.db3\", which is not in the folder"),
+        "{missing}"
+    );
+    assert!(
+        not_listed.ends_with("bag_2.db3 is not listed in metadata.yaml, and not read"),
+        "{not_listed}"
+    );
+    assert_eq!(recording.notes(), [""; 0]);
+}
+
+#[test]
+fn several_recordings_are_played_as_one_by_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = ["late", "even", "odd"].map(|name| folder.path().join(format!("{name}.db3")));
+    write_db3(&paths[0], 40_000..40_010, text);
+    // Two pieces in each file, interleaved with those of the other.
+    let of = |odd| move |number| text(2 * number + odd);
+    write_db3(&paths[1], 0..15_000, of(0));
+    write_db3(&paths[2], 0..15_000, of(1));
+    // Half a millisecond later than the even ones.
+    let connection = Connection::open(&paths[2]).unwrap();
+    connection
+        .execute_batch("UPDATE messages SET timestamp = timestamp + 500000")
+        .unwrap();
+    let recording = Recording::open_all(&paths).unwrap();
+    let all = [expected(0..30_000), expected(40_000..40_010)].concat();
+    assert!(texts(&recording) == all);
+    assert!(
+        recording.name().ends_with("late.db3 and 2 more"),
+        "{}",
+        recording.name()
+    );
+    let error = Recording::open_all(&[&paths[0], &folder.path().join("none.db3")]);
+    assert!(error.unwrap_err().to_string().contains("none.db3"));
 }
 
 #[test]
