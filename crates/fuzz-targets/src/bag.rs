@@ -72,6 +72,7 @@ pub fn run(bytes: &[u8]) {
         channel,
         sequence: 1,
         log_time: 2,
+        set_back: 0,
         data: [encoding, data].concat(),
     };
     let Ok(sample) = samples.sample(&message) else {

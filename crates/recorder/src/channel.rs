@@ -40,8 +40,17 @@ pub struct Message {
     /// Time at which it was recorded, in nanoseconds since the Unix epoch. In Nervure's recordings,
     /// the time at which it was published.
     pub log_time: u64,
+    /// How far the clock was set back in the file before this message, in nanoseconds.
+    pub set_back: u64,
     /// The encoded message.
     pub data: Vec<u8>,
+}
+
+impl Message {
+    /// The log time, as if the clock had never been set back while recording.
+    pub fn time(&self) -> u64 {
+        self.log_time.saturating_add(self.set_back)
+    }
 }
 
 /// The channels whose descriptions have been read so far.

@@ -7,9 +7,14 @@ use crate::channel::{Channel, Channels, Message};
 use crate::read_error::ReadError;
 use crate::recording::Recording;
 
-/// Iterates over the messages of a recording in order of time. Messages of one channel stay in file
-/// order, even if the system clock was set back while recording. Messages are held back for sorting
-/// up to the size of the largest chunk; beyond that they come in file order.
+/// Threads of a recorder write messages of a channel in another order than that of their times, by
+/// less than this. A clock that is slewed rather than set does not go back at all.
+const MAX_JITTER_NANOS: u64 = 1_000_000_000;
+
+/// Iterates over the messages of a recording in order of [`Message::time`]. Messages of one channel
+/// stay in file order: where one is earlier than the one before, the clock was set back while
+/// recording, and the messages that follow in the file are shifted. Messages are held back for
+/// sorting up to the size of the largest chunk; beyond that they come in file order.
 ///
 /// A damaged part yields an error, and the iteration continues after it.
 pub struct Messages<'a> {
@@ -19,8 +24,10 @@ pub struct Messages<'a> {
     next_piece: usize,
     /// Earliest log time in each piece and all pieces that follow it.
     earliest: Vec<u64>,
-    /// Latest log time of each channel so far.
+    /// Latest time of each channel so far.
     latest: HashMap<(usize, u16), u64>,
+    /// The clock of each file.
+    clocks: Vec<FileClock>,
     held: BinaryHeap<Reverse<HeldMessage>>,
     held_bytes: usize,
     read: u64,
@@ -32,6 +39,15 @@ impl std::fmt::Debug for Messages<'_> {
             .field("recording", &self.recording)
             .finish_non_exhaustive()
     }
+}
+
+/// The clock of a recorder, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+struct FileClock {
+    /// How far it was set back so far.
+    set_back: u64,
+    /// Latest time of all channels so far.
+    latest: u64,
 }
 
 struct HeldMessage {
@@ -62,6 +78,7 @@ impl Recording {
             next_piece: 0,
             earliest,
             latest: HashMap::new(),
+            clocks: vec![FileClock::default(); self.channels().len()],
             held: BinaryHeap::new(),
             held_bytes: 0,
             read: 0,
@@ -77,6 +94,7 @@ impl Messages<'_> {
             channels,
             next_piece,
             latest,
+            clocks,
             held,
             held_bytes,
             read,
@@ -88,13 +106,20 @@ impl Messages<'_> {
             if !wanted(channel) {
                 return;
             }
-            let latest = latest.entry(id).or_insert(0);
-            *latest = header.log_time.max(*latest);
+            let (latest, clock) = (latest.entry(id).or_insert(0), &mut clocks[id.0]);
+            let mut time = header.log_time.saturating_add(clock.set_back);
+            if latest.saturating_sub(time) > MAX_JITTER_NANOS {
+                clock.set_back += clock.latest - time;
+                time = clock.latest;
+            }
+            *latest = time.max(*latest);
+            clock.latest = time.max(clock.latest);
             *held_bytes += data.len();
             let message = Message {
                 channel: channel.clone(),
                 sequence: header.sequence,
                 log_time: header.log_time,
+                set_back: clock.set_back,
                 data: data.to_vec(),
             };
             held.push(Reverse(HeldMessage {

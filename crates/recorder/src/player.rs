@@ -29,6 +29,10 @@ const CLOCK_HOLD_DELAY: Duration = Duration::from_millis(5);
 /// Clock time between the last message of a round and the first of the next, if the player drives
 /// the clock.
 const ROUND_GAP: Duration = Duration::from_millis(100);
+/// Waits from here on are reported.
+const LONG_WAIT: Duration = Duration::from_secs(10);
+/// Gaps from here on are taken for a step of the recorder's clock.
+const CLOCK_GAP: Duration = Duration::from_secs(24 * 60 * 60);
 /// Shortest time between two reports of lateness.
 const LATE_REPORT_PERIOD: Duration = Duration::from_secs(1);
 
@@ -124,6 +128,7 @@ pub fn play(
         clock: options.rate.filter(|_| options.drives_clock),
         shift: 0,
         times: None,
+        set_back: 0,
         renamed: &options.renamed,
         tracks: HashMap::new(),
         report: PlayReport::default(),
@@ -174,8 +179,10 @@ struct Player<'a> {
     clock: Option<f64>,
     /// Nanoseconds that are added to the log times of this round.
     shift: u64,
-    /// First and last log time played so far, in nanoseconds since the Unix epoch.
+    /// First and last time played so far, in nanoseconds since the Unix epoch.
     times: Option<(u64, u64)>,
+    /// How far the clock was set back, as far as it was reported.
+    set_back: u64,
     /// Names of topics in this dataflow.
     renamed: &'a BTreeMap<String, String>,
     /// How messages are read and where they are published, by the address of their channel.
@@ -212,10 +219,14 @@ impl Player<'_> {
                 }
             };
             let is_first = self.times.is_none();
-            let (first, last) = self.times.unwrap_or((message.log_time, message.log_time));
-            self.times = Some((first.min(message.log_time), last.max(message.log_time)));
-            let time = message.log_time.saturating_add(self.shift);
-            let due = self.pace.due(time, active_nanos(&self.handle));
+            let time = message.time();
+            let (first, last) = self.times.unwrap_or((time, time));
+            self.times = Some((first.min(time), last.max(time)));
+            let due = self
+                .pace
+                .due(time.saturating_add(self.shift), active_nanos(&self.handle));
+            self.report_clock(&message, time.saturating_sub(last), due);
+            let time = time.saturating_add(self.shift);
             if is_first {
                 self.set_clock(time);
             }
@@ -230,6 +241,31 @@ impl Player<'_> {
         }
         self.tracks.clear();
         Ok(())
+    }
+
+    /// Reports steps of the recorder's clock, and long waits. `gap` is the time since the message
+    /// before, in nanoseconds.
+    fn report_clock(&mut self, message: &Message, gap: u64, due: u64) {
+        if message.set_back > self.set_back {
+            (self.say)(&format!(
+                "the clock was set back by {} while recording: the times that follow are shifted",
+                lasting(message.set_back - self.set_back)
+            ));
+            self.set_back = message.set_back;
+        }
+        let wait = due.saturating_sub(active_nanos(&self.handle));
+        if u128::from(wait) < LONG_WAIT.as_nanos() {
+            return;
+        }
+        let cause = match u128::from(gap) > CLOCK_GAP.as_nanos() {
+            true => "; the clock was probably set while recording",
+            false => "",
+        };
+        (self.say)(&format!(
+            "nothing was recorded for {}: the next sample follows in {}{cause}",
+            lasting(gap),
+            lasting(wait)
+        ));
     }
 
     /// Returns the next message. If it has not been read yet, the clock is held meanwhile.
@@ -273,6 +309,7 @@ impl Player<'_> {
     /// Publishes a message. Returns false if the dataflow stops.
     fn publish(&mut self, message: &Message, due: u64) -> Result<bool, PlayError> {
         let topic = &message.channel.topic;
+        let shift = self.stamp_shift(message);
         let track = match self.tracks.entry(Arc::as_ptr(&message.channel)) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(place) => {
@@ -305,7 +342,7 @@ impl Player<'_> {
         };
         let header = sample.header();
         let mut envelope = Envelope::new()
-            .stamp(header.stamp.saturating_add_unsigned(self.shift))
+            .stamp(header.stamp.saturating_add_unsigned(shift))
             .metadata(sample.metadata())
             .correlation_id(header.correlation_id)
             .trace_id(header.trace_id);
@@ -349,6 +386,15 @@ impl Player<'_> {
         Ok(true)
     }
 
+    /// What is added to stamps. With a clock, that by which times are shifted, so that ages stay.
+    fn stamp_shift(&self, message: &Message) -> u64 {
+        let set_back = match self.clock {
+            Some(_) => message.set_back,
+            None => 0,
+        };
+        self.shift.saturating_add(set_back)
+    }
+
     fn set_clock(&self, time: u64) {
         if let Some(rate) = self.clock {
             self.handle
@@ -390,6 +436,16 @@ impl Player<'_> {
                 ),
             });
         }
+    }
+}
+
+/// A duration for users, in the largest unit of which it has at least two.
+fn lasting(nanos: u64) -> String {
+    const UNITS: [(f64, &str); 3] = [(86_400.0, "days"), (3_600.0, "hours"), (60.0, "minutes")];
+    let seconds = nanos as f64 / 1e9;
+    match UNITS.iter().find(|(unit, _)| seconds >= 2.0 * unit) {
+        Some((unit, name)) => format!("{:.1} {name}", seconds / unit),
+        None => format!("{seconds:.1} seconds"),
     }
 }
 

@@ -72,6 +72,7 @@ impl Cdr {
             channel: channel.clone(),
             sequence: 7,
             log_time: 11,
+            set_back: 0,
             data,
         }
     }
