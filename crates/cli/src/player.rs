@@ -29,16 +29,12 @@ pub fn play(arguments: &PlayerArguments) -> Result<ExitCode, Failure> {
         play_recording(node, &recording, &options, &mut warn).map_err(|error| failed(&error))?;
     note!("{}", conclusion(&report));
     let is_cut_short = matches!(recording.end(), End::CutShort { .. }) && !report.is_stopped;
-    // Topics that cannot be played at all are no damage: their messages have no reason.
-    let has_damaged_messages = report
-        .skipped
-        .values()
-        .any(|(_, reason)| !reason.is_empty());
-    let is_damaged = is_cut_short
+    let is_incomplete = is_cut_short
         || !recording.left_out().is_empty()
-        || has_damaged_messages
-        || report.damaged > 0;
-    Ok(if is_damaged {
+        || !report.skipped.is_empty()
+        || report.damaged > 0
+        || (report.samples == 0 && !report.is_stopped);
+    Ok(if is_incomplete {
         ExitCode::from(IMPERFECT)
     } else {
         ExitCode::SUCCESS
