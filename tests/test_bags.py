@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import shutil
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -380,7 +381,7 @@ def test_what_cannot_be_played_is_named_once_with_the_reason(tmp_path: Path, str
         "/settings is not played: its channel holds json messages (Settings), not samples",
     ]
     ended = nervure("replay", strange_bag, "--rate", "max")
-    assert ended.returncode == 0, ended.stderr
+    assert ended.returncode == 3, ended.stderr
     for reason in reasons:
         assert ended.stderr.count(reason) == 1, ended.stderr
     assert "2 samples played" in ended.stderr and "2 of /wide not played" in ended.stderr
@@ -409,3 +410,44 @@ def test_topics_can_be_renamed_to_what_the_dataflow_calls_them(tmp_path: Path, s
     assert "`--rename TOPIC=talker/words`" in refused.stderr
     refused = nervure("replay", strange_bag, dataflow, "--rename", "/robot/front/text=talker/word")
     assert "/robot/front/text (played as talker/word)" in refused.stderr
+
+
+def write_numbers(path: Path, times: list[int], definition: bytes = b"float64 data") -> None:
+    """A bag of `std_msgs/Float64` with these times in nanoseconds."""
+    with path.open("wb") as file:
+        writer = mcap_writer.Writer(file)
+        writer.start()
+        schema = writer.register_schema("std_msgs/msg/Float64", "ros2msg", definition)
+        channel = writer.register_channel("/clock/number", "cdr", schema)
+        for number, time in enumerate(times):
+            writer.add_message(channel, time, b"\0\1\0\0" + struct.pack("<d", number), time, number)
+        writer.finish()
+
+
+def test_a_replay_of_nothing_does_not_end_with_0(tmp_path: Path) -> None:
+    bag = tmp_path / "bag.mcap"
+    write_numbers(bag, [])
+    ended = nervure("replay", bag, "--rate", "max")
+    assert ended.returncode == 3, ended.stderr
+    write_numbers(bag, [STAMP_NANOS] * 3, b"float32 data")
+    ended = nervure("replay", bag, "--rate", "max")
+    assert ended.returncode == 3, ended.stderr
+    said = "0 samples played; 3 of /clock/number not played: 4 bytes are left after the last field"
+    assert said in ended.stdout + ended.stderr
+
+
+def test_steps_of_the_clock_are_named(tmp_path: Path) -> None:
+    bag = tmp_path / "back.mcap"
+    hour = 3600 * 10**9
+    write_numbers(bag, [STAMP_NANOS + n * 10**7 - (n >= 20) * hour for n in range(40)])
+    ended = nervure("replay", bag)
+    said = ended.stdout + ended.stderr
+    assert ended.returncode == 0, said
+    assert said.count("the clock was set back by 60.0 minutes while recording") == 1, said
+    assert "behind the recording" not in said
+    bag = tmp_path / "boot.mcap"
+    write_numbers(bag, [n * 10**7 for n in range(5)] + [STAMP_NANOS])
+    ended = nervure("replay", bag, "--stop-after", "3s")
+    said = ended.stdout + ended.stderr
+    assert "nothing was recorded for 19675.9 days" in said, said
+    assert "the clock was probably set while recording" in said

@@ -97,17 +97,7 @@ pub enum Command {
     ///
     /// Reads the whole recording. Exits with 3 if a part is damaged or missing.
     #[cfg(feature = "record")]
-    Info {
-        /// A recording, or a bag of ROS 2: its folder or one of its files. Several are shown as one.
-        #[arg(required = true, value_name = "RECORDING")]
-        files: Vec<PathBuf>,
-        /// Trust the index of the file, without a search for damage.
-        #[arg(long)]
-        quick: bool,
-        /// Write JSON to stdout.
-        #[arg(long)]
-        json: bool,
-    },
+    Info(crate::record::arguments::InfoArguments),
     /// Check dataflow files.
     Validate {
         /// Dataflow files.

@@ -2,24 +2,33 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
-use nervure_recorder::{CutShort, End, Overview, ReadError, Recording};
+use nervure_recorder::{
+    CutShort, DefinitionOrigin, Definitions, End, Overview, ReadError, Recording, TopicOverview,
+};
 use serde_json::json;
 
 use crate::{
     failure::{Failure, IMPERFECT},
     format, output,
+    record::arguments::InfoArguments,
     table::{Align, Table},
 };
 
 /// Prints the contents and the damage of a recording.
-pub fn info(files: &[PathBuf], quick: bool, as_json: bool) -> Result<ExitCode, Failure> {
-    let recording = open(files)?;
-    let overview = if quick {
+pub fn info(arguments: &InfoArguments) -> Result<ExitCode, Failure> {
+    let InfoArguments {
+        files,
+        definitions,
+        quick,
+        json: as_json,
+    } = arguments;
+    let recording = open(files, definitions)?;
+    let overview = if *quick {
         recording.overview()
     } else {
         recording.checked_overview()
     };
-    let text = if as_json {
+    let text = if *as_json {
         format!("{}\n", json(&recording, &overview))
     } else {
         plain(&recording, &overview)
@@ -60,9 +69,15 @@ pub fn damages(recording: &Recording, overview: &Overview) -> Vec<String> {
     left_out.chain(cut_short).chain(damaged).collect()
 }
 
-/// Opens a recording of one or several files that the user named.
-pub fn open(files: &[PathBuf]) -> Result<Recording, Failure> {
-    Recording::open_all(files).map_err(|error| {
+/// Opens a recording of one or several files that the user named, with definitions in folders.
+pub fn open(files: &[PathBuf], definitions: &[PathBuf]) -> Result<Recording, Failure> {
+    let mut known = Definitions::default();
+    for folder in definitions {
+        known
+            .add_folder(folder)
+            .map_err(|error| Failure::invalid(format!("`--definitions`: {error}")))?;
+    }
+    let mut recording = Recording::open_all(files).map_err(|error| {
         let failure = Failure::invalid(error.to_string());
         match error {
             ReadError::NotRecording { .. } => {
@@ -70,7 +85,9 @@ pub fn open(files: &[PathBuf]) -> Result<Recording, Failure> {
             }
             _ => failure,
         }
-    })
+    })?;
+    recording.define(known);
+    Ok(recording)
 }
 
 fn plain(recording: &Recording, overview: &Overview) -> String {
@@ -128,11 +145,31 @@ fn topic_table(overview: &Overview) -> Table {
         ];
         row.extend(has_foreign.then(|| match topic.becomes.as_slice() {
             [] => "as recorded".to_owned(),
-            becomes => becomes.join(", "),
+            becomes => played_as(topic, becomes),
         }));
         table.row(row);
     }
     table
+}
+
+/// What a topic is played as, and by whose definition if it is not that of the recording.
+fn played_as(topic: &TopicOverview, becomes: &[String]) -> String {
+    let others = topic
+        .definitions
+        .iter()
+        .filter(|origin| **origin != DefinitionOrigin::Recording);
+    let others: Vec<_> = others
+        .map(|origin| format!(" by {}", short(*origin)))
+        .collect();
+    format!("{}{}", becomes.join(", "), others.concat())
+}
+
+fn short(origin: DefinitionOrigin) -> &'static str {
+    match origin {
+        DefinitionOrigin::Recording => "recording",
+        DefinitionOrigin::Files => "--definitions",
+        DefinitionOrigin::Humble => "ROS 2 Humble",
+    }
 }
 
 fn json(recording: &Recording, overview: &Overview) -> serde_json::Value {
@@ -150,6 +187,7 @@ fn json(recording: &Recording, overview: &Overview) -> serde_json::Value {
                 "missing": topic.missing,
                 "recorded_by_nervure": topic.holds_samples,
                 "played_as": topic.becomes,
+                "definitions": topic.definitions.iter().map(|origin| short(*origin)).collect::<Vec<_>>(),
             })
         })
         .collect();

@@ -92,7 +92,7 @@ fn main() -> ExitCode {
         #[cfg(feature = "record")]
         Command::Replay(arguments) => replay::replay(&arguments),
         #[cfg(feature = "record")]
-        Command::Info { files, quick, json } => info::info(&files, quick, json),
+        Command::Info(arguments) => info::info(&arguments),
         Command::Validate { files, json } => validate::validate(&files, json),
         Command::Graph { file, json } => validate::graph(&file, json),
         Command::Build { file, uv, json } => build::build(&file, uv, json),

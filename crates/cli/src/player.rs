@@ -3,17 +3,18 @@
 use std::{process::ExitCode, time::Duration};
 
 use nervure_node::Node;
-use nervure_recorder::{End, PlayOptions, PlayReport, Recording, play as play_recording};
+use nervure_recorder::{End, PlayOptions, PlayReport, play as play_recording};
 
 use crate::{
     failure::{Failure, IMPERFECT},
+    info,
     record::arguments::{PlayerArguments, Rate},
 };
 
 /// Plays a recording, and prints a summary.
 pub fn play(arguments: &PlayerArguments) -> Result<ExitCode, Failure> {
     let failed = |error: &dyn std::error::Error| Failure::internal(error.to_string());
-    let recording = Recording::open_all(&arguments.recordings).map_err(|error| failed(&error))?;
+    let recording = info::open(&arguments.recordings, &arguments.playing.definitions)?;
     let node = Node::connect().map_err(|error| failed(&error))?;
     let options = PlayOptions {
         rate: match arguments.playing.rate {

@@ -12,7 +12,7 @@ use nervure_dataflow::{
 };
 use nervure_keeper::plan::ClockPlan;
 use nervure_protocol::{did_you_mean, wiring::absolute_output};
-use nervure_recorder::{Overview, Recording, played_name};
+use nervure_recorder::{DefinitionOrigin, Overview, Recording, played_name};
 
 use crate::{
     failure::Failure,
@@ -37,7 +37,7 @@ pub fn replay(arguments: &ReplayArguments) -> Result<ExitCode, Failure> {
         recordings,
         dataflow: file,
     } = arguments.played()?;
-    let recording = info::open(&recordings)?;
+    let recording = info::open(&recordings, &arguments.playing.definitions)?;
     let overview = recording.overview();
     let renamed = renamed(arguments, &overview)?;
     let topics: BTreeSet<&str> = overview
@@ -95,6 +95,18 @@ fn report_damage(recording: &Recording, overview: &Overview) {
     let notes = recording.notes().iter().cloned();
     for line in notes.chain(info::damages(recording, overview)) {
         note!("{line}");
+    }
+    let of_humble = overview
+        .topics
+        .iter()
+        .filter(|topic| topic.definitions.contains(&DefinitionOrigin::Humble));
+    let of_humble: Vec<_> = of_humble.map(|topic| topic.topic.as_str()).collect();
+    if !of_humble.is_empty() {
+        note!(
+            "the recording has no definitions of the messages of {}: those of ROS 2 Humble are used; \
+             `--definitions FOLDER` reads others",
+            of_humble.join(", ")
+        );
     }
 }
 
@@ -252,6 +264,10 @@ fn player(recordings: &[PathBuf], playing: &Playing) -> Result<Node, Failure> {
     for recording in recordings {
         let path = std::path::absolute(recording).map_err(failed)?;
         args.push(path.display().to_string());
+    }
+    for folder in &playing.definitions {
+        let path = std::path::absolute(folder).map_err(failed)?;
+        args.extend(["--definitions".to_owned(), path.display().to_string()]);
     }
     args.extend(match playing.rate {
         Rate::Times(times) => ["--rate".to_owned(), times.to_string()],

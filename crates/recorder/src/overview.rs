@@ -7,9 +7,10 @@ use std::sync::Arc;
 use crate::channel::Channel;
 use crate::envelope::RecordedEnvelope;
 use crate::gaps::Gaps;
-use crate::recorded::SampleChannel;
+use crate::recorded::{SampleChannel, SampleReadError};
 use crate::recorder::{END, LOST_PREFIX, VERSION_KEY};
 use crate::recording::Recording;
+use crate::ros::DefinitionOrigin;
 use crate::storage::Summary;
 
 /// The contents of a recording.
@@ -44,6 +45,8 @@ pub struct TopicOverview {
     pub holds_samples: bool,
     /// What messages that were not recorded by Nervure become when played, as text for users.
     pub becomes: Vec<String>,
+    /// Where the definitions of messages of ROS are from.
+    pub definitions: Vec<DefinitionOrigin>,
 }
 
 impl TopicOverview {
@@ -57,10 +60,11 @@ impl TopicOverview {
             lost: None,
             holds_samples: false,
             becomes: Vec::new(),
+            definitions: Vec::new(),
         }
     }
 
-    fn add(&mut self, channel: &Channel) {
+    fn add(&mut self, channel: &Channel, samples: Result<SampleChannel, SampleReadError>) {
         let name = if channel.schema_name.is_empty() {
             &channel.message_encoding
         } else {
@@ -73,7 +77,10 @@ impl TopicOverview {
             self.type_name = Some(name.to_owned());
         }
         self.holds_samples |= channel.metadata.contains_key(VERSION_KEY);
-        let becomes = match SampleChannel::new(channel) {
+        let origin = samples.as_ref().ok().and_then(SampleChannel::definition);
+        self.definitions
+            .extend(origin.filter(|known| !self.definitions.contains(known)));
+        let becomes = match samples {
             Ok(samples) => samples.becomes().map(str::to_owned),
             Err(error) => Some(format!("not played: {error}")),
         };
@@ -138,7 +145,7 @@ impl Recording {
                 let topic = topics
                     .entry(&channel.topic)
                     .or_insert_with(|| TopicOverview::new(&channel.topic));
-                topic.add(channel);
+                topic.add(channel, self.samples_of(channel));
                 topic.messages += summary.messages.get(id).copied().unwrap_or(0);
             }
             if summary.messages.values().any(|messages| *messages > 0) {
@@ -174,7 +181,7 @@ impl Recording {
                 }
                 let (topic, gaps) = topics.get_mut(name).expect("it was inserted above");
                 seen.entry(Arc::as_ptr(channel)).or_insert_with(|| {
-                    topic.add(channel);
+                    topic.add(channel, self.samples_of(channel));
                     channel.clone()
                 });
                 topic.messages += 1;

@@ -122,6 +122,7 @@ pub fn play(
     let (handle, events) = node.split();
     let outputs: Vec<String> = handle.outputs().map(str::to_owned).collect();
     let mut player = Player {
+        recording,
         handle,
         events,
         pace: Pace::new(options.rate),
@@ -172,6 +173,7 @@ fn read_ahead(
 }
 
 struct Player<'a> {
+    recording: &'a Recording,
     handle: Handle,
     events: Events,
     pace: Pace,
@@ -313,7 +315,9 @@ impl Player<'_> {
         let track = match self.tracks.entry(Arc::as_ptr(&message.channel)) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(place) => {
-                let samples = SampleChannel::new(&message.channel)
+                let samples = self
+                    .recording
+                    .samples_of(&message.channel)
                     .inspect_err(|reason| (self.say)(&format!("{topic} is not played: {reason}")))
                     .ok();
                 let output = absolute_output(played_name(topic, self.renamed));

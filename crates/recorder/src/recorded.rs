@@ -7,10 +7,11 @@ use nervure_message::{
 };
 
 use crate::channel::{Channel, Message};
+use crate::definitions::Definitions;
 use crate::envelope::{EnvelopeError, RecordedEnvelope};
 use crate::hexadecimal;
 use crate::recorder::{SCHEMA_KEY, TYPE_KEY, VERSION, VERSION_KEY};
-use crate::ros::{MessageError, RosChannel, RosChannelError};
+use crate::ros::{DefinitionOrigin, MessageError, RosChannel, RosChannelError};
 
 /// Decodes the messages of a channel.
 #[derive(Clone, Debug)]
@@ -49,9 +50,14 @@ pub enum SampleReadError {
         /// The defect of the definition.
         source: RosChannelError,
     },
-    /// A message of ROS 2 is damaged.
-    #[error(transparent)]
-    RosMessage(#[from] MessageError),
+    /// A message of ROS 2 is damaged, or has another definition.
+    #[error("{source}{}", of_definition(*.origin))]
+    RosMessage {
+        /// The defect.
+        source: MessageError,
+        /// Where the definition is from.
+        origin: DefinitionOrigin,
+    },
     /// The message has no envelope, or a damaged one.
     #[error(transparent)]
     RecordedEnvelope(#[from] EnvelopeError),
@@ -64,6 +70,15 @@ pub enum SampleReadError {
     /// The sample is an Arrow array of another schema than its channel.
     #[error("the sample is an Arrow array, and its schema is not that of its channel")]
     Schema,
+}
+
+fn of_definition(origin: DefinitionOrigin) -> String {
+    match origin {
+        DefinitionOrigin::Recording => String::new(),
+        DefinitionOrigin::Files | DefinitionOrigin::Humble => {
+            format!(" (the definition used is {origin})")
+        }
+    }
 }
 
 fn named(schema: &str) -> String {
@@ -92,8 +107,19 @@ impl SampleChannel {
     /// [`SampleReadError::Foreign`] if it holds neither samples of Nervure nor messages of ROS 2;
     /// other variants if its description is damaged.
     pub fn new(channel: &Channel) -> Result<Self, SampleReadError> {
+        Self::with_definitions(channel, &Definitions::default())
+    }
+
+    /// As [`Self::new`], with definitions that are used before that of the channel.
+    ///
+    /// # Errors
+    /// See [`Self::new`].
+    pub fn with_definitions(
+        channel: &Channel,
+        definitions: &Definitions,
+    ) -> Result<Self, SampleReadError> {
         match channel.metadata.get(VERSION_KEY) {
-            None => return Self::foreign(channel),
+            None => return Self::foreign(channel, definitions),
             Some(version) if version == VERSION => {}
             Some(version) => {
                 return Err(SampleReadError::Version {
@@ -111,8 +137,8 @@ impl SampleChannel {
         Ok(Self(Kind::Samples(schema)))
     }
 
-    fn foreign(channel: &Channel) -> Result<Self, SampleReadError> {
-        match RosChannel::new(channel) {
+    fn foreign(channel: &Channel, definitions: &Definitions) -> Result<Self, SampleReadError> {
+        match RosChannel::new(channel, definitions) {
             None => Err(SampleReadError::Foreign {
                 encoding: channel.message_encoding.clone(),
                 schema: channel.schema_name.clone(),
@@ -131,6 +157,14 @@ impl SampleChannel {
         match &self.0 {
             Kind::Samples(_) => None,
             Kind::Ros(ros) => Some(ros.describe()),
+        }
+    }
+
+    /// Where the definition of messages of ROS is from; `None` for other messages.
+    pub fn definition(&self) -> Option<DefinitionOrigin> {
+        match &self.0 {
+            Kind::Samples(_) => None,
+            Kind::Ros(ros) => Some(ros.origin()),
         }
     }
 
@@ -187,7 +221,10 @@ fn ros_sample<'a>(
     ros: &'a RosChannel,
     message: &'a Message,
 ) -> Result<RecordedSample<'a>, SampleReadError> {
-    let content = ros.read(&message.data)?;
+    let origin = ros.origin();
+    let content = ros
+        .read(&message.data)
+        .map_err(|source| SampleReadError::RosMessage { source, origin })?;
     View::new(&content.layout, &content.payload)?;
     let recorded = i64::try_from(message.log_time).unwrap_or(i64::MAX);
     let header = Header {

@@ -11,8 +11,10 @@ use mcap::records::MessageHeader;
 use tempfile::NamedTempFile;
 
 use crate::channel::{Channel, Channels, Take};
+use crate::definitions::Definitions;
 use crate::mcap_file::McapFile;
 use crate::read_error::{CutShort, End, Lost, ReadError};
+use crate::recorded::{SampleChannel, SampleReadError};
 use crate::sqlite_file::{self, SqliteFile};
 use crate::storage::{Storage, Summary};
 use crate::{bag, zstd};
@@ -34,6 +36,7 @@ pub struct Recording {
     pieces: Vec<(usize, usize)>,
     left_out: Vec<String>,
     notes: Vec<String>,
+    definitions: Definitions,
     /// Temporary files that compressed files were unpacked into. They are deleted on drop.
     _unpacked: Vec<NamedTempFile>,
 }
@@ -81,6 +84,7 @@ impl Recording {
             pieces: Vec::new(),
             left_out: Vec::new(),
             notes: Vec::new(),
+            definitions: Definitions::default(),
             _unpacked: Vec::new(),
         };
         for path in paths {
@@ -189,6 +193,19 @@ impl Recording {
     /// How the files of a folder were found, if not by its `metadata.yaml`.
     pub fn notes(&self) -> &[String] {
         &self.notes
+    }
+
+    /// Sets definitions that are used before those of the recording.
+    pub fn define(&mut self, definitions: Definitions) {
+        self.definitions = definitions;
+    }
+
+    /// Prepares decoding of the messages of a channel.
+    ///
+    /// # Errors
+    /// See [`SampleChannel::new`].
+    pub fn samples_of(&self, channel: &Channel) -> Result<SampleChannel, SampleReadError> {
+        SampleChannel::with_definitions(channel, &self.definitions)
     }
 
     /// Unpacked length in bytes, of all files together.

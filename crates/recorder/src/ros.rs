@@ -20,6 +20,7 @@ use arrow_schema::Field;
 use nervure_message::{ArraySample, Encode, Layout, Metadata, Scalar, Schema, SchemaError};
 
 use crate::channel::Channel;
+use crate::definitions::Definitions;
 use crate::ros2_definitions::{humble, unchanged};
 use cdr::Reader;
 use columns::Column;
@@ -28,7 +29,7 @@ use definition::{Definition, Kind, Number};
 use sections::plain_name;
 
 pub(crate) use library::Library;
-pub(crate) use sections::{Sections, interface_of};
+pub(crate) use sections::{Format, Sections, interface_of};
 
 pub use cdr::CdrError;
 pub use content::MessageError;
@@ -39,6 +40,28 @@ pub use definition::DefinitionError;
 pub(crate) struct RosChannel {
     becomes: Becomes,
     has_header: bool,
+    origin: DefinitionOrigin,
+}
+
+/// Where the definition of a type is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DefinitionOrigin {
+    /// The recording.
+    Recording,
+    /// Files that were given, see [`Definitions`].
+    Files,
+    /// The definitions of ROS 2 Humble in this crate, since the recording has none.
+    Humble,
+}
+
+impl std::fmt::Display for DefinitionOrigin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Recording => "that of the recording",
+            Self::Files => "that of the given files",
+            Self::Humble => "that of ROS 2 Humble, since the recording has none",
+        })
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -70,12 +93,16 @@ pub enum RosChannelError {
 
 impl RosChannel {
     /// Prepares decoding of the messages of a channel; `None` unless they are in CDR.
-    pub(crate) fn new(channel: &Channel) -> Option<Result<Self, RosChannelError>> {
-        (channel.message_encoding == "cdr").then(|| Self::of_definition(channel))
+    /// Definitions that are given come before that of the channel.
+    pub(crate) fn new(
+        channel: &Channel,
+        given: &Definitions,
+    ) -> Option<Result<Self, RosChannelError>> {
+        (channel.message_encoding == "cdr").then(|| Self::of_definition(channel, given))
     }
 
-    fn of_definition(channel: &Channel) -> Result<Self, RosChannelError> {
-        let definition = definition_of(channel)?;
+    fn of_definition(channel: &Channel, given: &Definitions) -> Result<Self, RosChannelError> {
+        let (definition, origin) = definition_of(channel, &given.sections)?;
         let has_header = matches!(definition.fields.first(), Some(first) if is_header(&first.kind));
         let is = |fields: &[(&str, &str)]| has_header && definition.has_fields(fields);
         let becomes = match (definition.name.as_str(), definition.fields.as_slice()) {
@@ -103,7 +130,13 @@ impl RosChannel {
         Ok(Self {
             becomes,
             has_header,
+            origin,
         })
+    }
+
+    /// Where the definition of its messages is from.
+    pub(crate) fn origin(&self) -> DefinitionOrigin {
+        self.origin
     }
 
     /// What its messages become, as text for users.
@@ -175,22 +208,34 @@ impl RosChannel {
     }
 }
 
-/// The type of a channel's messages, from its schema. Bags of Humble and older in SQLite have no
-/// definitions, and some writers leave out those of generated types and their parts.
-fn definition_of(channel: &Channel) -> Result<Arc<Definition>, RosChannelError> {
+/// The type of a channel's messages. Bags of Humble and older in SQLite have no definitions, and some
+/// writers leave out those of generated types and their parts.
+fn definition_of(
+    channel: &Channel,
+    given: &Sections,
+) -> Result<(Arc<Definition>, DefinitionOrigin), RosChannelError> {
     let name = plain_name(&channel.schema_name);
+    let find = |sources: &[&Sections], origin| {
+        let definition = Library::new(sources).definition(&name)?;
+        Ok((definition, origin))
+    };
     let is_empty = channel.schema.trim_ascii().is_empty();
-    // `rosbag2` of Jazzy stores services without other types in them as `unknown`.
-    let is_text = match channel.schema_encoding.as_str() {
-        "" | "unknown" => !is_empty,
-        "ros2msg" => !(is_empty && humble().has(&name)),
+    let own = match channel.schema_encoding.as_str() {
+        _ if given.has(&name) => None,
+        // `rosbag2` of Jazzy stores services without other types in them as `unknown`.
+        "" | "unknown" if is_empty => None,
+        // A message without fields, unless the writer did not find the text.
+        "ros2msg" if is_empty && humble().has(&name) => None,
+        "" | "unknown" | "ros2msg" => Some(Sections::parse(&channel.schema_name, &channel.schema)?),
         encoding => return Err(RosChannelError::Encoding(encoding.to_owned())),
     };
-    if !is_text {
-        return Ok(Library::new(&[humble()]).definition(&name)?);
+    match own {
+        Some(own) if own.has(&name) => {
+            find(&[&own, given, unchanged()], DefinitionOrigin::Recording)
+        }
+        _ if given.has(&name) => find(&[given, humble()], DefinitionOrigin::Files),
+        _ => find(&[humble()], DefinitionOrigin::Humble),
     }
-    let own = Sections::parse(&channel.schema_name, &channel.schema)?;
-    Ok(Library::new(&[&own, unchanged()]).definition(&name)?)
 }
 
 fn is_header(kind: &Kind) -> bool {

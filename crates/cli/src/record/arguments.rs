@@ -69,6 +69,22 @@ pub struct ReplayArguments {
     pub options: RunOptions,
 }
 
+#[derive(Debug, Args)]
+pub struct InfoArguments {
+    /// A recording, or a bag of ROS 2: its folder or one of its files. Several are shown as one.
+    #[arg(required = true, value_name = "RECORDING")]
+    pub files: Vec<PathBuf>,
+    /// Take definitions of ROS messages from the .msg, .srv and .action files in this folder first.
+    #[arg(long, value_name = "FOLDER")]
+    pub definitions: Vec<PathBuf>,
+    /// Trust the index of the file, without a search for damage.
+    #[arg(long)]
+    pub quick: bool,
+    /// Write JSON to stdout.
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// How a recording is played.
 #[derive(Clone, Debug, Args)]
 pub struct Playing {
@@ -84,6 +100,9 @@ pub struct Playing {
     /// Play a topic of the recording under another name. May be given several times.
     #[arg(long, value_name = "TOPIC=NODE/OUTPUT", value_parser = parse_rename)]
     pub rename: Vec<(String, String)>,
+    /// Take definitions of ROS messages from the .msg, .srv and .action files in this folder first.
+    #[arg(long, value_name = "FOLDER")]
+    pub definitions: Vec<PathBuf>,
 }
 
 /// What the words of a `replay` name.

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use nervure_recorder::{End, Message, Recording, SampleChannel};
+use nervure_recorder::{DefinitionOrigin, Definitions, End, Message, Recording, SampleChannel};
 use rusqlite::Connection;
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
@@ -321,5 +321,105 @@ fn databases_with_computed_tables_are_refused() {
     assert!(
         errors.len() == 1 && errors[0].contains("too big"),
         "{errors:?}"
+    );
+}
+
+#[test]
+fn messages_keep_their_order_where_the_clock_was_set_back() {
+    const HOUR: i64 = 3_600_000_000_000;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("bag_0.db3");
+    write_db3(&path, 0..100, text);
+    let connection = Connection::open(&path).unwrap();
+    // Two topics in turn; from the 51st message on, both are an hour earlier.
+    connection
+        .execute_batch(&format!(
+            "INSERT INTO topics VALUES(4, '/other', 'std_msgs/msg/String', 'cdr', '');
+             UPDATE messages SET topic_id = 4 WHERE id % 2 = 0;
+             UPDATE messages SET timestamp = timestamp - {HOUR} WHERE id > 51"
+        ))
+        .unwrap();
+    let recording = Recording::open(&path).unwrap();
+    assert_eq!(texts(&recording), expected(0..100));
+    let messages: Vec<_> = recording.messages().map(Result::unwrap).collect();
+    let set_back: Vec<u64> = messages.iter().map(|message| message.set_back).collect();
+    assert_eq!(set_back[..51], [0; 51]);
+    assert!(
+        set_back[52..]
+            .iter()
+            .all(|back| back.abs_diff(HOUR as u64) < 10_000_000)
+    );
+    let times: Vec<u64> = messages.iter().map(Message::time).collect();
+    let last = times[99] - times[0];
+    assert!((90_000_000..110_000_000).contains(&last), "{last} ns");
+}
+
+/// The definition of `a/msg/Own`, in a folder as ROS installs it.
+fn write_own(folder: &Path, text: &str) {
+    let package = folder.join("share/a/msg");
+    std::fs::create_dir_all(&package).unwrap();
+    std::fs::write(package.join("Own.msg"), text).unwrap();
+}
+
+#[test]
+fn definitions_of_a_folder_come_before_others_and_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("bag_0.db3");
+    write_db3(&path, 0..3, text);
+    let mut recording = Recording::open(&path).unwrap();
+    let origins = |recording: &Recording| recording.overview().topics[0].definitions.clone();
+    assert_eq!(origins(&recording), [DefinitionOrigin::Humble]);
+    let connection = Connection::open(&path).unwrap();
+    let set_type = |name: &str| {
+        connection
+            .execute("UPDATE topics SET type = ?1", [name])
+            .unwrap();
+    };
+    set_type("a/msg/Own");
+    let read = |definitions: Definitions| {
+        let mut recording = Recording::open(&path).unwrap();
+        recording.define(definitions);
+        let message = recording.messages().next().unwrap().unwrap();
+        let samples = recording.samples_of(&message.channel)?;
+        samples
+            .sample(&message)
+            .map(|sample| sample.payload().to_vec())
+    };
+    let error = read(Definitions::default()).unwrap_err().to_string();
+    assert!(error.contains("no definition of a/Own"), "{error}");
+    let mut definitions = Definitions::default();
+    write_own(folder.path(), "string data # as that of std_msgs");
+    definitions.add_folder(folder.path()).unwrap();
+    assert_eq!(read(definitions.clone()).unwrap(), b"hello 0");
+    // Another file of the same type must say the same.
+    let other = folder.path().join("a/Own.msg");
+    std::fs::create_dir(folder.path().join("a")).unwrap();
+    std::fs::write(&other, "string text").unwrap();
+    let error = Definitions::default()
+        .add_folder(folder.path())
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("a/Own is defined twice"), "{error}");
+    std::fs::remove_file(other).unwrap();
+    // A definition that does not fit is named in the error.
+    write_own(folder.path(), "float64[4] data");
+    let mut wrong = Definitions::default();
+    wrong.add_folder(&folder.path().join("share/a")).unwrap();
+    let error = read(wrong).unwrap_err().to_string();
+    assert!(
+        error.ends_with("(the definition used is that of the given files)"),
+        "{error}"
+    );
+    recording.define(definitions);
+    assert_eq!(origins(&recording), [DefinitionOrigin::Humble]);
+    let empty = folder.path().join("empty");
+    std::fs::create_dir(&empty).unwrap();
+    let error = Definitions::default()
+        .add_folder(&empty)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.ends_with("empty has no .msg, .srv or .action files"),
+        "{error}"
     );
 }
