@@ -383,7 +383,7 @@ def test_what_cannot_be_played_is_named_once_with_the_reason(tmp_path: Path, str
     ended = nervure("replay", strange_bag, "--rate", "max")
     assert ended.returncode == 3, ended.stderr
     for reason in reasons:
-        assert ended.stderr.count(reason) == 1, ended.stderr
+        assert ended.stderr.count(f"replay  | WARNING: {reason}") == 1, ended.stderr
     assert "2 samples played" in ended.stderr and "2 of /wide not played" in ended.stderr
 
 
@@ -402,7 +402,7 @@ def test_topics_can_be_renamed_to_what_the_dataflow_calls_them(tmp_path: Path, s
     refused = nervure("replay", strange_bag, dataflow, "--rename", "/robot/text=talker/words")
     assert refused.returncode == 2
     assert "the recording has no topic `/robot/text`" in refused.stderr
-    assert "hint: its topics are /idl, /robot/front/text, /settings, /wide" in refused.stderr
+    assert "/robot/front/text" in refused.stderr.split("hint: ")[1]
     refused = nervure("replay", strange_bag, dataflow)
     assert refused.returncode == 2
     topics = "/idl, /robot/front/text, /settings, /wide"
@@ -412,14 +412,14 @@ def test_topics_can_be_renamed_to_what_the_dataflow_calls_them(tmp_path: Path, s
     assert "/robot/front/text (played as talker/word)" in refused.stderr
 
 
-def write_numbers(path: Path, times: list[int], definition: bytes = b"float64 data") -> None:
+def write_numbers(path: Path, times: list[int], definition: bytes = b"float64 data", first: int = 0) -> None:
     """A bag of `std_msgs/Float64` with these times in nanoseconds."""
     with path.open("wb") as file:
         writer = mcap_writer.Writer(file)
         writer.start()
         schema = writer.register_schema("std_msgs/msg/Float64", "ros2msg", definition)
         channel = writer.register_channel("/clock/number", "cdr", schema)
-        for number, time in enumerate(times):
+        for number, time in enumerate(times, first):
             writer.add_message(channel, time, b"\0\1\0\0" + struct.pack("<d", number), time, number)
         writer.finish()
 
@@ -429,7 +429,7 @@ def test_a_replay_of_nothing_does_not_end_with_0(tmp_path: Path) -> None:
     write_numbers(bag, [])
     ended = nervure("replay", bag, "--rate", "max")
     assert ended.returncode == 3, ended.stderr
-    write_numbers(bag, [STAMP_NANOS] * 3, b"float32 data")
+    write_numbers(bag, [STAMP_NANOS] * 3, b"float32 data", first=1)
     ended = nervure("replay", bag, "--rate", "max")
     assert ended.returncode == 3, ended.stderr
     said = "0 samples played; 3 of /clock/number not played: 4 bytes are left after the last field"
@@ -451,3 +451,64 @@ def test_steps_of_the_clock_are_named(tmp_path: Path) -> None:
     said = ended.stdout + ended.stderr
     assert "nothing was recorded for 19675.9 days" in said, said
     assert "the clock was probably set while recording" in said
+
+
+COLLECT = """
+import sys
+from nervure import Node
+
+with open(sys.argv[1], "w") as file:
+    for event in Node():
+        if event.type == "INPUT":
+            print(event.id, event.object, file=file)
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--start", "2s", "--duration", "1s"], range(20, 31)),
+        (["--start", "2023-11-14T22:13:29Z"], range(90, 100)),
+        (["--until", "500ms"], range(6)),
+        (["--start", "9800ms", "--until", "2040-01-01T00:00:00Z"], range(98, 100)),
+        (["--throttle", "clock/*=2.5"], range(0, 100, 4)),
+        (["--rename", "/clock/*=other/*", "--rename", "/clock/number=clock/number"], range(100)),
+    ],
+)
+def test_a_part_of_a_recording_is_played(tmp_path: Path, options: list[str], expected: range) -> None:
+    bag = tmp_path / "bag.mcap"
+    write_numbers(bag, [1_700_000_000 * 10**9 + n * 10**8 for n in range(100)])
+    (tmp_path / "sink.py").write_text(COLLECT)
+    nodes = [
+        {"id": "clock", "path": "sink.py", "outputs": ["number"]},
+        {"id": "sink", "path": "sink.py", "args": "received", "inputs": {"in": "clock/number"}},
+    ]
+    dataflow = tmp_path / "dataflow.yml"
+    dataflow.write_text(json.dumps({"nodes": nodes}))
+    ended = nervure("replay", bag, dataflow, "--rate", "max", *options)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    lines = (tmp_path / "received").read_text().splitlines()
+    assert [float(line.split()[1]) for line in lines] == [float(number) for number in expected]
+
+
+def test_topics_are_selected_by_patterns(tmp_path: Path, strange_bag: Path) -> None:
+    for options, code in [
+        (["--topic", "robot/*"], 0),
+        (["--topic", "/robot/*"], 0),
+        (["--exclude", "wide", "--exclude", "/idl", "--exclude", "set*"], 0),
+        (["--exclude", "/wide"], 3),
+    ]:
+        ended = nervure("replay", strange_bag, "--rate", "max", *options)
+        assert ended.returncode == code, ended.stdout + ended.stderr
+        assert "2 samples played" in ended.stdout + ended.stderr
+    refused = nervure("replay", strange_bag, "--topic", "/robot/front/txt")
+    assert refused.returncode == 2
+    assert "`--topic`: the recording has no topic `/robot/front/txt`" in refused.stderr
+    assert "/robot/front/text" in refused.stderr
+    refused = nervure("replay", strange_bag, "--exclude", "*")
+    assert "`--exclude` leaves no topic" in refused.stderr
+    refused = nervure("replay", strange_bag, "--start", "5s", "--until", "4s")
+    assert "`--start` is after `--until`" in refused.stderr
+    assert refused.returncode == 2
+    ended = nervure("replay", strange_bag, "--topic", "robot/*", "--start", "5s", "--rate", "max")
+    assert ended.returncode == 3, ended.stdout + ended.stderr

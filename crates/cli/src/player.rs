@@ -1,30 +1,82 @@
 //! The node that plays a recording. `nervure replay` starts it.
 
-use std::{process::ExitCode, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::RangeInclusive,
+    path::PathBuf,
+    process::ExitCode,
+    time::Duration,
+};
 
 use nervure_node::Node;
 use nervure_recorder::{End, PlayOptions, PlayReport, play as play_recording};
+use serde::{Deserialize, Serialize};
 
 use crate::{
     failure::{Failure, IMPERFECT},
     info,
-    record::arguments::{PlayerArguments, Rate},
+    record::arguments::PlayerArguments,
 };
+
+/// What `replay` asks the player for.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct PlayerSettings {
+    recordings: Vec<PathBuf>,
+    definitions: Vec<PathBuf>,
+    rate: Option<f64>,
+    repeat: bool,
+    drives_clock: bool,
+    renamed: BTreeMap<String, String>,
+    topics: Option<BTreeSet<String>>,
+    window: RangeInclusive<u64>,
+    most_hz: BTreeMap<String, f64>,
+}
+
+impl PlayerSettings {
+    pub fn new(recordings: Vec<PathBuf>, definitions: Vec<PathBuf>, options: &PlayOptions) -> Self {
+        let PlayOptions {
+            rate,
+            repeat,
+            drives_clock,
+            renamed,
+            topics,
+            window,
+            most_hz,
+        } = options.clone();
+        Self {
+            recordings,
+            definitions,
+            rate,
+            repeat,
+            drives_clock,
+            renamed,
+            topics,
+            window,
+            most_hz,
+        }
+    }
+
+    fn options(self) -> PlayOptions {
+        PlayOptions {
+            rate: self.rate,
+            repeat: self.repeat,
+            drives_clock: self.drives_clock,
+            renamed: self.renamed,
+            topics: self.topics,
+            window: self.window,
+            most_hz: self.most_hz,
+        }
+    }
+}
 
 /// Plays a recording, and prints a summary.
 pub fn play(arguments: &PlayerArguments) -> Result<ExitCode, Failure> {
     let failed = |error: &dyn std::error::Error| Failure::internal(error.to_string());
-    let recording = info::open(&arguments.recordings, &arguments.playing.definitions)?;
+    let settings: PlayerSettings =
+        serde_json::from_str(&arguments.settings).map_err(|error| failed(&error))?;
+    let recording = info::open(&settings.recordings, &settings.definitions)?;
     let node = Node::connect().map_err(|error| failed(&error))?;
-    let options = PlayOptions {
-        rate: match arguments.playing.rate {
-            Rate::Times(times) => Some(times),
-            Rate::Max => None,
-        },
-        repeat: arguments.playing.r#loop,
-        drives_clock: arguments.playing.clock,
-        renamed: arguments.playing.rename.iter().cloned().collect(),
-    };
+    let options = settings.options();
     let mut warn = |text: &str| note!("WARNING: {text}");
     let report =
         play_recording(node, &recording, &options, &mut warn).map_err(|error| failed(&error))?;

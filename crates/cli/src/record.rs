@@ -1,6 +1,7 @@
 //! `nervure record`: records topics as an observer, or inputs as a node.
 
 pub mod arguments;
+pub mod selection;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -24,7 +25,7 @@ use signal_hook::{
     flag,
 };
 
-use arguments::{RecordArguments, Split};
+use arguments::{RecordArguments, Split, Throttle};
 
 use crate::{
     failure::Failure,
@@ -57,10 +58,13 @@ fn record_as_observer(arguments: &RecordArguments) -> Result<ExitCode, Failure> 
     // Raising the niceness is always allowed. It is per thread, and threads that are started from
     // here on inherit it, also the one that writes to the disk.
     let _ = rustix::process::nice(NICENESS);
-    let selected = select_topics(&arguments.topics, arguments.dataflow.as_deref(), "record")?;
+    let mut selected = select_topics(&arguments.topics, arguments.dataflow.as_deref(), "record")?;
+    selected
+        .topics
+        .retain(|topic| !is_excluded(arguments, &topic.name));
     if selected.topics.is_empty() {
         return Err(Failure::invalid("the dataflow has no topics to record")
-            .hint("its nodes have no outputs"));
+            .hint("its nodes have no outputs, or `--exclude` leaves none"));
     }
     let of_name: HashMap<String, topics::Topic> = selected
         .topics
@@ -114,8 +118,14 @@ fn record_as_node(arguments: &RecordArguments) -> Result<ExitCode, Failure> {
             history: handle.history_of(input),
         })
     };
-    let topics: Vec<Topic> = handle.inputs().filter_map(topic).collect();
+    let mut topics: Vec<Topic> = handle.inputs().filter_map(topic).collect();
+    topics.retain(|topic| !is_excluded(arguments, &topic.name));
     ActiveRecording::begin(arguments, Role::Node, handle.dataflow(), &topics)?.run(&mut events)
+}
+
+fn is_excluded(arguments: &RecordArguments, topic: &str) -> bool {
+    let mut patterns = arguments.exclude.iter();
+    patterns.any(|pattern| topics::matches_pattern(pattern, topic))
 }
 
 /// A topic to record.
@@ -161,7 +171,12 @@ impl ActiveRecording {
     ) -> Result<Self, Failure> {
         let file_names = FileNames::parse(&arguments.output, dataflow)
             .map_err(|error| Failure::invalid(error.to_string()))?;
-        let names: Vec<&str> = topics.iter().map(|topic| topic.name.as_str()).collect();
+        let name = |topic: &Topic| {
+            let mut renamed = arguments.rename.iter();
+            let name = renamed.find_map(|rename| rename.apply(&topic.name));
+            name.unwrap_or_else(|| topic.name.clone())
+        };
+        let names: Vec<String> = topics.iter().map(name).collect();
         let about = BTreeMap::from([
             ("dataflow".to_owned(), dataflow.to_owned()),
             ("topics".to_owned(), names.join(" ")),
@@ -181,8 +196,14 @@ impl ActiveRecording {
             Series::create(file_names, time, options, now).map_err(|error| not_created(&error))?;
         let topics: HashMap<String, TopicId> = topics
             .iter()
-            .map(|topic| {
-                let id = series.add_topic(&topic.name, topic.type_name.as_deref(), topic.history);
+            .zip(&names)
+            .map(|(topic, name)| {
+                let id = series.add_topic(name, topic.type_name.as_deref(), topic.history);
+                let mut limits = arguments.throttle.iter();
+                let is_of = |limit: &&Throttle| topics::matches_pattern(&limit.topic, &topic.name);
+                if let Some(limit) = limits.find(is_of) {
+                    series.throttle(id, limit.hz);
+                }
                 (topic.id.clone(), id)
             })
             .collect();
@@ -397,9 +418,9 @@ fn topic_json(topic: &TopicReport) -> Value {
         recorded,
         lost,
         damaged,
-        ..
+        throttled,
     } = topic;
-    json!({"topic": name, "recorded": recorded, "lost": lost, "damaged": damaged})
+    json!({"topic": name, "recorded": recorded, "lost": lost, "damaged": damaged, "throttled": throttled})
 }
 
 fn losses(report: &Report) -> String {

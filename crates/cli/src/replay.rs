@@ -12,13 +12,17 @@ use nervure_dataflow::{
 };
 use nervure_keeper::plan::ClockPlan;
 use nervure_protocol::{did_you_mean, wiring::absolute_output};
-use nervure_recorder::{DefinitionOrigin, Overview, Recording, played_name};
+use nervure_recorder::{DefinitionOrigin, Overview, PlayOptions, Recording, played_name};
 
 use crate::{
     failure::Failure,
     info,
     overrides::Overrides,
-    record::arguments::{Played, Playing, Rate, ReplayArguments},
+    player::PlayerSettings,
+    record::{
+        arguments::{Played, Rate, ReplayArguments},
+        selection,
+    },
     run::{self, Replay},
 };
 
@@ -39,20 +43,21 @@ pub fn replay(arguments: &ReplayArguments) -> Result<ExitCode, Failure> {
     } = arguments.played()?;
     let recording = info::open(&recordings, &arguments.playing.definitions)?;
     let overview = recording.overview();
-    let renamed = renamed(arguments, &overview)?;
-    let topics: BTreeSet<&str> = overview
+    let options = selection::options(&arguments.playing, &overview)?;
+    let topics: BTreeSet<&str> = options
         .topics
         .iter()
-        .map(|topic| played_name(&topic.topic, &renamed))
+        .flatten()
+        .map(|topic| played_name(topic, &options.renamed))
         .collect();
     report_damage(&recording, &overview);
-    let player = player(&recordings, &arguments.playing)?;
+    let player = player(&recordings, &arguments.playing.definitions, &options)?;
     let dataflow = match &file {
         Some((file, overrides)) => {
             let dataflow = overrides.read(file)?;
             let replaced =
                 select_replaced(&dataflow, &topics, arguments, recording.name(), || {
-                    recorded(&overview, &renamed)
+                    recorded(&overview, &options.renamed)
                 })?;
             check_overrides(overrides, &dataflow, &replaced)?;
             report_replaced(&dataflow, &replaced, &topics);
@@ -65,11 +70,11 @@ pub fn replay(arguments: &ReplayArguments) -> Result<ExitCode, Failure> {
         }
         None => alone(&topics, player),
     };
-    let first = overview.times.map_or(0, |(first, _)| first as i64);
+    let first = overview.times.map_or(0, |(first, _)| first);
     // The player is the first node.
     let clock = arguments.playing.clock.then_some(ClockPlan {
         node: 0,
-        origin_utc_nanos: first,
+        origin_utc_nanos: first.max(*options.window.start()).cast_signed(),
     });
     let player = dataflow.nodes[0].id.clone();
     let file = file.and_then(|(file, _)| file.canonicalize().ok());
@@ -108,27 +113,6 @@ fn report_damage(recording: &Recording, overview: &Overview) {
             of_humble.join(", ")
         );
     }
-}
-
-/// The topics that `--rename` names, with their new names. Fails if the recording has no such
-/// topic.
-fn renamed(
-    arguments: &ReplayArguments,
-    overview: &Overview,
-) -> Result<BTreeMap<String, String>, Failure> {
-    let renamed: BTreeMap<_, _> = arguments.playing.rename.iter().cloned().collect();
-    let known: Vec<&str> = overview
-        .topics
-        .iter()
-        .map(|topic| topic.topic.as_str())
-        .collect();
-    for topic in renamed.keys() {
-        if !known.contains(&topic.as_str()) {
-            let text = format!("`--rename`: the recording has no topic `{topic}`");
-            return Err(Failure::invalid(text).hint(format!("its topics are {}", known.join(", "))));
-        }
-    }
-    Ok(renamed)
 }
 
 /// Refuses parameters of nodes that the recording replaces.
@@ -258,32 +242,20 @@ fn topic(node: &Node, output: &Output) -> String {
 }
 
 /// A node without inputs and outputs that plays the recordings.
-fn player(recordings: &[PathBuf], playing: &Playing) -> Result<Node, Failure> {
+fn player(
+    recordings: &[PathBuf],
+    definitions: &[PathBuf],
+    options: &PlayOptions,
+) -> Result<Node, Failure> {
     let failed = |error| Failure::internal("cannot find this program").because(error);
-    let mut args = vec!["__player".to_owned()];
-    for recording in recordings {
-        let path = std::path::absolute(recording).map_err(failed)?;
-        args.push(path.display().to_string());
-    }
-    for folder in &playing.definitions {
-        let path = std::path::absolute(folder).map_err(failed)?;
-        args.extend(["--definitions".to_owned(), path.display().to_string()]);
-    }
-    args.extend(match playing.rate {
-        Rate::Times(times) => ["--rate".to_owned(), times.to_string()],
-        Rate::Max => ["--rate".to_owned(), "max".to_owned()],
-    });
-    let flags = [(playing.r#loop, "--loop"), (playing.clock, "--clock")];
-    let renamed = playing.rename.iter();
-    args.extend(
-        renamed.flat_map(|(topic, name)| ["--rename".to_owned(), format!("{topic}={name}")]),
-    );
-    args.extend(
-        flags
-            .iter()
-            .filter(|(is_set, _)| *is_set)
-            .map(|(_, flag)| (*flag).to_owned()),
-    );
+    let absolute = |paths: &[PathBuf]| -> Result<Vec<PathBuf>, Failure> {
+        let paths = paths.iter().map(std::path::absolute);
+        paths.collect::<Result<_, _>>().map_err(failed)
+    };
+    let settings = PlayerSettings::new(absolute(recordings)?, absolute(definitions)?, options);
+    let settings = serde_json::to_string(&settings)
+        .map_err(|error| Failure::invalid(format!("the name of a recording: {error}")))?;
+    let args = vec!["__player".to_owned(), settings];
     Ok(Node {
         machine: None,
         stops_on_partition: false,

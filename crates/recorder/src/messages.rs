@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
+use std::ops::RangeInclusive;
 
 use crate::channel::{Channel, Channels, Message};
 use crate::read_error::ReadError;
@@ -31,6 +32,8 @@ pub struct Messages<'a> {
     held: BinaryHeap<Reverse<HeldMessage>>,
     held_bytes: usize,
     read: u64,
+    /// First and last time of the messages that are wanted.
+    window: RangeInclusive<u64>,
 }
 
 impl std::fmt::Debug for Messages<'_> {
@@ -82,11 +85,30 @@ impl Recording {
             held: BinaryHeap::new(),
             held_bytes: 0,
             read: 0,
+            window: 0..=u64::MAX,
         }
     }
 }
 
 impl Messages<'_> {
+    /// Only the messages with these times.
+    pub fn within(mut self, window: RangeInclusive<u64>) -> Self {
+        self.window = window;
+        self
+    }
+
+    /// The next message, wanted or not.
+    fn next_message(&mut self) -> Option<Result<Message, ReadError>> {
+        while self.needs_more() {
+            if let Err(error) = self.read_piece() {
+                return Some(Err(error));
+            }
+        }
+        let Reverse(HeldMessage { message, .. }) = self.held.pop()?;
+        self.held_bytes -= message.data.len();
+        Some(Ok(message))
+    }
+
     fn read_piece(&mut self) -> Result<(), ReadError> {
         let Self {
             recording,
@@ -148,14 +170,13 @@ impl Iterator for Messages<'_> {
     type Item = Result<Message, ReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        while self.needs_more() {
-            if let Err(error) = self.read_piece() {
-                return Some(Err(error));
+        loop {
+            match self.next_message()? {
+                Ok(message) if message.time() < *self.window.start() => {}
+                Ok(message) if message.time() > *self.window.end() => return None,
+                message => return Some(message),
             }
         }
-        let Reverse(HeldMessage { message, .. }) = self.held.pop()?;
-        self.held_bytes -= message.data.len();
-        Some(Ok(message))
     }
 }
 

@@ -8,7 +8,7 @@ use crate::channel::Channel;
 use crate::envelope::RecordedEnvelope;
 use crate::gaps::Gaps;
 use crate::recorded::{SampleChannel, SampleReadError};
-use crate::recorder::{END, LOST_PREFIX, VERSION_KEY};
+use crate::recorder::{END, LOST_PREFIX, THROTTLE_KEY, VERSION_KEY};
 use crate::recording::Recording;
 use crate::ros::DefinitionOrigin;
 use crate::storage::Summary;
@@ -186,6 +186,7 @@ impl Recording {
                 });
                 topic.messages += 1;
                 if topic.holds_samples
+                    && !channel.metadata.contains_key(THROTTLE_KEY)
                     && let Ok((RecordedEnvelope { header, .. }, _)) = RecordedEnvelope::read(data)
                 {
                     *topic.lost.get_or_insert(0) +=

@@ -14,11 +14,14 @@ use nervure_node::{
 };
 
 use crate::channel::{Channel, Message};
+use crate::messages::Messages;
 use crate::overview::Damages;
 use crate::pace::{Anchor, Pace};
+use crate::playing::{PlayError, PlayOptions, PlayReport, played_name};
 use crate::read_error::ReadError;
 use crate::recorded::SampleChannel;
 use crate::recording::Recording;
+use crate::throttle::Throttle;
 
 /// Number of messages that are read ahead.
 const READ_AHEAD: usize = 32;
@@ -35,76 +38,6 @@ const LONG_WAIT: Duration = Duration::from_secs(10);
 const CLOCK_GAP: Duration = Duration::from_secs(24 * 60 * 60);
 /// Shortest time between two reports of lateness.
 const LATE_REPORT_PERIOD: Duration = Duration::from_secs(1);
-
-/// How a recording is played.
-#[derive(Clone, Debug)]
-pub struct PlayOptions {
-    /// Recorded seconds per second of playback; `None` for as fast as the receivers allow.
-    pub rate: Option<f64>,
-    /// Whether to start again at the end, until the dataflow stops.
-    pub repeat: bool,
-    /// Whether the dataflow's clock shows the time of the recording. Needs a rate. The clock stops
-    /// while a full queue holds up the player. It continues over all rounds: from the second round
-    /// on, stamps are shifted with it.
-    pub drives_clock: bool,
-    /// Names to use for topics of the recording, by their recorded names.
-    pub renamed: BTreeMap<String, String>,
-}
-
-impl Default for PlayOptions {
-    fn default() -> Self {
-        Self {
-            rate: Some(1.0),
-            repeat: false,
-            drives_clock: false,
-            renamed: BTreeMap::new(),
-        }
-    }
-}
-
-/// How a recording was played.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct PlayReport {
-    /// Number of samples that were published.
-    pub samples: u64,
-    /// Number of rounds that were started.
-    pub rounds: u64,
-    /// Greatest delay of a sample; `None` if played as fast as possible.
-    pub latest: Option<Duration>,
-    /// Time that the player waited for full queues, by consumer (`node/input`).
-    pub waited: HashMap<String, Duration>,
-    /// Number of messages that could not be published and the first reason, by topic. The reason is
-    /// empty if the whole topic cannot be played, which was reported before.
-    pub skipped: HashMap<String, (u64, String)>,
-    /// Number of parts of the file that could not be read. The first ones are reported when they
-    /// are met.
-    pub damaged: u64,
-    /// Whether playback was stopped before the end.
-    pub is_stopped: bool,
-}
-
-/// Why playing a recording failed.
-#[derive(Debug, thiserror::Error)]
-pub enum PlayError {
-    /// Publishing failed.
-    #[error("cannot publish {topic}: {source}")]
-    Send {
-        /// Name of the topic.
-        topic: String,
-        /// Error of the publisher.
-        source: SendError,
-    },
-    /// The thread that reads ahead could not be started.
-    #[error("cannot start the thread that reads ahead: {0}")]
-    Thread(#[from] std::io::Error),
-}
-
-/// The name of a topic in a dataflow: without the leading slash of ROS, unless renamed.
-pub fn played_name<'a>(topic: &'a str, renamed: &'a BTreeMap<String, String>) -> &'a str {
-    renamed
-        .get(topic)
-        .map_or(topic.strip_prefix('/').unwrap_or(topic), String::as_str)
-}
 
 /// Publishes the recorded messages on those outputs of `node` that are named after their topic
 /// ([`played_name`], [`absolute_output`]), in order of time.
@@ -132,6 +65,7 @@ pub fn play(
         set_back: 0,
         renamed: &options.renamed,
         tracks: HashMap::new(),
+        throttles: HashMap::new(),
         report: PlayReport::default(),
         damages: Damages::default(),
         last_late_report: 0,
@@ -140,15 +74,19 @@ pub fn play(
     while !player.report.is_stopped {
         player.report.rounds += 1;
         let before = player.report.samples;
+        player.throttles = throttles(options);
         thread::scope(|scope| {
             let (sender, receiver) = sync_channel(READ_AHEAD);
             let wanted = |channel: &Channel| {
                 let name = absolute_output(played_name(&channel.topic, &options.renamed));
-                outputs.contains(&name)
+                options.wants(&channel.topic) && outputs.contains(&name)
             };
             thread::Builder::new()
                 .name("nervure-read".to_owned())
-                .spawn_scoped(scope, move || read_ahead(recording, wanted, &sender))?;
+                .spawn_scoped(scope, move || {
+                    let messages = recording.messages_of(wanted).within(options.window.clone());
+                    read_ahead(messages, &sender);
+                })?;
             player.play_round(&receiver)
         })?;
         if !options.repeat || player.report.samples == before {
@@ -159,13 +97,16 @@ pub fn play(
     Ok(player.report)
 }
 
+fn throttles(options: &PlayOptions) -> HashMap<String, Throttle> {
+    let limits = options.most_hz.iter();
+    limits
+        .map(|(topic, hz)| (topic.clone(), Throttle::new(*hz)))
+        .collect()
+}
+
 /// Ends when the receiver is gone.
-fn read_ahead(
-    recording: &Recording,
-    wanted: impl Fn(&Channel) -> bool,
-    sender: &SyncSender<Result<Message, ReadError>>,
-) {
-    for message in recording.messages_of(wanted) {
+fn read_ahead(messages: Messages<'_>, sender: &SyncSender<Result<Message, ReadError>>) {
+    for message in messages {
         if sender.send(message).is_err() {
             return;
         }
@@ -189,6 +130,8 @@ struct Player<'a> {
     renamed: &'a BTreeMap<String, String>,
     /// How messages are read and where they are published, by the address of their channel.
     tracks: HashMap<*const Channel, Track>,
+    /// By recorded topic.
+    throttles: HashMap<String, Throttle>,
     report: PlayReport,
     damages: Damages,
     /// When lateness was last reported, by [`active_nanos`].
@@ -220,6 +163,11 @@ impl Player<'_> {
                     continue;
                 }
             };
+            if let Some(throttle) = self.throttles.get_mut(&message.channel.topic)
+                && !throttle.takes(message.time())
+            {
+                continue;
+            }
             let is_first = self.times.is_none();
             let time = message.time();
             let (first, last) = self.times.unwrap_or((time, time));

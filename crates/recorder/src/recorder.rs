@@ -19,6 +19,7 @@ use crate::gaps::Gaps;
 use crate::hexadecimal;
 use crate::latched::Latched;
 use crate::sample::IncomingSample;
+use crate::throttle::Throttle;
 
 /// The `library` in the header of a recording.
 const LIBRARY: &str = concat!("nervure ", env!("CARGO_PKG_VERSION"));
@@ -30,6 +31,8 @@ pub(crate) const VERSION_KEY: &str = "nervure";
 pub(crate) const TYPE_KEY: &str = "nervure.type";
 /// Metadata key of the Arrow schema, in hexadecimal.
 pub(crate) const SCHEMA_KEY: &str = "nervure.schema";
+/// Metadata key of the limit on samples per second that the recorder had.
+pub(crate) const THROTTLE_KEY: &str = "nervure.throttle";
 /// Name of the metadata record at the beginning of a file.
 pub(crate) const BEGIN: &str = "nervure.begin";
 /// Name of the metadata record at the end of a file.
@@ -145,6 +148,8 @@ pub struct TopicReport {
     pub lost: u64,
     /// Number of samples that were received but not recorded, because their head was damaged.
     pub damaged: u64,
+    /// Number of samples that were left out by the limit of [`Recorder::throttle`].
+    pub throttled: u64,
 }
 
 impl Report {
@@ -161,11 +166,13 @@ impl Report {
                 recorded,
                 lost,
                 damaged,
+                throttled,
             } = other;
             topic.name.clone_from(name);
             topic.recorded += recorded;
             topic.lost += lost;
             topic.damaged += damaged;
+            topic.throttled += throttled;
         }
     }
 }
@@ -175,6 +182,8 @@ struct Topic {
     type_name: Option<String>,
     gaps: Gaps,
     latched: Latched,
+    most_hz: Option<f64>,
+    throttle: Throttle,
     /// Channels, by form and schema of the samples. Nearly always one.
     channels: HashMap<(Form, u64), u16>,
 }
@@ -252,6 +261,8 @@ impl Recorder {
             let id = next.add_topic(&topic.report.name, topic.type_name.as_deref());
             next.topics[id.0].gaps = topic.gaps;
             next.topics[id.0].latched = topic.latched.clone();
+            next.topics[id.0].most_hz = topic.most_hz;
+            next.topics[id.0].throttle = topic.throttle.clone();
             for sample in topic.latched.samples() {
                 next.write(id, &sample, self.last_log_time, now)?;
             }
@@ -279,6 +290,12 @@ impl Recorder {
         self.topics[topic.0].latched = Latched::new(history);
     }
 
+    /// Records at most `hz` samples of a topic per second. Call it before the first sample.
+    pub fn throttle(&mut self, topic: TopicId, hz: f64) {
+        self.topics[topic.0].most_hz = Some(hz);
+        self.topics[topic.0].throttle = Throttle::new(hz);
+    }
+
     /// Adds a topic, with its declared type if there is one.
     pub fn add_topic(&mut self, name: &str, type_name: Option<&str>) -> TopicId {
         self.topics.push(Topic {
@@ -289,6 +306,8 @@ impl Recorder {
             type_name: type_name.map(str::to_owned),
             gaps: Gaps::default(),
             latched: Latched::default(),
+            most_hz: None,
+            throttle: Throttle::default(),
             channels: HashMap::new(),
         });
         self.chunk_samples.push(0);
@@ -318,11 +337,15 @@ impl Recorder {
             .gaps
             .before(sample.header.incarnation, sample.header.sequence);
         known.latched.push(sample);
+        let time = u64::try_from(sample.header.publish_utc).unwrap_or(0);
+        if !known.throttle.takes(time) {
+            known.report.throttled += 1;
+            return Ok(());
+        }
         if self.disk.has_failed() {
             known.report.lost += 1;
             return Ok(());
         }
-        let time = u64::try_from(sample.header.publish_utc).unwrap_or(0);
         self.last_log_time = time;
         if self.write(topic, sample, time, now)? {
             self.topics[index].report.recorded += 1;
@@ -525,6 +548,9 @@ impl Topic {
         let mut metadata = BTreeMap::from([(VERSION_KEY.to_owned(), VERSION.to_owned())]);
         if let Some(type_name) = &self.type_name {
             metadata.insert(TYPE_KEY.to_owned(), type_name.clone());
+        }
+        if let Some(hz) = self.most_hz {
+            metadata.insert(THROTTLE_KEY.to_owned(), hz.to_string());
         }
         if let Some(schema) = &sample.schema {
             metadata.insert(SCHEMA_KEY.to_owned(), hexadecimal::encode(schema.bytes()));

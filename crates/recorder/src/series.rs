@@ -159,6 +159,11 @@ impl Series {
         topic
     }
 
+    /// Records at most `hz` samples of a topic per second; see [`Recorder::throttle`].
+    pub fn throttle(&mut self, topic: TopicId, hz: f64) {
+        self.recorder.throttle(topic, hz);
+    }
+
     /// Records a sample; see [`Recorder::record`].
     ///
     /// # Errors

@@ -100,7 +100,7 @@ fn select(all: Vec<Topic>, patterns: &[&str]) -> Result<Vec<Topic>, Failure> {
 }
 
 /// Whether a name matches a pattern, in which `*` matches anything.
-fn matches_pattern(pattern: &str, name: &str) -> bool {
+pub fn matches_pattern(pattern: &str, name: &str) -> bool {
     let Some((begin, rest)) = pattern.split_once('*') else {
         return pattern == name;
     };

@@ -11,7 +11,7 @@ use clap_complete::ArgValueCandidates;
 use crate::{
     complete,
     failure::Failure,
-    option_values::parse_size,
+    option_values::{parse_duration, parse_size},
     overrides::{Assignment, Overrides, parse_param, parse_variable},
     run_options::RunOptions,
 };
@@ -36,6 +36,16 @@ pub struct RecordArguments {
     /// Delete the oldest files of this name when all of them together exceed this size.
     #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "split")]
     pub max_disk: Option<u64>,
+    /// Leave out these topics. May be given several times.
+    #[arg(long, value_name = "TOPIC")]
+    pub exclude: Vec<String>,
+    /// Record a topic under another name; `*` in both stands for the same. May be given several
+    /// times.
+    #[arg(long, value_name = "TOPIC=NODE/OUTPUT", value_parser = parse_rename)]
+    pub rename: Vec<Rename>,
+    /// Record at most HZ samples a second of a topic. May be given several times.
+    #[arg(long, value_name = "TOPIC=HZ", value_parser = parse_throttle)]
+    pub throttle: Vec<Throttle>,
     /// Write a summary as JSON to stdout at the end.
     #[arg(long)]
     pub json: bool,
@@ -97,9 +107,28 @@ pub struct Playing {
     /// Let the dataflow's clock and timers follow the time of the recording.
     #[arg(long)]
     pub clock: bool,
-    /// Play a topic of the recording under another name. May be given several times.
+    /// Begin there: this long after the beginning (`90s`), or at a time (`2026-01-31T12:00:00Z`).
+    #[arg(long, value_name = "DURATION|TIME", value_parser = parse_moment)]
+    pub start: Option<Moment>,
+    /// End there, in the same forms.
+    #[arg(long, value_name = "DURATION|TIME", value_parser = parse_moment, conflicts_with = "duration")]
+    pub until: Option<Moment>,
+    /// End this long after the start.
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub duration: Option<Duration>,
+    /// Play only these topics; `*` matches anything. May be given several times.
+    #[arg(long, value_name = "TOPIC")]
+    pub topic: Vec<String>,
+    /// Leave out these topics. May be given several times.
+    #[arg(long, value_name = "TOPIC")]
+    pub exclude: Vec<String>,
+    /// Play a topic of the recording under another name; `*` in both stands for the same. May be
+    /// given several times.
     #[arg(long, value_name = "TOPIC=NODE/OUTPUT", value_parser = parse_rename)]
-    pub rename: Vec<(String, String)>,
+    pub rename: Vec<Rename>,
+    /// Play at most HZ samples of a topic per recorded second. May be given several times.
+    #[arg(long, value_name = "TOPIC=HZ", value_parser = parse_throttle)]
+    pub throttle: Vec<Throttle>,
     /// Take definitions of ROS messages from the .msg, .srv and .action files in this folder first.
     #[arg(long, value_name = "FOLDER")]
     pub definitions: Vec<PathBuf>,
@@ -167,11 +196,8 @@ fn is_recording(path: &Path) -> bool {
 
 #[derive(Debug, Args)]
 pub struct PlayerArguments {
-    /// Recordings.
-    #[arg(required = true)]
-    pub recordings: Vec<PathBuf>,
-    #[command(flatten)]
-    pub playing: Playing,
+    /// What is played, as JSON.
+    pub settings: String,
 }
 
 /// When a recording continues in a new file.
@@ -181,6 +207,54 @@ pub enum Split {
     Bytes(u64),
     /// When the file has this age.
     Period(Duration),
+}
+
+/// A new name for the topics that match a pattern.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rename {
+    pub topic: String,
+    pub name: String,
+}
+
+/// The most samples per second of the topics that match a pattern.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Throttle {
+    pub topic: String,
+    pub hz: f64,
+}
+
+/// A time in a recording.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Moment {
+    /// After its beginning.
+    After(Duration),
+    /// In nanoseconds since the Unix epoch.
+    At(u64),
+}
+
+impl Moment {
+    /// In nanoseconds since the Unix epoch, for a recording with this first time.
+    pub fn time(self, first: u64) -> u64 {
+        match self {
+            Self::After(duration) => first.saturating_add(nanos(duration)),
+            Self::At(time) => time,
+        }
+    }
+}
+
+pub fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Rename {
+    /// The new name of a topic; `None` if the pattern does not match.
+    pub fn apply(&self, topic: &str) -> Option<String> {
+        let Some((begin, end)) = self.topic.split_once('*') else {
+            return (self.topic == topic).then(|| self.name.clone());
+        };
+        let middle = topic.strip_prefix(begin)?.strip_suffix(end)?;
+        Some(self.name.replacen('*', middle, 1))
+    }
 }
 
 /// The speed of a replay.
@@ -200,13 +274,40 @@ pub fn parse_rate(text: &str) -> Result<Rate, String> {
     }
 }
 
-pub fn parse_rename(text: &str) -> Result<(String, String), String> {
-    let parts = text
-        .split_once('=')
-        .filter(|(topic, name)| !topic.is_empty() && name.contains('/'));
-    let (topic, name) =
-        parts.ok_or("expected `TOPIC=NODE/OUTPUT`, such as `/front/image_raw=camera/image`")?;
-    Ok((topic.to_owned(), name.to_owned()))
+pub fn parse_rename(text: &str) -> Result<Rename, String> {
+    let stars = |text: &str| text.matches('*').count();
+    let is_valid = |(topic, name): &(&str, &str)| {
+        !topic.is_empty() && name.contains('/') && stars(topic) < 2 && stars(topic) == stars(name)
+    };
+    let (topic, name) = text.split_once('=').filter(is_valid).ok_or(
+        "expected `TOPIC=NODE/OUTPUT`, such as `/front/image_raw=camera/image` or `/front/*=camera/*`",
+    )?;
+    Ok(Rename {
+        topic: topic.to_owned(),
+        name: name.to_owned(),
+    })
+}
+
+pub fn parse_throttle(text: &str) -> Result<Throttle, String> {
+    let parsed = text.rsplit_once('=').and_then(|(topic, hz)| {
+        let hz = hz.parse().ok().filter(|hz| (1e-6..=1e6).contains(hz))?;
+        Some(Throttle {
+            topic: topic.to_owned(),
+            hz,
+        })
+    });
+    parsed.ok_or_else(|| "expected `TOPIC=HZ`, such as `camera/image=5`".to_owned())
+}
+
+pub fn parse_moment(text: &str) -> Result<Moment, String> {
+    if let Ok(duration) = nervure_dataflow::parse_duration(text) {
+        return Ok(Moment::After(duration));
+    }
+    let time = text.parse::<jiff::Timestamp>().ok();
+    let time = time.and_then(|time| u64::try_from(time.as_nanosecond()).ok());
+    time.map(Moment::At).ok_or_else(|| {
+        "expected a duration from the beginning, such as `90s`, or a time, such as `2026-01-31T12:00:00Z`".to_owned()
+    })
 }
 
 /// Parses a size of at least 1 MB or a duration of at least 1 s, with its unit.
@@ -253,6 +354,31 @@ mod tests {
         assert_eq!(file, Path::new("flow.yml"));
         assert_eq!(overrides.params[0].name, "cam.fps");
         assert_eq!(played("a.mcap").unwrap().dataflow, None);
+    }
+
+    #[test]
+    fn options_have_the_forms_that_people_write() {
+        let renamed = |text: &str, topic: &str| parse_rename(text).unwrap().apply(topic);
+        assert_eq!(renamed("/a=b/c", "/a").as_deref(), Some("b/c"));
+        assert_eq!(
+            renamed("/front/*=cam/*", "/front/raw").as_deref(),
+            Some("cam/raw")
+        );
+        assert_eq!(renamed("/front/*=cam/*", "/rear/raw"), None);
+        for text in ["/a", "/a=b", "/*=b/c", "/*/*=b/*/*", "=a/b"] {
+            assert!(parse_rename(text).is_err(), "{text}");
+        }
+        let throttle = parse_throttle("camera/*=0.5").unwrap();
+        assert_eq!((throttle.topic.as_str(), throttle.hz), ("camera/*", 0.5));
+        for text in ["camera", "a=0", "a=-1", "a=x", "a=inf"] {
+            assert!(parse_throttle(text).is_err(), "{text}");
+        }
+        let time = |text: &str| parse_moment(text).map(|moment| moment.time(1_000));
+        assert_eq!(time("5us"), Ok(6_000));
+        assert_eq!(time("2023-11-14T22:13:20Z"), Ok(1_700_000_000_000_000_000));
+        for text in ["5", "tomorrow", "1960-01-01T00:00:00Z"] {
+            assert!(time(text).is_err(), "{text}");
+        }
     }
 
     #[test]

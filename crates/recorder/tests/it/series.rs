@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use nervure_message::Metadata;
+use nervure_message::{Metadata, Scalar};
 use nervure_recorder::{
-    End, FileNames, IncomingSample, Notice, RecordError, RecorderOptions, Recording, Series,
-    SeriesOptions, SeriesReport,
+    End, FileNames, IncomingSample, Notice, RecordError, Recorder, RecorderOptions, Recording,
+    Series, SeriesOptions, SeriesReport,
 };
 
 use crate::support::{Owned, replay};
@@ -260,4 +260,31 @@ fn losses_between_two_files_are_counted() {
         ),
         (2, 4)
     );
+}
+
+#[test]
+fn what_a_throttle_leaves_out_is_counted_and_not_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.mcap");
+    let mut recorder = Recorder::create(&path, RecorderOptions::default()).unwrap();
+    let topic = recorder.add_topic("imu/sample", None);
+    recorder.throttle(topic, 100.0);
+    let now = Instant::now();
+    for number in (0..1000).filter(|number| *number != 500) {
+        let sample = Owned::new(&Scalar::Integer(number), &Metadata::new(), number as u64);
+        recorder.record(topic, &sample.incoming(), now).unwrap();
+    }
+    let (report, failure) = recorder.finish("the test is over");
+    assert!(failure.is_none(), "{failure:?}");
+    let report = &report.topics[0];
+    assert_eq!(
+        (report.recorded, report.throttled, report.lost),
+        (100, 899, 1)
+    );
+    // Without the index, only gaps in the numbers could tell of losses.
+    let bytes = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &bytes[..bytes.len() - 100]).unwrap();
+    let overview = Recording::open(&path).unwrap().checked_overview();
+    assert_eq!(overview.topics[0].messages, 100);
+    assert_ne!(overview.topics[0].lost, Some(899));
 }
