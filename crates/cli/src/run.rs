@@ -119,12 +119,13 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
 }
 
 /// Starts a dataflow that runs until it is stopped, and returns when it is ready. When it has ended, the
-/// first file of the note is renamed to the second.
+/// first file of the note is renamed to the second. The keeper holds `lock` as long as it lives.
 #[cfg(feature = "fleet")]
 pub fn run_detached(
     dataflow: Dataflow,
     file: PathBuf,
     end_note: (PathBuf, PathBuf),
+    lock: OwnedFd,
 ) -> Result<ExitCode, Failure> {
     let options = RunOptions {
         stop_after: None,
@@ -136,6 +137,7 @@ pub fn run_detached(
     };
     let purpose = Purpose {
         end_note: Some(end_note),
+        lock: Some(lock),
         ..Purpose::default()
     };
     start(dataflow, Some(file), &options, true, purpose)
@@ -222,6 +224,8 @@ struct Purpose {
     player: Option<String>,
     /// [`Plan::end_note`].
     end_note: Option<(PathBuf, PathBuf)>,
+    /// A locked file, which the keeper inherits.
+    lock: Option<OwnedFd>,
 }
 
 fn start(
@@ -260,7 +264,7 @@ fn start(
         })?;
     }
     let display = choose_display(options, &plan);
-    let keeper = Keeper::start(&plan)?;
+    let keeper = Keeper::start(&plan, purpose.lock)?;
     let signals = signals::forward(&keeper)?;
     let mut run = SupervisedRun {
         begin: Instant::now(),

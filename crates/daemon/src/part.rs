@@ -1,9 +1,10 @@
 //! The part of a dataflow on this machine, for the process that checks or starts it.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -78,7 +79,8 @@ pub(crate) const PROGRAMS: &str = "programs";
 /// File with the reason why a program has failed.
 pub(crate) const FAILED: &str = "failed.json";
 
-/// Name of the file with what the start of a run has printed.
+/// Name of the file with what the start of a run has printed. Its lock is held by the process that checks
+/// or starts the run, and then by its keeper: the lock is handed down, so it is free at no time in between.
 const START_LOG: &str = "start.log";
 
 /// Name of the file that says that a run has ended.
@@ -141,11 +143,10 @@ impl PartSpec {
         stand_ins.ok_or_else(|| io::Error::other("the run has no list of its stand-ins"))
     }
 
-    /// Starts the process that checks or starts the part. Its output goes to a file of the run. The
-    /// file is locked as long as the process lives: so the next daemon knows of it. Returns `None` if
-    /// another process is there already.
+    /// Starts the process that checks or starts the part. Its output goes to a file of the run, which is
+    /// locked before. Returns `None` if another process, or a keeper, has the lock.
     pub(crate) fn spawn(&self) -> io::Result<Option<Child>> {
-        let Some(log) = lock_start(&self.folder)? else {
+        let Some(log) = lock(&self.folder)? else {
             return Ok(None);
         };
         log.set_len(0)?;
@@ -165,6 +166,26 @@ impl PartSpec {
             // It has ended, and printed why.
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
             _ => Ok(Some(child)),
+        }
+    }
+
+    /// The lock of this part, which the daemon has handed to this process as its standard output. The
+    /// keeper gets it, so that there is no second one as long as it lives.
+    ///
+    /// # Errors
+    /// If the standard output is another file, or another process has the lock.
+    pub fn inherited_lock(&self) -> io::Result<OwnedFd> {
+        let path = self.folder.join(START_LOG);
+        let given = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+        let identity = |file: Metadata| (file.dev(), file.ino());
+        if identity(given.metadata()?) != identity(std::fs::metadata(&path)?) {
+            let text = format!("the standard output is not {}", path.display());
+            return Err(io::Error::other(text));
+        }
+        // It succeeds for a descriptor that has the lock already.
+        match try_lock(&given)? {
+            true => Ok(given.into()),
+            false => Err(io::Error::other("another process of this run has it")),
         }
     }
 
@@ -259,12 +280,21 @@ fn private_file(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// Takes the lock of the process that checks or starts a run; `None` if there is such a process.
-pub(crate) fn lock_start(folder: &Path) -> io::Result<Option<File>> {
+/// Whether a process checks or starts the run with this folder, or its keeper lives.
+pub(crate) fn is_locked(folder: &Path) -> bool {
+    folder.exists() && matches!(lock(folder), Ok(None))
+}
+
+/// Takes the lock of a run; `None` if a process has it.
+fn lock(folder: &Path) -> io::Result<Option<File>> {
     let file = private_file(&folder.join(START_LOG))?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(file)),
-        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+    Ok(try_lock(&file)?.then_some(file))
+}
+
+fn try_lock(file: &File) -> io::Result<bool> {
+    match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }

@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 
 use nervure_coordinator::Client;
 use nervure_node::running::{self, Connection, ConnectionError};
+use nervure_protocol::address::KeeperAddress;
 use nervure_protocol::cli_to_keeper::{Message, NodeOrder, Watch};
 use nervure_protocol::keeper_to_cli;
 use nervure_protocol::report::{NodeEnded, Report};
 
 use crate::bundle;
 use crate::folder::{self, Folder};
-use crate::part::{self, FILES, PartSpec, STOPPED, lock_start};
+use crate::part::{self, FILES, PartSpec, STOPPED};
 use crate::state::DesiredRun;
 
 /// Pause between two looks for a keeper that is being started.
@@ -66,6 +67,16 @@ pub(crate) fn check(spec: &PartSpec) -> Result<(), String> {
     }
 }
 
+/// A start that has come to its end.
+enum Start {
+    /// This keeper listens.
+    Runs(u32),
+    /// All nodes of the run have ended already.
+    Ended,
+    /// No process is there any more, and there is no keeper.
+    Failed,
+}
+
 /// Starts a part, and returns its keeper as soon as that listens: nodes start only when the
 /// stand-ins have joined; `None` if all have ended already. The process that starts it reports to a file
 /// of the run.
@@ -75,63 +86,51 @@ pub(crate) fn start(
     desired: &DesiredRun,
 ) -> Result<Option<u32>, String> {
     let spec = PartSpec::new(folder, run, desired, false);
-    let spawned = spec
-        .spawn()
-        .map_err(|error| format!("it cannot be started: {error}"))?;
-    let Some(mut child) = spawned else {
-        return await_start(folder, run);
-    };
     loop {
-        if let Some(keeper) = find(&spec) {
+        let spawned = spec.spawn();
+        let child = spawned.map_err(|error| format!("it cannot be started: {error}"))?;
+        let is_own = child.is_some();
+        if let Some(mut child) = child {
             // It ends when the dataflow is ready, or has ended; it must not become a zombie.
             std::thread::spawn(move || child.wait());
-            return Ok(Some(keeper));
         }
-        match child.try_wait() {
-            Ok(None) => std::thread::sleep(LOOK),
-            // Its keeper may have begun to listen in between, and even have ended.
-            Ok(Some(_)) => {
-                return match find(&spec) {
-                    None if !part::has_ended(&spec.folder) => Err(spec.printed()),
-                    keeper => Ok(keeper),
-                };
-            }
-            Err(error) => return Err(format!("it cannot be started: {error}")),
+        match await_keeper(folder, run, Some(&spec.dataflow)) {
+            Start::Runs(keeper) => return Ok(Some(keeper)),
+            Start::Ended => return Ok(None),
+            Start::Failed if is_own => return Err(spec.printed()),
+            // The process of another daemon, or a keeper that was ending.
+            Start::Failed => {}
         }
     }
 }
 
-/// Awaits the keeper that a process of another daemon is starting; `None` if all its nodes have ended
-/// already.
+/// Awaits the keeper that a process of another daemon is starting, or that did not answer; `None` if all
+/// its nodes have ended already.
 pub(crate) fn await_start(folder: &Folder, run: &str) -> Result<Option<u32>, String> {
+    match await_keeper(folder, run, None) {
+        Start::Runs(keeper) => Ok(Some(keeper)),
+        Start::Ended => Ok(None),
+        Start::Failed => Err("the process that started it has ended".to_owned()),
+    }
+}
+
+fn await_keeper(folder: &Folder, run: &str, dataflow: Option<&str>) -> Start {
     loop {
         // In this order: a process that has ended has left a keeper, or none.
         let is_over = !is_starting(folder, run);
-        let keepers = find_all(folder);
-        match keepers.into_iter().find(|(of, _)| of == run) {
-            Some((_, keeper)) => return Ok(Some(keeper)),
-            None if is_over && part::has_ended(&folder.run(run)) => return Ok(None),
-            None if is_over => return Err("the process that started it has ended".to_owned()),
+        let mut keepers = keepers(folder, dataflow);
+        match keepers.find(|(of, _)| of == run) {
+            Some((_, keeper)) => return Start::Runs(keeper),
+            None if is_over && part::has_ended(&folder.run(run)) => return Start::Ended,
+            None if is_over => return Start::Failed,
             None => std::thread::sleep(LOOK),
         }
     }
 }
 
-/// Whether a process checks or starts a run.
+/// Whether a process checks or starts a run, or its keeper lives, which may not answer now.
 pub(crate) fn is_starting(folder: &Folder, run: &str) -> bool {
-    let path = folder.run(run);
-    path.exists() && matches!(lock_start(&path), Ok(None))
-}
-
-/// The keeper of a part, if it runs.
-fn find(spec: &PartSpec) -> Option<u32> {
-    let of_name = running::dataflows().ok()?.into_iter();
-    let mut of_name = of_name.filter(|address| address.dataflow == spec.dataflow);
-    let file = of_name.find(|address| {
-        let opened = Connection::open(address, "daemon");
-        opened.is_ok_and(|it| it.welcome().file.as_deref().map(Path::new) == Some(&spec.file))
-    });
-    file.map(|address| address.keeper)
+    part::is_locked(&folder.run(run))
 }
 
 /// The run that a dataflow file is of.
@@ -141,16 +140,21 @@ pub(crate) fn run_of(folder: &Folder, file: &str) -> Option<String> {
     Some(run.as_os_str().to_str()?.to_owned())
 }
 
-/// The keepers of all runs of this machine: they outlive the daemon.
-pub(crate) fn find_all(folder: &Folder) -> Vec<(String, u32)> {
-    let keepers = running::dataflows().unwrap_or_default();
-    let opened = Connection::open_all(keepers, "daemon").into_iter();
+/// The keepers of all runs of this machine that answer: they outlive the daemon.
+pub(crate) fn find_all(folder: &Folder) -> BTreeMap<String, u32> {
+    keepers(folder, None).collect()
+}
+
+/// The runs of keepers that answer, of one dataflow or of all.
+fn keepers(folder: &Folder, dataflow: Option<&str>) -> impl Iterator<Item = (String, u32)> {
+    let mut asked = running::dataflows().unwrap_or_default();
+    asked.retain(|it| dataflow.is_none_or(|name| it.dataflow == name));
+    let opened = Connection::open_all(asked, "daemon").into_iter();
     let connections = opened.filter_map(|(_, opened)| opened.ok());
-    let run = |connection: Connection| {
+    connections.filter_map(|connection| {
         let run = run_of(folder, connection.welcome().file.as_deref()?)?;
         Some((run, connection.address().keeper))
-    };
-    connections.filter_map(run).collect()
+    })
 }
 
 /// Follows a keeper until it is gone, and reports the states of its nodes. Returns whether all nodes of

@@ -325,12 +325,13 @@ impl Shell {
     fn take_stock(&mut self) -> io::Result<()> {
         let kept: Kept = self.folder.read(DESIRED)?.unwrap_or_default();
         self.desired.clone_from(&kept.desired.runs);
-        let mut keepers: BTreeMap<_, _> = runs::find_all(&self.folder).into_iter().collect();
+        let mut keepers = runs::find_all(&self.folder);
         for entry in std::fs::read_dir(self.folder.runs())? {
             let Ok(run) = entry?.file_name().into_string() else {
                 continue;
             };
-            // A process that is starting a keeper goes on without the daemon that has begun it.
+            // A process that is starting a keeper goes on without the daemon that has begun it. So does
+            // a keeper, which may be too slow now to answer.
             let is_starting = runs::is_starting(&self.folder, &run);
             let has_ended = part::has_ended(&self.folder.run(&run));
             self.handle(match keepers.remove(&run) {

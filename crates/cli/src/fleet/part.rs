@@ -24,6 +24,9 @@ pub fn run_part() -> Result<ExitCode, Failure> {
         .map_err(|error| Failure::internal("cannot read the part").because(error))?;
     let spec: PartSpec = serde_json::from_slice(&bytes)
         .map_err(|error| Failure::invalid(format!("this is no part: {error}")))?;
+    let lock = spec.inherited_lock().map_err(|error| {
+        Failure::internal("the daemon has not handed down the lock of the part").because(error)
+    })?;
     let parse = |texts: &[String], parse: fn(&str) -> Result<_, String>| {
         texts
             .iter()
@@ -74,7 +77,7 @@ pub fn run_part() -> Result<ExitCode, Failure> {
         Failure::internal("cannot write the stand-ins of the part").because(error)
     })?;
     let end_note = spec.end_note();
-    run::run_detached(part.dataflow, spec.file, end_note)
+    run::run_detached(part.dataflow, spec.file, end_note, lock)
 }
 
 /// Writes how the keeper is asked for each program that was checked.

@@ -68,13 +68,14 @@ pub enum End {
 }
 
 impl Keeper {
-    /// Starts a keeper, sends it the plan, and asks for reports. Until then it starts no node.
-    pub fn start(plan: &Plan) -> Result<Self, Failure> {
-        Self::try_start(plan)
+    /// Starts a keeper, sends it the plan, and asks for reports. Until then it starts no node. It holds
+    /// `lock` until it ends; its nodes do not inherit it.
+    pub fn start(plan: &Plan, lock: Option<OwnedFd>) -> Result<Self, Failure> {
+        Self::try_start(plan, lock)
             .map_err(|error| Failure::internal("cannot start the keeper").because(error))
     }
 
-    fn try_start(plan: &Plan) -> io::Result<Self> {
+    fn try_start(plan: &Plan, lock: Option<OwnedFd>) -> io::Result<Self> {
         // Orphans of a killed keeper become children of this process.
         descendants::adopt_orphans()?;
         let (socket, theirs) = Seqpacket::pair()?;
@@ -85,7 +86,8 @@ impl Keeper {
             // This `run` may itself be a child of a node of another dataflow.
             .env_remove(descendants::MARK_VARIABLE)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
-            .stdout(Stdio::null());
+            // A keeper writes nothing there.
+            .stdout(lock.map_or_else(Stdio::null, Stdio::from));
         // A reader of the stderr of `run` must see end of file when `run` ends, so a detached
         // keeper does not inherit it.
         let stderr = plan.detached.then(|| stderr_file(plan)).transpose()?;

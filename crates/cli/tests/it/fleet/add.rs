@@ -42,7 +42,7 @@ fn add(fleet: &Fleet, folder: &Path, arguments: &[&str]) -> (Option<i32>, String
     let arguments = [&["machine", "add"], arguments].concat();
     let path = format!("{}:/usr/bin:/bin", folder.display());
     let mut command = fleet.command(0, &arguments);
-    let output = command.env("PATH", path).output().unwrap();
+    let output = fleet.run(command.env("PATH", path));
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (
         output.status.code(),
@@ -109,7 +109,7 @@ fn each_failure_names_its_cause_and_what_to_do() {
     let nothing = fleet.folder.path().join("nothing");
     let (code, _, text) = {
         let mut command = fleet.command(0, &["machine", "add", "pi@r2"]);
-        let output = command.env("PATH", nothing).output().unwrap();
+        let output = fleet.run(command.env("PATH", nothing));
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         (output.status.code(), (), text)
     };

@@ -128,13 +128,7 @@ fn a_machine_that_has_joined_becomes_a_coordinator_of_its_own_fleet_alone() {
 
 /// A coordinator on the laptop, and the robot.
 fn fleet_in(etcd: &Etcd) -> Fleet {
-    let mut fleet = Fleet {
-        dataflow: "two".to_owned(),
-        domain: None,
-        namespaces: None,
-        folder: tempfile::tempdir().unwrap(),
-        daemons: Vec::new(),
-    };
+    let mut fleet = Fleet::unpaired(None, None);
     let line = up(&mut fleet, 0, &etcd.store(0));
     let words: Vec<&str> = line.split_ascii_whitespace().skip(1).collect();
     let robot = fleet.command(1, &[words.as_slice(), &["--name", "robot"]].concat());
@@ -180,7 +174,7 @@ fn await_samples(fleet: &Fleet, at: usize) {
 /// Whether a machine is shown as reachable on another one. A command may fail while etcd has no leader.
 fn is_reachable(fleet: &Fleet, at: usize, machine: &str) -> bool {
     let mut list = fleet.command(at, &["machine", "list", "--json"]);
-    let list = list.output().unwrap();
+    let list = fleet.run(&mut list);
     let machines: Value = serde_json::from_slice(&list.stdout).unwrap_or_default();
     let mut machines = machines["machines"].as_array().into_iter().flatten();
     let listed = machines.find(|listed| listed["name"] == machine);
@@ -199,7 +193,7 @@ fn await_reachable(fleet: &Fleet, at: usize, machines: &[&str]) {
 fn await_write(fleet: &Fleet, at: usize) {
     fleet.await_that("an invitation is made", |fleet| {
         let mut invite = fleet.command(at, &["machine", "invite"]);
-        invite.output().unwrap().status.success()
+        fleet.run(&mut invite).status.success()
     });
 }
 

@@ -168,10 +168,7 @@ fn a_role_without_a_machine_of_its_name_takes_one_with_its_labels() {
             fleet.daemon(0).line("laptop is ready");
             await_label(&fleet, label);
         }
-        let start = fleet
-            .command(0, &["start", file.to_str().unwrap()])
-            .output()
-            .unwrap();
+        let start = fleet.run(&mut fleet.command(0, &["start", file.to_str().unwrap()]));
         if reason.is_empty() {
             let text = String::from_utf8_lossy(&start.stdout).into_owned();
             assert!(text.contains("runs on laptop (edge), robot"), "{start:?}");
@@ -205,7 +202,7 @@ fn a_role_takes_a_machine_that_has_its_resources() {
         dataflow["machines"]["edge"] = json!({"resources": resources});
         let file = fleet.file(&dataflow);
         let start = [&["start", file.to_str().unwrap()], bind].concat();
-        let output = fleet.command(0, &start).output().unwrap();
+        let output = fleet.run(&mut fleet.command(0, &start));
         let text = |bytes| String::from_utf8(bytes).unwrap();
         (
             output.status.code(),
@@ -254,10 +251,7 @@ fn await_label(fleet: &Fleet, label: &str) {
 fn what_cannot_be_placed_or_prepared_is_named_and_nothing_starts() {
     let fleet = Fleet::new(None);
     let file = fleet.file(&numbers("source 10 1 1"));
-    let refused = fleet
-        .command(0, &["start", file.to_str().unwrap()])
-        .output()
-        .unwrap();
+    let refused = fleet.run(&mut fleet.command(0, &["start", file.to_str().unwrap()]));
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(refused.status.code(), Some(2), "{text}");
     assert!(
@@ -272,14 +266,9 @@ fn what_cannot_be_placed_or_prepared_is_named_and_nothing_starts() {
     let mut dataflow = numbers("source 10 1 1");
     dataflow["nodes"][0]["path"] = json!("${PROGRAM_OF_TEST}");
     let file = fleet.file(&dataflow);
-    let refused = fleet
-        .command(
-            0,
-            &["start", file.to_str().unwrap(), "--bind", "edge=laptop"],
-        )
-        .env("PROGRAM_OF_TEST", test_node())
-        .output()
-        .unwrap();
+    let start = ["start", file.to_str().unwrap(), "--bind", "edge=laptop"];
+    let mut start = fleet.command(0, &start);
+    let refused = fleet.run(start.env("PROGRAM_OF_TEST", test_node()));
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(refused.status.code(), Some(2), "{text}");
     assert!(

@@ -35,15 +35,15 @@ fn rolling(fleet: &Fleet, dataflow: &Value, options: &[&str]) -> Command {
 
 /// Rolls a version out. Returns the exit code and what it says.
 fn roll(fleet: &Fleet, dataflow: &Value) -> (Option<i32>, String) {
-    let output = rolling(fleet, dataflow, &[]).output().unwrap();
+    let output = fleet.run(&mut rolling(fleet, dataflow, &[]));
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     (output.status.code(), text)
 }
 
 /// Stops what is left. The slow node has to be killed, which counts as a failure.
 fn stop(fleet: &Fleet) {
-    let output = fleet.command(0, &["stop", "-d", &fleet.dataflow]).output();
-    let code = output.unwrap().status.code();
+    let output = fleet.run(&mut fleet.command(0, &["stop", "-d", &fleet.dataflow]));
+    let code = output.status.code();
     assert!(matches!(code, Some(0 | 3)), "{code:?}");
 }
 
@@ -133,7 +133,7 @@ fn a_command_that_was_killed_between_two_instances_leaves_both_running() {
     for instance in ["robot", "r2"] {
         await_more(&mut fleet, instance);
     }
-    let output = rolling(&fleet, "200ms").output().unwrap();
+    let output = fleet.run(&mut rolling(&fleet, "200ms"));
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{text}");
     for instance in ["robot", "r2"] {

@@ -113,7 +113,10 @@ fn down_ends_the_daemon_of_its_machine_and_no_dataflow() {
     assert_eq!(down["daemon"], daemon, "{down:#}");
     let running = down["running"].as_array().unwrap();
     assert!(running.contains(&json!("two")), "{down:#}");
-    let status = fleet.daemons[1].as_mut().unwrap().child.wait().unwrap();
+    let status = {
+        let mut daemon = fleet.daemons[1].take().unwrap();
+        fleet.wait(&mut daemon.child)
+    };
     assert!(status.success(), "{status}");
     assert_eq!(fleet.processes(), nodes);
     let text = fleet.output(1, &["down"]);
@@ -207,9 +210,8 @@ fn domains_of_one_machine_have_fleets_of_their_own() {
     });
     assert_ne!(up[0].0, up[1].0, "each has an address and a key of its own");
     for domain in ["red", "blue"] {
-        let listed = in_domain(domain, &["machine", "list", "--json"])
-            .output()
-            .unwrap();
+        let listed =
+            output_in_time(&mut in_domain(domain, &["machine", "list", "--json"])).unwrap();
         let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
         let names: Vec<_> = listed["machines"].as_array().unwrap().iter().collect();
         assert_eq!(
@@ -218,7 +220,7 @@ fn domains_of_one_machine_have_fleets_of_their_own() {
             "{listed}"
         );
     }
-    let listed = in_domain("", &["machine", "list"]).output().unwrap();
+    let listed = output_in_time(&mut in_domain("", &["machine", "list"])).unwrap();
     let text = String::from_utf8(listed.stderr).unwrap();
     assert!(text.contains("this machine belongs to no fleet"), "{text}");
 }
@@ -235,7 +237,7 @@ fn an_invitation_of_the_environment_is_for_a_machine_that_has_not_joined() {
         command
     };
     fleet.daemons[1].as_mut().unwrap().kill();
-    let wrong = command(&fleet, "nervure join 7", "edge").output().unwrap();
+    let wrong = fleet.run(&mut command(&fleet, "nervure join 7", "edge"));
     let text = String::from_utf8(wrong.stderr).unwrap();
     assert_eq!(wrong.status.code(), Some(2), "{text}");
     assert!(

@@ -17,13 +17,14 @@ mod services;
 #[cfg(feature = "opentelemetry")]
 mod telemetry;
 mod tools;
+mod twice;
 
 use std::{
     collections::BTreeSet,
     fs,
     io::{BufRead, BufReader, Read},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Command, ExitStatus, Output, Stdio},
     sync::mpsc::{Receiver, channel},
     time::{Duration, Instant},
 };
@@ -31,6 +32,7 @@ use std::{
 use nervure_linkemu::namespaces::{Namespaces, run};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use twice::Twice;
 
 /// Time limit of a wait; tests need only a small part of it.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -42,8 +44,9 @@ struct Fleet {
     /// Of another name than the default one, if programs of other fleets would be met there.
     domain: Option<String>,
     namespaces: Option<Namespaces>,
-    folder: TempDir,
     daemons: Vec<Option<Daemon>>,
+    twice: Twice,
+    folder: TempDir,
 }
 
 struct Daemon {
@@ -119,13 +122,7 @@ impl Fleet {
     }
 
     fn paired(role: &str, namespaces: Option<Namespaces>, domain: Option<String>) -> Self {
-        let mut fleet = Self {
-            dataflow: "two".to_owned(),
-            domain,
-            namespaces,
-            folder: tempfile::tempdir().unwrap(),
-            daemons: vec![None, None],
-        };
+        let mut fleet = Self::unpaired(namespaces, domain);
         let address = match fleet.namespaces {
             Some(_) => "10.77.0.1:7700",
             None => "127.0.0.1:0",
@@ -133,9 +130,23 @@ impl Fleet {
         let laptop =
             Daemon::start(fleet.command(0, &["up", "--name", "laptop", "--address", address]));
         laptop.line("nervure join");
-        fleet.daemons[0] = Some(laptop);
+        fleet.daemons = vec![Some(laptop), None];
         fleet.join(1, role);
         fleet
+    }
+
+    /// A fleet without daemons.
+    fn unpaired(namespaces: Option<Namespaces>, domain: Option<String>) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        Self {
+            dataflow: "two".to_owned(),
+            domain,
+            namespaces,
+            daemons: Vec::new(),
+            // As it is in the paths of files: without symbolic links.
+            twice: Twice::watch(folder.path().canonicalize().unwrap()),
+            folder,
+        }
     }
 
     /// Pairs a machine, and waits until its daemon and the first one have reported.
@@ -192,7 +203,7 @@ impl Fleet {
     }
 
     fn output(&self, at: usize, arguments: &[&str]) -> String {
-        let output = self.command(at, arguments).output().unwrap();
+        let output = self.run(&mut self.command(at, arguments));
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let logs = |at| {
             let runs = self.state(at).join("runs");
@@ -211,6 +222,22 @@ impl Fleet {
         text(&output.stdout)
     }
 
+    /// Runs a command to its end.
+    fn run(&self, command: &mut Command) -> Output {
+        match output_in_time(command) {
+            Some(output) => output,
+            None => panic!("{command:?}: not within {PATIENCE:?}\n{}", self.describe()),
+        }
+    }
+
+    /// Waits for the end of a process.
+    fn wait(&self, child: &mut Child) -> ExitStatus {
+        match end_in_time(child) {
+            Some(status) => status,
+            None => panic!("{child:?}: not within {PATIENCE:?}\n{}", self.describe()),
+        }
+    }
+
     fn json(&self, at: usize, arguments: &[&str]) -> Value {
         serde_json::from_str(self.output(at, arguments).lines().last().unwrap()).unwrap()
     }
@@ -223,11 +250,17 @@ impl Fleet {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
+        self.check_no_node_twice();
+    }
+
+    fn check_no_node_twice(&self) {
+        let found = self.twice.found();
+        assert!(found.is_empty(), "{found:#?}\n{}", self.describe());
     }
 
     /// What the machines and their logs say, for a test that has failed.
     fn describe(&self) -> String {
-        let list = self.command(0, &["machine", "list", "--json"]).output();
+        let list = output_in_time(&mut self.command(0, &["machine", "list", "--json"]));
         let mut text = format!("the machines: {list:?}");
         for (at, daemon) in self.daemons.iter().enumerate() {
             let lines = daemon.iter().flat_map(|daemon| daemon.lines.try_iter());
@@ -362,7 +395,52 @@ impl Drop for Fleet {
         for pid in self.processes() {
             kill(pid);
         }
+        if !std::thread::panicking() {
+            self.check_no_node_twice();
+        }
     }
+}
+
+/// Runs a command to its end; `None` if that takes too long.
+fn output_in_time(command: &mut Command) -> Option<Output> {
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let stdout = read_all(child.stdout.take().unwrap());
+    let stderr = read_all(child.stderr.take().unwrap());
+    let status = end_in_time(&mut child)?;
+    // A process that it has left behind may hold the pipes.
+    Some(Output {
+        status,
+        stdout: stdout.recv_timeout(PATIENCE).ok()?,
+        stderr: stderr.recv_timeout(PATIENCE).ok()?,
+    })
+}
+
+fn read_all(mut stream: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).unwrap();
+        let _ = sender.send(bytes);
+    });
+    receiver
+}
+
+/// Waits for the end of a process; `None` if that takes too long, and then it is killed.
+fn end_in_time(child: &mut Child) -> Option<ExitStatus> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match child.try_wait().unwrap() {
+            Some(status) => return Some(status),
+            None if Instant::now() >= until => break,
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
+    }
+    let _ = (child.kill(), child.wait());
+    None
 }
 
 fn kill(pid: u32) {
@@ -403,7 +481,7 @@ fn start_endless(fleet: &Fleet, source: &str) {
 
 /// A command that is refused: its exit code and what it says.
 fn refused(fleet: &Fleet, at: usize, arguments: &[&str]) -> (Option<i32>, String) {
-    let output = fleet.command(at, arguments).output().unwrap();
+    let output = fleet.run(&mut fleet.command(at, arguments));
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success(), "{arguments:?}: {text}");
     (output.status.code(), text)

@@ -1,6 +1,12 @@
 //! An interrupted network.
 
+use rustix::{
+    fs::{FlockOperation, flock},
+    process::Signal,
+};
+
 use super::*;
+use crate::dataflow::Process;
 
 #[test]
 fn a_lossless_topic_loses_nothing_when_the_network_is_interrupted() {
@@ -109,10 +115,7 @@ fn a_machine_that_cannot_be_reached_is_shown_as_such_and_ends_no_other_command()
         "{list:#}"
     );
 
-    let status = fleet
-        .command(0, &["status", "-d", &fleet.dataflow])
-        .output()
-        .unwrap();
+    let status = fleet.run(&mut fleet.command(0, &["status", "-d", &fleet.dataflow]));
     let text = String::from_utf8_lossy(&status.stdout).into_owned();
     let said = String::from_utf8_lossy(&status.stderr).into_owned();
     assert_eq!(status.status.code(), Some(1), "{text}{said}");
@@ -137,7 +140,7 @@ fn a_machine_that_cannot_be_reached_is_shown_as_such_and_ends_no_other_command()
         &["explain", "-d", &fleet.dataflow],
         &["logs", "-d", &fleet.dataflow],
     ] {
-        let refused = fleet.command(0, there).output().unwrap();
+        let refused = fleet.run(&mut fleet.command(0, there));
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert_eq!(refused.status.code(), Some(1), "{there:?}: {said}");
         assert!(
@@ -157,6 +160,18 @@ fn a_machine_that_cannot_be_reached_is_shown_as_such_and_ends_no_other_command()
     assert_eq!(source(&status), before, "{status:#}");
     fleet.output(0, &["stop", "-d", &fleet.dataflow]);
     fleet.check_nothing_left();
+}
+
+/// A source that does not end, each 5 ms.
+const ENDLESS: &str = "source 1000000 5 100";
+
+/// The part of the robot, as its daemon describes it.
+fn part_on_robot(fleet: &Fleet, run: &Path) -> String {
+    let part = json!({
+        "check": false, "file": run.join("files/two.yml"), "folder": run, "dataflow": fleet.dataflow,
+        "role": "robot", "machines": {"robot": "robot", "edge": "laptop"}, "params": [], "variables": [],
+    });
+    part.to_string()
 }
 
 /// The process that starts a part goes on when its daemon is killed.
@@ -188,22 +203,76 @@ fn a_node_that_needs_the_lease_waits_for_it_when_its_daemon_is_killed_in_a_start
     });
     let runs = fs::read_dir(fleet.state(1).join("runs")).unwrap();
     let run = runs.flatten().next().unwrap().path();
-    let part = json!({
-        "check": false, "file": run.join("files/two.yml"), "folder": run, "dataflow": fleet.dataflow,
-        "role": "robot", "machines": {"robot": "robot", "edge": "laptop"}, "params": [], "variables": [],
-    });
+    // As the daemon does: the lock is taken first, and handed down.
+    let log = fs::File::options()
+        .append(true)
+        .open(run.join("start.log"))
+        .unwrap();
+    flock(&log, FlockOperation::NonBlockingLockExclusive).unwrap();
     let mut command = fleet.command(1, &["__part"]);
+    command.stdout(log.try_clone().unwrap()).stderr(log);
     let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+    drop(command);
     let mut stdin = child.stdin.take().unwrap();
-    std::io::Write::write_all(&mut stdin, part.to_string().as_bytes()).unwrap();
+    std::io::Write::write_all(&mut stdin, part_on_robot(&fleet, &run).as_bytes()).unwrap();
     drop(stdin);
     fleet.daemons[1] = Some(Daemon::start(fleet.command(1, &["join"])));
     fleet.daemon(1).line("robot is ready");
     // It returns when the dataflow has started: the stand-ins have joined.
-    assert!(child.wait().unwrap().success());
+    assert!(fleet.wait(&mut child).success());
     assert_eq!(starts(&fleet), 1);
     fleet.daemons[0] = Some(Daemon::start(fleet.command(0, &["up"])));
     fleet.await_that("the node runs again", |fleet| starts(fleet) == 2);
     fleet.output(0, &["stop", "-d", &fleet.dataflow]);
+    fleet.check_nothing_left();
+}
+
+/// A start without the daemon's lock could be a second one.
+#[test]
+fn a_part_is_not_started_without_the_lock_of_its_run() {
+    let fleet = Fleet::new(None);
+    start_endless(&fleet, ENDLESS);
+    let runs = fs::read_dir(fleet.state(1).join("runs")).unwrap();
+    let run = runs.flatten().next().unwrap().path();
+    let log = || fs::File::options().append(true).open(run.join("start.log"));
+    for (stdout, reason) in [
+        (Stdio::piped(), "the standard output is not "),
+        (log().unwrap().into(), "another process of this run has it"),
+    ] {
+        let mut command = fleet.command(1, &["__part"]);
+        let command = command
+            .stdin(Stdio::piped())
+            .stdout(stdout)
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        std::io::Write::write_all(&mut stdin, part_on_robot(&fleet, &run).as_bytes()).unwrap();
+        drop(stdin);
+        let said = read_all(child.stderr.take().unwrap());
+        assert!(!fleet.wait(&mut child).success());
+        let text = String::from_utf8(said.recv_timeout(PATIENCE).unwrap()).unwrap();
+        assert!(text.contains(reason), "{text}");
+    }
+    fleet.output(0, &["stop", "-d", "two"]);
+    fleet.check_nothing_left();
+}
+
+#[test]
+fn a_keeper_that_does_not_answer_the_next_daemon_gets_no_second_one() {
+    let mut fleet = Fleet::new(None);
+    start_endless(&fleet, ENDLESS);
+    let keeper = |fleet: &Fleet| fleet.actual("robot").unwrap()["state"]["keeper"].as_u64();
+    let pid = keeper(&fleet).unwrap();
+    let stopped = Process::new(i64::try_from(pid).unwrap());
+    stopped.stop();
+    fleet.daemons[1].as_mut().unwrap().kill();
+    fleet.daemons[1] = Some(Daemon::start(fleet.command(1, &["join"])));
+    fleet.await_that("the daemon awaits the keeper", |fleet| {
+        fleet.actual("robot").unwrap()["state"]["is"] == "starting"
+    });
+    stopped.signal(Signal::CONT);
+    fleet.await_that("the keeper is followed", |fleet| keeper(fleet) == Some(pid));
+    fleet.await_samples(20);
+    fleet.output(0, &["stop", "-d", "two"]);
     fleet.check_nothing_left();
 }

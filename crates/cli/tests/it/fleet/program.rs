@@ -47,7 +47,7 @@ fn replace(fleet: &Fleet, file: &Path) -> (Option<i32>, String) {
         "--healthy-for",
         "300ms",
     ];
-    let output = fleet.command(0, &arguments).output().unwrap();
+    let output = fleet.run(&mut fleet.command(0, &arguments));
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (
         output.status.code(),

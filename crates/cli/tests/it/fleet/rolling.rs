@@ -34,7 +34,7 @@ fn roll(fleet: &Fleet, dataflow: &Value) -> std::process::Output {
     let file = fleet.file(dataflow);
     let rolling = ["--rolling", "--healthy-for", "200ms"];
     let arguments = [&start_on(fleet, &file, BOTH)[..], &rolling].concat();
-    fleet.command(0, &arguments).output().unwrap()
+    fleet.run(&mut fleet.command(0, &arguments))
 }
 
 /// Whether an instance has a node of this name.

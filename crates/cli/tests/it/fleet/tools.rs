@@ -146,10 +146,9 @@ fn every_command_works(fleet: &Fleet) {
         fleet.output(at, &["holders", "-d", &fleet.dataflow]);
         let explained = fleet.output(at, &["explain", "-d", &fleet.dataflow]);
         assert!(explained.contains("nothing was lost"), "{explained}");
-        let linted = fleet
-            .command(at, &["lint", "-d", &fleet.dataflow, "--window", "1s"])
-            .output();
-        assert!(matches!(linted.unwrap().status.code(), Some(0 | 3)));
+        let lint = ["lint", "-d", &fleet.dataflow, "--window", "1s"];
+        let linted = fleet.run(&mut fleet.command(at, &lint));
+        assert!(matches!(linted.status.code(), Some(0 | 3)));
 
         let before = node_of(&status, "source")["pid"].clone();
         fleet.output(
