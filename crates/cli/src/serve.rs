@@ -5,6 +5,7 @@
 mod access;
 mod child;
 mod common;
+mod connection;
 pub mod families;
 mod membership;
 mod metrics;

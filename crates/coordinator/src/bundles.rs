@@ -1,14 +1,21 @@
 //! The bundles on disk.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
+use hyper::body::{Body, Frame, SizeHint};
 use nervure_store::{Store, StoreError};
+use tokio::task::{JoinHandle, spawn_blocking};
 
-use crate::DESIRED;
+use crate::{DESIRED, Digest};
 
 /// How long a bundle stays that nothing refers to: from when it was sent or asked for until the
 /// desired state that names it is written.
@@ -35,24 +42,36 @@ impl Bundles {
         })
     }
 
-    pub fn read(&self, digest: &str) -> io::Result<Vec<u8>> {
-        fs::read(self.path(digest))
+    /// Opens one, to be read in pieces.
+    pub fn download(&self, digest: &str) -> io::Result<Download> {
+        let file = File::open(self.path(digest))?;
+        let length = file.metadata()?.len();
+        Ok(Download {
+            file: Arc::new(file),
+            at: 0,
+            length,
+            reading: None,
+        })
     }
 
-    /// Writes one, as a whole or not at all.
-    pub fn write(&self, digest: &str, bytes: &[u8]) -> io::Result<()> {
+    /// Begins to write one.
+    pub fn upload(&self, digest: &str) -> io::Result<Upload> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
         let path = self.path(digest);
-        let temporary = path.with_extension(format!("{:?}", std::thread::current().id()));
-        let created = fs::OpenOptions::new()
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let temporary = path.with_extension(format!("part{number}"));
+        let file = fs::OpenOptions::new()
             .create(true)
             .truncate(true)
             .write(true)
             .mode(0o600)
-            .open(&temporary);
-        created
-            .and_then(|mut file| file.write_all(bytes))
-            .and_then(|()| fs::rename(&temporary, &path))
-            .inspect_err(|_| drop(fs::remove_file(&temporary)))
+            .open(&temporary)?;
+        Ok(Upload {
+            file,
+            temporary,
+            path,
+            digest: Digest::default(),
+        })
     }
 
     /// Removes those that no desired state refers to, and what a coordinator that was killed has
@@ -97,6 +116,84 @@ impl Bundles {
     }
 }
 
+/// The longest piece of a bundle in memory, in bytes.
+const PIECE_BYTES: u64 = 64 << 10;
+
+/// A bundle on its way to a machine. However slowly that takes it, one piece is in memory.
+#[derive(Debug)]
+pub(crate) struct Download {
+    file: Arc<File>,
+    at: u64,
+    length: u64,
+    reading: Option<JoinHandle<io::Result<Bytes>>>,
+}
+
+impl Body for Download {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let this = self.get_mut();
+        let bytes = (this.length - this.at).min(PIECE_BYTES);
+        if bytes == 0 {
+            return Poll::Ready(None);
+        }
+        let (file, at) = (&this.file, this.at);
+        let reading = this.reading.get_or_insert_with(|| {
+            let file = Arc::clone(file);
+            spawn_blocking(move || {
+                let mut piece = vec![0; usize::try_from(bytes).expect("a piece is small")];
+                file.read_exact_at(&mut piece, at)?;
+                Ok(piece.into())
+            })
+        });
+        let read = ready!(Pin::new(reading).poll(context));
+        this.reading = None;
+        this.at += bytes;
+        let piece = read.unwrap_or_else(|panicked| Err(io::Error::other(panicked)));
+        Poll::Ready(Some(piece.map(Frame::data)))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.length - self.at)
+    }
+}
+
+/// A bundle on its way from a machine. It is there as a whole or not at all.
+pub(crate) struct Upload {
+    file: File,
+    temporary: PathBuf,
+    path: PathBuf,
+    digest: Digest,
+}
+
+impl Upload {
+    pub fn write(&mut self, piece: &[u8]) -> io::Result<()> {
+        self.digest.update(piece);
+        self.file.write_all(piece)
+    }
+
+    /// Ends it. Returns whether it has the digest that names it; otherwise it is removed.
+    pub fn finish(mut self) -> io::Result<bool> {
+        let digest = std::mem::take(&mut self.digest).finish();
+        let is_named = self.path.file_name().is_some_and(|name| *name == *digest);
+        if is_named {
+            fs::rename(&self.temporary, &self.path)?;
+        }
+        Ok(is_named)
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        // It fails after the file was renamed.
+        let _ = fs::remove_file(&self.temporary);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use nervure_store::Expected;
@@ -110,8 +207,16 @@ mod tests {
         let bundles = Bundles::new(folder.path().to_owned());
         let store = nervure_store::memory();
         let (used, unused) = (digest(b"used"), digest(b"unused"));
-        bundles.write(&used, b"used").unwrap();
-        bundles.write(&unused, b"unused").unwrap();
+        for (digest, content) in [(&used, "used"), (&unused, "unused"), (&used, "other")] {
+            let mut upload = bundles.upload(digest).unwrap();
+            for piece in content.as_bytes().chunks(3) {
+                upload.write(piece).unwrap();
+            }
+            assert_eq!(upload.finish().unwrap(), content != "other");
+        }
+        // One whose machine is gone is not there.
+        bundles.upload(&used).unwrap().write(b"us").unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
         fs::write(folder.path().join(format!("{used}.ThreadId(3)")), b"us").unwrap();
         let state = format!(r#"{{"runs":{{"x":{{"bundle":"{used}"}}}}}}"#);
         let key = format!("{DESIRED}robot");
@@ -124,7 +229,7 @@ mod tests {
         let later = now + UNUSED + Duration::from_secs(1);
         assert_eq!(bundles.remove_unused(&store, later).unwrap(), 2);
         assert!(bundles.has(&used) && !bundles.has(&unused));
-        assert_eq!(bundles.read(&used).unwrap(), b"used");
+        assert_eq!(bundles.download(&used).unwrap().length, 4);
         // A clock that was set back removes nothing.
         let before = now - 2 * UNUSED;
         assert_eq!(bundles.remove_unused(&store, before).unwrap(), 0);

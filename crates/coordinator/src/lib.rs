@@ -17,6 +17,7 @@ mod changes;
 mod client;
 mod invitation;
 mod pairing;
+pub mod places;
 mod server;
 mod socket;
 
@@ -127,7 +128,28 @@ pub fn check_machine_name(name: &str) -> Result<(), String> {
 
 /// SHA-256 in hexadecimal: the name of a bundle.
 pub fn digest(bytes: &[u8]) -> String {
-    hexadecimal(ring::digest::digest(&ring::digest::SHA256, bytes).as_ref())
+    let mut digest = Digest::default();
+    digest.update(bytes);
+    digest.finish()
+}
+
+/// [`digest`] of bytes that come in pieces.
+struct Digest(ring::digest::Context);
+
+impl Default for Digest {
+    fn default() -> Self {
+        Self(ring::digest::Context::new(&ring::digest::SHA256))
+    }
+}
+
+impl Digest {
+    fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    fn finish(self) -> String {
+        hexadecimal(self.0.finish().as_ref())
+    }
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {

@@ -1,14 +1,14 @@
 //! The coordinator: accepts connections, decides who may do what, and calls the store.
 
-use std::collections::HashMap;
+use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -16,33 +16,46 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use nervure_identity::{KeyPair, PublicKey, tls};
 use nervure_store::{Change, Revision, Store, StoreError};
+use rustix::process::{Resource, getrlimit};
+use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-use tokio::task::{AbortHandle, spawn_blocking};
+use tokio::sync::Notify;
+use tokio::task::spawn_blocking;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 use crate::access;
 use crate::api::{Answer, Call, MAX_BODY_BYTES, MAX_STRANGER_BODY_BYTES, MAX_WAIT_MILLIS};
-use crate::bundles::Bundles;
+use crate::bundles::{Bundles, Download};
 use crate::changes::Watcher;
 use crate::invitation::{Invitation, Terms};
 use crate::pairing::{Caller, Members};
-use crate::{
-    ALPN, BUNDLES, INVITATIONS, MACHINES, MAX_BUNDLE_BYTES, Machine, Standing, digest, socket,
-};
+use crate::places::{self, Place, Places, unless_lost};
+use crate::{ALPN, BUNDLES, INVITATIONS, MACHINES, MAX_BUNDLE_BYTES, Machine, Standing, socket};
 
 /// The longest handshake, and pause within a request: a slow client holds a connection no longer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The longest time for a request with a bundle.
-const BUNDLE_PATIENCE: Duration = Duration::from_secs(600);
+/// How long a client may take nothing of an answer: then its connection ends (tcp(7)).
+const UNREAD: Duration = Duration::from_secs(60);
+
+/// The longest life of a connection of an end that is not paired.
+const STRANGER_LIFE: Duration = Duration::from_secs(20);
+
+/// The longest pause between two requests of a paired machine.
+const IDLE: Duration = Duration::from_secs(3600);
 
 /// How long the end of a coordinator waits for its threads.
 const SHUTDOWN: Duration = Duration::from_secs(1);
 
-/// Connections at a time, in all and of ends that are not known to be paired.
-const MAX_CONNECTIONS: usize = 2048;
-const MAX_STRANGERS: usize = 64;
+/// Connections at a time in handshakes, and of one host.
+const HANDSHAKES: (usize, usize) = (256, 32);
+
+/// Connections at a time of ends that are not paired, and of one host.
+const STRANGERS: (usize, usize) = (256, 64);
+
+/// Connections at a time of paired machines, and of one key: a daemon has up to ten, each command one.
+const PAIRED: (usize, usize) = (2048, 64);
 
 /// Threads for calls of the store. None of them waits for a change.
 const MAX_THREADS: usize = 16;
@@ -98,10 +111,9 @@ struct Shared {
     members: Members,
     watcher: Arc<Watcher>,
     bundles: Bundles,
-    connections: Arc<Semaphore>,
-    strangers: Arc<Semaphore>,
-    /// The tasks of connections, by the key of the other end.
-    open: Mutex<HashMap<PublicKey, Vec<AbortHandle>>>,
+    handshakes: Arc<Places<IpAddr>>,
+    strangers: Arc<Places<IpAddr>>,
+    paired: Arc<Places<PublicKey>>,
 }
 
 impl std::fmt::Debug for Shared {
@@ -144,9 +156,9 @@ impl Coordinator {
                 on_change: config.on_change,
             },
             bundles: Bundles::new(config.bundles),
-            open: Mutex::default(),
-            connections: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
-            strangers: Arc::new(Semaphore::new(MAX_STRANGERS)),
+            handshakes: places(HANDSHAKES),
+            strangers: places(STRANGERS),
+            paired: places(PAIRED),
         });
         let for_bundles = Arc::clone(&shared);
         runtime.spawn_blocking(move || for_bundles.remove_unused_bundles());
@@ -212,11 +224,18 @@ impl tls::Accept for AnyKey {
     }
 }
 
+/// Places of one kind: fewer where the process may open fewer files. All kinds together leave a quarter of
+/// them for the store and the daemon.
+fn places<O: Copy + Ord>((most, of_owner): (usize, usize)) -> Arc<Places<O>> {
+    let all = HANDSHAKES.0 + STRANGERS.0 + PAIRED.0;
+    let files = getrlimit(Resource::Nofile).current;
+    let files = files.and_then(|files| usize::try_from(files).ok());
+    let for_all = files.map_or(all, |files| all.min(files / 4 * 3));
+    Places::new((most * for_all / all).max(1), of_owner)
+}
+
 async fn accept(listener: TcpListener, tls: TlsAcceptor, shared: Arc<Shared>) {
     loop {
-        let Ok(permit) = Arc::clone(&shared.connections).acquire_owned().await else {
-            return;
-        };
         let (stream, address) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(_) => {
@@ -227,18 +246,24 @@ async fn accept(listener: TcpListener, tls: TlsAcceptor, shared: Arc<Shared>) {
         };
         let (tls, shared) = (tls.clone(), Arc::clone(&shared));
         tokio::spawn(async move {
-            serve(stream, address.ip(), tls, shared).await;
-            drop(permit);
+            let lost = Arc::default();
+            // One that loses its place to another ends.
+            unless_lost(&lost, serve(stream, address.ip(), tls, shared, &lost)).await;
         });
     }
 }
 
-async fn serve(stream: TcpStream, address: IpAddr, tls: TlsAcceptor, shared: Arc<Shared>) {
-    // Until its key is known, an end counts as a stranger; beyond their number it is let go.
-    let Ok(permit) = Arc::clone(&shared.strangers).try_acquire_owned() else {
-        return;
-    };
+async fn serve(
+    stream: TcpStream,
+    address: IpAddr,
+    tls: TlsAcceptor,
+    shared: Arc<Shared>,
+    lost: &Arc<Notify>,
+) {
+    let host = places::host(address);
+    let handshake = shared.handshakes.take(host, lost);
     let _ = socket::tune(&stream);
+    let _ = SockRef::from(&stream).set_tcp_user_timeout(Some(UNREAD));
     let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, tls.accept(stream)).await else {
         return;
     };
@@ -246,60 +271,54 @@ async fn serve(stream: TcpStream, address: IpAddr, tls: TlsAcceptor, shared: Arc
     let Some(key) = certificates.and_then(tls::peer_key) else {
         return;
     };
-    let is_stranger = !matches!(shared.caller(key).await, Ok(caller) if caller.is_paired());
-    // A stranger keeps its place among strangers until it is gone.
-    let _permit = is_stranger.then_some(permit);
-    let for_requests = Arc::clone(&shared);
-    let service = service_fn(move |request| {
-        let shared = Arc::clone(&for_requests);
-        async move { Ok::<_, hyper::Error>(shared.answer(key, address, request).await) }
+    let is_paired = matches!(shared.caller(key).await, Ok(caller) if caller.is_paired());
+    let from = (key, address);
+    if is_paired {
+        // One that is revoked from here on is cut off by its place; one that was before by its requests.
+        let place = shared.paired.take(key, lost);
+        drop(handshake);
+        answer_requests(stream, from, shared, place, IDLE).await;
+    } else {
+        let place = shared.strangers.take(host, lost);
+        drop(handshake);
+        let requests = answer_requests(stream, from, shared, place, PATIENCE);
+        let _ = tokio::time::timeout(STRANGER_LIFE, requests).await;
+    }
+}
+
+/// Answers the requests of a connection. It ends after a pause of `idle`.
+async fn answer_requests<O: Copy + Ord>(
+    stream: TlsStream<TcpStream>,
+    (key, address): (PublicKey, IpAddr),
+    shared: Arc<Shared>,
+    place: Arc<Place<O>>,
+    idle: Duration,
+) {
+    let service = service_fn(|request| {
+        let (shared, in_use) = (Arc::clone(&shared), place.begin_request());
+        async move {
+            let response = shared.answer(key, address, request).await;
+            drop(in_use);
+            Ok::<_, Infallible>(response)
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(if is_stranger {
-            PATIENCE
-        } else {
-            Duration::from_secs(3600)
-        })
+        .header_read_timeout(idle)
         .max_buf_size(16 * 1024)
         .serve_connection(TokioIo::new(stream), service);
-    let task = tokio::spawn(async move {
-        if is_stranger {
-            let _ = tokio::time::timeout(2 * PATIENCE, connection).await;
-        } else {
-            let _ = connection.await;
-        }
-    });
-    // One that is revoked from here on is cut off by `close`; one that was before by its requests.
-    shared.note_open(key, task.abort_handle());
-    let _ = task.await;
-    shared.note_ended(key);
+    // An error is the client's, which knows it.
+    let _ = connection.await;
 }
 
+/// An answer: all of it in memory, or a bundle.
+type Answered = Response<Either<Full<Bytes>, Download>>;
+
 impl Shared {
-    fn open(&self) -> std::sync::MutexGuard<'_, HashMap<PublicKey, Vec<AbortHandle>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn note_open(&self, key: PublicKey, task: AbortHandle) {
-        self.open().entry(key).or_default().push(task);
-    }
-
-    fn note_ended(&self, key: PublicKey) {
-        let mut open = self.open();
-        if let Some(tasks) = open.get_mut(&key) {
-            tasks.retain(|task| !task.is_finished());
-            if tasks.is_empty() {
-                open.remove(&key);
-            }
-        }
-    }
-
     /// Ends all connections of a machine.
     fn close(&self, key: &str) {
         if let Ok(key) = key.parse() {
-            let tasks = self.open().remove(&key).unwrap_or_default();
-            tasks.iter().for_each(AbortHandle::abort);
+            self.paired.close(key);
         }
     }
 
@@ -317,7 +336,7 @@ impl Shared {
         key: PublicKey,
         address: IpAddr,
         request: Request<Incoming>,
-    ) -> Response<Full<Bytes>> {
+    ) -> Answered {
         let caller = match self.caller(key).await {
             Ok(caller) => caller,
             Err(error) => return text(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
@@ -340,12 +359,12 @@ impl Shared {
         caller: Caller,
         address: IpAddr,
         request: Request<Incoming>,
-    ) -> Response<Full<Bytes>> {
+    ) -> Answered {
         let most = match caller.is_paired() {
             true => MAX_BODY_BYTES,
             false => MAX_STRANGER_BODY_BYTES,
         };
-        let body = match body(request, most, PATIENCE).await {
+        let body = match body(request, most).await {
             Ok(body) => body,
             Err(status) => return empty(status),
         };
@@ -368,7 +387,7 @@ impl Shared {
             }
         };
         let json = serde_json::to_vec(&answer).expect("answers can be written as JSON");
-        Response::new(Full::new(json.into()))
+        Response::new(Either::Left(Full::new(json.into())))
     }
 
     fn perform(&self, caller: &Caller, address: IpAddr, call: Call) -> Answer {
@@ -448,7 +467,7 @@ impl Shared {
         method: &Method,
         name: &str,
         request: Request<Incoming>,
-    ) -> Response<Full<Bytes>> {
+    ) -> Answered {
         let access = match *method {
             Method::PUT => access::Method::Set,
             _ => access::Method::Get,
@@ -466,28 +485,43 @@ impl Shared {
                 })
             }
             Method::GET => {
-                let read = spawn_blocking(move || shared.bundles.read(&digest_text)).await;
-                match read {
-                    Ok(Ok(bytes)) => Response::new(Full::new(bytes.into())),
+                let opened = spawn_blocking(move || shared.bundles.download(&digest_text)).await;
+                match opened {
+                    Ok(Ok(download)) => Response::new(Either::Right(download)),
                     _ => empty(StatusCode::NOT_FOUND),
                 }
             }
-            Method::PUT => match body(request, MAX_BUNDLE_BYTES, BUNDLE_PATIENCE).await {
-                Err(status) => empty(status),
-                Ok(bytes) if digest(&bytes) != name => empty(StatusCode::UNPROCESSABLE_ENTITY),
-                Ok(bytes) => {
-                    let write = move || {
-                        shared.remove_unused_bundles();
-                        shared.bundles.write(&digest_text, &bytes)
-                    };
-                    match spawn_blocking(write).await {
-                        Ok(Ok(())) => empty(StatusCode::OK),
-                        Ok(Err(error)) => text(StatusCode::INSUFFICIENT_STORAGE, error.to_string()),
-                        Err(_) => empty(StatusCode::INTERNAL_SERVER_ERROR),
-                    }
-                }
+            Method::PUT => match self.receive_bundle(name, request.into_body()).await {
+                Ok(()) => empty(StatusCode::OK),
+                Err(answer) => answer,
             },
             _ => empty(StatusCode::METHOD_NOT_ALLOWED),
+        }
+    }
+
+    /// Writes a bundle as it comes.
+    async fn receive_bundle(self: &Arc<Self>, name: &str, body: Incoming) -> Result<(), Answered> {
+        let (shared, digest) = (Arc::clone(self), name.to_owned());
+        let begin = move || {
+            shared.remove_unused_bundles();
+            shared.bundles.upload(&digest)
+        };
+        let mut upload = on_disk(begin).await?;
+        let mut body = Limited::new(body, MAX_BUNDLE_BYTES);
+        loop {
+            let frame = tokio::time::timeout(PATIENCE, body.frame()).await;
+            let frame = frame.map_err(|_| empty(StatusCode::REQUEST_TIMEOUT))?;
+            let Some(frame) = frame else { break };
+            let frame = frame.map_err(|_| empty(StatusCode::PAYLOAD_TOO_LARGE))?;
+            let Ok(piece) = frame.into_data() else {
+                continue;
+            };
+            let write = move || upload.write(&piece).map(|()| upload);
+            upload = on_disk(write).await?;
+        }
+        match on_disk(move || upload.finish()).await? {
+            true => Ok(()),
+            false => Err(empty(StatusCode::UNPROCESSABLE_ENTITY)),
         }
     }
 
@@ -496,6 +530,17 @@ impl Shared {
         let _ = self
             .bundles
             .remove_unused(&*self.members.store, SystemTime::now());
+    }
+}
+
+/// Does what may take its time.
+async fn on_disk<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Result<T, Answered> {
+    match spawn_blocking(work).await {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(error)) => Err(text(StatusCode::INSUFFICIENT_STORAGE, error.to_string())),
+        Err(_) => Err(empty(StatusCode::INTERNAL_SERVER_ERROR)),
     }
 }
 
@@ -539,7 +584,7 @@ fn may_read(caller: &Caller, key: &str) -> bool {
 /// What an end learns that is not paired. Only a machine that was invited learns more.
 const NOT_PAIRED: &str = "it is not paired";
 
-fn not_paired(caller: &Caller) -> Response<Full<Bytes>> {
+fn not_paired(caller: &Caller) -> Answered {
     let reason = match caller {
         Caller::Known(machine) => standing_text(machine, machine.standing),
         Caller::Own | Caller::Stranger(_) => NOT_PAIRED.to_owned(),
@@ -558,13 +603,9 @@ fn standing_text(machine: &Machine, standing: Standing) -> String {
     }
 }
 
-async fn body(
-    request: Request<Incoming>,
-    most: usize,
-    patience: Duration,
-) -> Result<Bytes, StatusCode> {
+async fn body(request: Request<Incoming>, most: usize) -> Result<Bytes, StatusCode> {
     let collect = Limited::new(request.into_body(), most).collect();
-    match tokio::time::timeout(patience, collect).await {
+    match tokio::time::timeout(PATIENCE, collect).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(_)) => Err(StatusCode::PAYLOAD_TOO_LARGE),
         Err(_) => Err(StatusCode::REQUEST_TIMEOUT),
@@ -578,12 +619,12 @@ fn is_digest(name: &str) -> bool {
             .all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-fn empty(status: StatusCode) -> Response<Full<Bytes>> {
+fn empty(status: StatusCode) -> Answered {
     text(status, String::new())
 }
 
-fn text(status: StatusCode, text: String) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(text.into()));
+fn text(status: StatusCode, text: String) -> Answered {
+    let mut response = Response::new(Either::Left(Full::new(text.into())));
     *response.status_mut() = status;
     response
 }

@@ -1,9 +1,10 @@
 //! Pairing, and the store over HTTPS, on loopback.
 
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+mod world;
+
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use nervure_coordinator::{
@@ -14,48 +15,7 @@ use nervure_identity::KeyPair;
 use nervure_store::{
     Changes, Entry, Expected, LeaseId, Listing, Revision, Store, StoreError, conformance,
 };
-
-const HOUR: Duration = Duration::from_secs(3600);
-
-struct World {
-    coordinator: Coordinator,
-    key: KeyPair,
-    folder: tempfile::TempDir,
-}
-
-fn world() -> World {
-    let folder = tempfile::tempdir().unwrap();
-    let seed = [7; 32];
-    let coordinator = Coordinator::start(Config {
-        address: "127.0.0.1:0".parse().unwrap(),
-        key: KeyPair::from_seed(seed),
-        store: Arc::new(nervure_store::memory()),
-        bundles: folder.path().to_owned(),
-        on_change: Box::new(|_| {}),
-    });
-    World {
-        coordinator: coordinator.unwrap(),
-        key: KeyPair::from_seed(seed),
-        folder,
-    }
-}
-
-impl World {
-    fn client(&self, own: &KeyPair) -> Client {
-        Client::new(self.coordinator.address(), self.key.public(), own).unwrap()
-    }
-
-    fn invite(&self, role: Role) -> Invitation {
-        self.coordinator.invite(Terms::once(role, HOUR)).unwrap()
-    }
-
-    fn paired(&self, name: &str, role: Role) -> Client {
-        let client = self.client(&KeyPair::generate().unwrap());
-        let joined = client.join(&self.invite(role).secret, name).unwrap();
-        assert_eq!(joined, Joining::Paired(name.to_owned()));
-        client
-    }
-}
+use world::{HOUR, World, relay, world};
 
 /// A coordinator with a key and a store, whose machine has joined under this name.
 fn coordinator(seed: u8, name: &str, store: Arc<dyn Store>, bundles: &Path) -> Coordinator {
@@ -532,37 +492,6 @@ fn clients_survive_a_restart_of_the_coordinator() {
     })
     .unwrap();
     own.list("").unwrap();
-}
-
-/// Passes connections on to the coordinator, except the first ones, which get no answer. Returns its
-/// address and the number of connections so far.
-fn relay(to: SocketAddr, silent: usize) -> (SocketAddr, Arc<AtomicUsize>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let accepted = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&accepted);
-    std::thread::spawn(move || {
-        let mut kept = Vec::new();
-        for near in listener.incoming() {
-            let near = near.unwrap();
-            if count.fetch_add(1, Ordering::SeqCst) < silent {
-                kept.push(near);
-                continue;
-            }
-            let far = TcpStream::connect(to).unwrap();
-            let pairs = [
-                (near.try_clone().unwrap(), far.try_clone().unwrap()),
-                (far, near),
-            ];
-            for (mut from, mut into) in pairs {
-                std::thread::spawn(move || {
-                    let _ = std::io::copy(&mut from, &mut into);
-                    let _ = into.shutdown(Shutdown::Write);
-                });
-            }
-        }
-    });
-    (address, accepted)
 }
 
 #[test]

@@ -119,9 +119,14 @@ fn is_executable(metadata: &fs::Metadata) -> bool {
     metadata.permissions().mode() & 0o111 != 0
 }
 
-/// The content of the file, cut one byte past the limit.
+/// The content of the file, cut one byte past the limit. Files such as `/proc/kmsg`, whose content is
+/// written as they are read, have no length: their end may never come, so they count as empty.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
+    let metadata = fs::metadata(path)?;
+    if metadata.is_file() && metadata.len() == 0 {
+        return Ok(bytes);
+    }
     File::open(path)?
         .take(MAX_FILE_BYTES as u64 + 1)
         .read_to_end(&mut bytes)?;

@@ -139,3 +139,19 @@ fn a_program_in_place_of_a_dataflow_file_is_called_one() {
     let suggestion = report.diagnostics[0].suggestion.as_deref().unwrap();
     assert!(suggestion.ends_with("/drive.yml"), "{suggestion}");
 }
+
+#[test]
+fn a_file_that_is_written_as_it_is_read_counts_as_empty() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), "empty.yml", "");
+    // As /proc/kmsg, whose end may never come.
+    let [found, expected] =
+        [Path::new("/proc/version"), &folder.path().join("empty.yml")].map(|path| {
+            let diagnostics = load(path).diagnostics;
+            diagnostics
+                .iter()
+                .map(|it| it.message.clone())
+                .collect::<Vec<_>>()
+        });
+    assert_eq!(found, expected);
+}

@@ -50,11 +50,13 @@ impl Access {
         name == "localhost" || name.parse::<IpAddr>().is_ok() || self.hosts.contains(&name)
     }
 
-    /// Whether the `Authorization` of a request has the token, or its path needs none.
-    pub fn is_authorized(&self, path: &str, authorization: Option<&str>) -> bool {
-        if self.are_metrics_open && path == "/metrics" {
-            return true;
-        }
+    /// Whether requests for a path need the token.
+    pub fn needs_token(&self, path: &str) -> bool {
+        !self.are_metrics_open || path != "/metrics"
+    }
+
+    /// Whether the `Authorization` of a request has the token.
+    pub fn has_token(&self, authorization: Option<&str>) -> bool {
         let token = authorization.and_then(|text| {
             let (scheme, token) = text.split_once(' ')?;
             scheme.eq_ignore_ascii_case("bearer").then_some(token)
@@ -149,7 +151,8 @@ mod tests {
         assert_eq!(of_file, load_or_make_token(&file).unwrap());
         let open = Access::new(of_file.clone(), true, &[]);
         let closed = Access::new(of_file, false, &[]);
-        assert!(open.is_authorized("/metrics", None) && !closed.is_authorized("/metrics", None));
+        assert!(!open.needs_token("/metrics") && closed.needs_token("/metrics"));
+        assert!(open.needs_token("/v1/dataflows") && closed.needs_token("/v1/dataflows"));
         for access in [open, closed] {
             check_token(&access, &file);
         }
@@ -158,8 +161,8 @@ mod tests {
     fn check_token(access: &Access, file: &Path) {
         let token = std::fs::read_to_string(file).unwrap();
         let token = token.trim();
-        assert!(access.is_authorized("/v1/dataflows", Some(&format!("Bearer {token}"))));
-        assert!(access.is_authorized("/v1/dataflows", Some(&format!("bearer {token}"))));
+        assert!(access.has_token(Some(&format!("Bearer {token}"))));
+        assert!(access.has_token(Some(&format!("bearer {token}"))));
         for wrong in [
             None,
             Some(""),
@@ -168,7 +171,7 @@ mod tests {
             Some(&format!("Bearer {}", &token[1..])),
             Some(&format!("Basic {token}")),
         ] {
-            assert!(!access.is_authorized("/v1/dataflows", wrong), "{wrong:?}");
+            assert!(!access.has_token(wrong), "{wrong:?}");
         }
     }
 

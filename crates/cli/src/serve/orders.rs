@@ -6,6 +6,7 @@
 
 use std::{
     collections::BTreeMap,
+    fs,
     os::unix::process::CommandExt,
     process::{Command, Stdio},
     sync::Arc,
@@ -50,6 +51,11 @@ async fn start(State(shared): State<Arc<Shared>>, body: Body<Start>) -> Response
     let start = body.0;
     if !start.file.starts_with('/') {
         let failure = Failure::invalid(format!("`{}` is no absolute path", start.file));
+        return error(StatusCode::BAD_REQUEST, &failure);
+    }
+    // A command that reads a pipe or a device may never end. One that is missing is named by the command.
+    if fs::metadata(&start.file).is_ok_and(|file| !file.is_file()) {
+        let failure = Failure::invalid(format!("`{}` is no regular file", start.file));
         return error(StatusCode::BAD_REQUEST, &failure);
     }
     let mut arguments = match start.on_fleet {

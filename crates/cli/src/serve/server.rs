@@ -22,6 +22,7 @@ use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
 };
+use nervure_coordinator::places::unless_lost;
 use prometheus_client::encoding::prometheus_text;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -34,10 +35,11 @@ use tokio_rustls::TlsAcceptor;
 use super::{
     access::Access,
     common::{Shared, error},
+    connection::{Connection, Connections},
     metrics,
     recorders::Recordings,
     snapshot::Snapshot,
-    streams::{MAX_STREAMS, Streaming},
+    streams::MAX_STREAMS,
     v1,
 };
 use crate::failure::Failure;
@@ -48,9 +50,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The longest life of a connection: a client that reads slowly holds none longer. One with a stream
 /// lasts until that has ended.
 const LIFETIME: Duration = Duration::from_secs(300);
-
-/// Connections at a time. Others wait.
-const MAX_CONNECTIONS: usize = 64;
 
 /// Threads that ask keepers.
 const MAX_THREADS: usize = 16;
@@ -119,58 +118,70 @@ fn router(access: Access) -> Router {
 }
 
 async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, router: Router) {
-    let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let connections = Connections::default();
     loop {
-        let Ok(permit) = Arc::clone(&connections).acquire_owned().await else {
-            return;
-        };
-        let Ok((stream, _)) = listener.accept().await else {
+        let Ok((stream, address)) = listener.accept().await else {
             // Out of descriptors: connections end meanwhile.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
         let (tls, router) = (tls.clone(), router.clone());
+        let connection = connections.connection(address.ip());
         tokio::spawn(async move {
-            connection(stream, tls, router).await;
-            drop(permit);
+            let lost = connection.lost();
+            // One that loses its place to another ends.
+            unless_lost(&lost, serve_connection(stream, tls, router, connection)).await;
         });
     }
 }
 
-async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, router: Router) {
+async fn serve_connection(
+    stream: TcpStream,
+    tls: Option<TlsAcceptor>,
+    router: Router,
+    connection: Connection,
+) {
     // Also when the client's window stays closed (tcp(7)).
     let _ = socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(PATIENCE));
     let _ = stream.set_nodelay(true);
     match tls {
-        None => http(stream, router).await,
+        None => http(stream, router, connection).await,
         Some(tls) => {
             if let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, tls.accept(stream)).await {
-                http(stream, router).await;
+                http(stream, router, connection).await;
             }
         }
     }
 }
 
-async fn http(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, router: Router) {
-    let streaming = Streaming::default();
-    let router = router.layer(Extension(streaming.clone()));
-    let connection = http1::Builder::new()
+async fn http(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    router: Router,
+    connection: Connection,
+) {
+    let router = router.layer(Extension(connection.clone()));
+    let requests = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(PATIENCE)
         .max_buf_size(MAX_HEAD_BYTES)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    let mut connection = std::pin::pin!(connection);
+    let mut requests = std::pin::pin!(requests);
     loop {
         // An error is the client's, which knows it.
-        let ended = tokio::time::timeout(LIFETIME, &mut connection).await;
-        if ended.is_ok() || !streaming.is_active() {
+        let ended = tokio::time::timeout(LIFETIME, &mut requests).await;
+        if ended.is_ok() || !connection.is_streaming() {
             return;
         }
     }
 }
 
 /// Refuses requests for other hosts, and those without the token.
-async fn guard(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
+async fn guard(
+    State(shared): State<Arc<Shared>>,
+    Extension(connection): Extension<Connection>,
+    request: Request,
+    next: Next,
+) -> Response {
     let headers = request.headers();
     if !header_text(headers, header::HOST).is_some_and(|host| shared.access.is_own_host(host)) {
         let failure = Failure::invalid("the `Host` of the request is not this server")
@@ -178,10 +189,8 @@ async fn guard(State(shared): State<Arc<Shared>>, request: Request, next: Next) 
         return error(StatusCode::MISDIRECTED_REQUEST, &failure);
     }
     let authorization = header_text(headers, header::AUTHORIZATION);
-    if !shared
-        .access
-        .is_authorized(request.uri().path(), authorization)
-    {
+    let has_token = shared.access.has_token(authorization);
+    if !has_token && shared.access.needs_token(request.uri().path()) {
         let failure = Failure::invalid("the request has not the token of this server")
             .hint("send `Authorization: Bearer TOKEN`; the server has said where the token is");
         let mut response = error(StatusCode::UNAUTHORIZED, &failure);
@@ -191,6 +200,7 @@ async fn guard(State(shared): State<Arc<Shared>>, request: Request, next: Next) 
             .insert(header::WWW_AUTHENTICATE, challenge);
         return response;
     }
+    let _in_use = connection.begin_request(has_token);
     next.run(request).await
 }
 

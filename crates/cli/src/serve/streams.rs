@@ -15,10 +15,7 @@ use std::{
     io::{BufRead, BufReader, Read},
     pin::Pin,
     process::{Child, ChildStdout, Command},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, Waker},
     thread,
     time::{Duration, Instant},
@@ -48,6 +45,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::{
     child::{self, Handle},
     common::{Checked, OfDataflow, OfTopics, Shared, error, status_of},
+    connection::Connection,
 };
 use crate::{
     failure::{ErrorAnswer, Failure},
@@ -70,20 +68,6 @@ const CLIENT_PATIENCE: Duration = Duration::from_secs(30);
 /// Interval of comments, by which a client knows that the server is there, and the other way round.
 const COMMENT_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Whether a connection serves a stream, which may last.
-#[derive(Clone, Debug, Default)]
-pub struct Streaming(Arc<AtomicBool>);
-
-impl Streaming {
-    pub fn is_active(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    fn set(&self, is_active: bool) {
-        self.0.store(is_active, Ordering::Relaxed);
-    }
-}
-
 /// The routes.
 pub fn router() -> OpenApiRouter<Arc<Shared>> {
     OpenApiRouter::new()
@@ -101,7 +85,7 @@ pub fn router() -> OpenApiRouter<Arc<Shared>> {
 ))]
 async fn samples(
     State(shared): State<Arc<Shared>>,
-    Extension(streaming): Extension<Streaming>,
+    Extension(connection): Extension<Connection>,
     Checked(of): Checked<Path<OfDataflow>>,
     Checked(topics): Checked<Query<OfTopics>>,
     Checked(query): Checked<Query<SampleQuery>>,
@@ -116,7 +100,7 @@ async fn samples(
     arguments.push("--".to_owned());
     arguments.extend(patterns.iter().cloned());
     let check = move || select_topics(&patterns, Some(&of.dataflow), "echo").map(drop);
-    follow(shared, streaming, "sample", arguments, check).await
+    follow(shared, connection, "sample", arguments, check).await
 }
 
 /// Follow the log records of a dataflow, as `nervure logs --follow`
@@ -129,7 +113,7 @@ async fn samples(
 ))]
 async fn log_records(
     State(shared): State<Arc<Shared>>,
-    Extension(streaming): Extension<Streaming>,
+    Extension(connection): Extension<Connection>,
     Checked(of): Checked<Path<OfDataflow>>,
     Checked(query): Checked<Query<FollowQuery>>,
 ) -> Response {
@@ -156,7 +140,7 @@ async fn log_records(
             })?;
         places::find(Some(&of.dataflow)).map(drop)
     };
-    follow(shared, streaming, "record", arguments, check).await
+    follow(shared, connection, "record", arguments, check).await
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -185,7 +169,7 @@ struct FollowQuery {
 /// Starts a stream, after a check whose failure is an answer with a status.
 async fn follow(
     shared: Arc<Shared>,
-    streaming: Streaming,
+    connection: Connection,
     kind: &'static str,
     arguments: Vec<String>,
     check: impl FnOnce() -> Result<(), Failure> + Send + 'static,
@@ -219,14 +203,14 @@ async fn follow(
         let failure = Failure::internal("cannot start a thread").because(failed);
         return error(StatusCode::INTERNAL_SERVER_ERROR, &failure);
     }
-    streaming.set(true);
+    connection.begin_stream();
     let events = Events {
         queue,
         comments: interval_at(
             tokio::time::Instant::now() + COMMENT_INTERVAL,
             COMMENT_INTERVAL,
         ),
-        streaming,
+        connection,
         _permit: permit,
     };
     let headers = [
@@ -419,7 +403,7 @@ impl Queued {
 struct Events {
     queue: Arc<Queue>,
     comments: Interval,
-    streaming: Streaming,
+    connection: Connection,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -447,7 +431,7 @@ impl hyper::body::Body for Events {
 
 impl Drop for Events {
     fn drop(&mut self) {
-        self.streaming.set(false);
+        self.connection.end_stream();
         self.queue.lock().is_left = true;
         self.queue.kill();
     }

@@ -407,6 +407,33 @@ fn what_does_not_belong_here_is_refused() {
 }
 
 #[test]
+fn connections_without_the_token_keep_none_out() {
+    let run = quiet();
+    let server = server(&run);
+    // One that has sent the token, and stays.
+    let mut kept = TcpStream::connect(&server.address).unwrap();
+    kept.set_read_timeout(Some(PATIENCE)).unwrap();
+    let request = format!(
+        "GET /v1/dataflows HTTP/1.1\r\nHost: localhost\r\n{}\r\n\r\n",
+        server.authorization
+    );
+    let mut ask = || {
+        kept.write_all(request.as_bytes()).unwrap();
+        let mut begin = [0; 4096];
+        let bytes = kept.read(&mut begin).unwrap();
+        assert!(begin[..bytes].starts_with(b"HTTP/1.1 200 OK"));
+    };
+    ask();
+    let silent: Vec<_> = (0..200)
+        .map(|_| TcpStream::connect(&server.address).unwrap())
+        .collect();
+    server.get("/dataflows");
+    server.metrics();
+    ask();
+    drop(silent);
+}
+
+#[test]
 fn off_the_loopback_a_certificate_is_needed_and_the_token() {
     let dataflow = Dataflow::named();
     let (code, _, stderr) = output(dataflow.command(&["serve", "--listen", "0.0.0.0:0"]));
@@ -725,6 +752,20 @@ fn errors_have_a_status_and_the_form_of_the_commands() {
             Some(json!({"file": "/nope.yml"})),
             400,
             "nope.yml",
+        ),
+        (
+            "POST",
+            "/dataflows".to_owned(),
+            Some(json!({"file": "/dev/zero"})),
+            400,
+            "`/dev/zero` is no regular file",
+        ),
+        (
+            "POST",
+            "/dataflows".to_owned(),
+            Some(json!({"file": "/proc/kmsg"})),
+            400,
+            "/proc/kmsg",
         ),
         (
             "POST",
