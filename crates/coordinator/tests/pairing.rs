@@ -15,7 +15,7 @@ use nervure_identity::KeyPair;
 use nervure_store::{
     Changes, Entry, Expected, LeaseId, Listing, Revision, Store, StoreError, conformance,
 };
-use world::{HOUR, World, relay, world};
+use world::{HOUR, relay, world};
 
 /// A coordinator with a key and a store, whose machine has joined under this name.
 fn coordinator(seed: u8, name: &str, store: Arc<dyn Store>, bundles: &Path) -> Coordinator {

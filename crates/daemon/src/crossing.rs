@@ -12,6 +12,7 @@ use nervure_node::{Events, Next, Node, monotonic_nanos};
 use nervure_protocol::daemon_to_daemon::{StreamLatency, StreamReport};
 
 use crate::service_calls::ServiceCalls;
+use crate::threads::spawn_when_possible;
 
 /// The pause before a stand-in joins again whose place is taken.
 const JOIN_PAUSE: Duration = Duration::from_millis(20);
@@ -317,10 +318,7 @@ impl Crossing {
 
 /// Runs the work of a stand-in or a topic on a thread of its own.
 pub(crate) fn spawn(work: impl FnOnce() + Send + 'static) -> std::thread::JoinHandle<()> {
-    std::thread::Builder::new()
-        .name("nervure-bridge".into())
-        .spawn(work)
-        .expect("the system gives threads")
+    spawn_when_possible("nervure-bridge", work)
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use nervure_coordinator::Client;
@@ -17,6 +19,7 @@ use crate::bundle;
 use crate::folder::{self, Folder};
 use crate::part::{self, FILES, PartSpec, STOPPED};
 use crate::state::DesiredRun;
+use crate::threads::spawn;
 
 /// Pause between two looks for a keeper that is being started.
 const LOOK: Duration = Duration::from_millis(5);
@@ -87,13 +90,18 @@ pub(crate) fn start(
 ) -> Result<Option<u32>, String> {
     let spec = PartSpec::new(folder, run, desired, false);
     loop {
-        let spawned = spec.spawn();
+        // It ends when the dataflow is ready, or has ended; it must not become a zombie.
+        let (to_wait, children) = channel::<Child>();
+        let waits = spawn("nervure-wait", move || {
+            children
+                .into_iter()
+                .for_each(|mut child| drop(child.wait()))
+        });
+        let spawned = waits.and_then(|()| spec.spawn());
         let child = spawned.map_err(|error| format!("it cannot be started: {error}"))?;
         let is_own = child.is_some();
-        if let Some(mut child) = child {
-            // It ends when the dataflow is ready, or has ended; it must not become a zombie.
-            std::thread::spawn(move || child.wait());
-        }
+        child.map(|child| to_wait.send(child));
+        drop(to_wait);
         match await_keeper(folder, run, Some(&spec.dataflow)) {
             Start::Runs(keeper) => return Ok(Some(keeper)),
             Start::Ended => return Ok(None),

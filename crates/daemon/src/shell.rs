@@ -24,7 +24,7 @@ use crate::runs::{self, StoppedNodes};
 use crate::stand_ins;
 use crate::state::{ActualRun, RunId};
 use crate::sync::{self, Live, PEERS};
-use crate::threads::spawn;
+use crate::threads::{self, Work, spawn};
 use crate::tools::{self, Dataflows, Host, Served};
 
 /// File of the last desired state.
@@ -78,6 +78,8 @@ struct Shell {
     pauses: Arc<Pauses>,
     /// What is written to the disk, in this order.
     disk: Sender<DiskWork>,
+    /// Starts a thread for each work.
+    background: Sender<Work>,
 }
 
 type DiskWork = Box<dyn FnOnce(&Sender<Event>) + Send>;
@@ -225,6 +227,7 @@ pub fn serve(config: Config, on_ready: impl FnOnce()) -> Result<(), DaemonError>
     let (events, received) = channel();
     let shell = Shell {
         disk: start_disk(events.clone())?,
+        background: threads::starter()?,
         changes: ChangeSenders::start(&bridge)?,
         bridge: Arc::clone(&bridge),
         client: Arc::clone(&client),
@@ -535,9 +538,8 @@ impl Shell {
 
     fn background(&self, work: impl FnOnce(&Sender<Event>) + Send + 'static) {
         let events = self.events.clone();
-        if let Err(error) = spawn("nervure-run", move || work(&events)) {
-            tracing::warn!("{error}");
-        }
+        // Its thread ends with the daemon. A step that is not answered would never end.
+        let _ = self.background.send(Box::new(move || work(&events)));
     }
 
     fn publish_state(&self) {

@@ -3,10 +3,7 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     io,
-    sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -85,26 +82,24 @@ impl Spans {
     }
 
     fn accept(self: &Arc<Self>, server: &Server) {
-        let connections = Arc::new(AtomicUsize::new(0));
+        // Each thread has a handle besides this one, until it ends or is not started.
+        let connections = Arc::new(());
         loop {
             let Ok(packets) = server.accept() else {
                 // Out of descriptors: connections end meanwhile.
                 thread::sleep(Duration::from_millis(100));
                 continue;
             };
-            if connections.load(Ordering::SeqCst) >= MAX_CONNECTIONS {
+            if Arc::strong_count(&connections) > MAX_CONNECTIONS {
                 continue;
             }
-            let (spans, ended) = (Arc::clone(self), Arc::clone(&connections));
+            let (spans, connection) = (Arc::clone(self), Arc::clone(&connections));
             let started = threads::spawn(move || {
+                let _connection = connection;
                 spans.receive(packets);
-                ended.fetch_sub(1, Ordering::SeqCst);
             });
-            match started {
-                Ok(_) => {
-                    connections.fetch_add(1, Ordering::SeqCst);
-                }
-                Err(failure) => note!("warning: the spans of a process are not taken: {failure}"),
+            if let Err(failure) = started {
+                note!("warning: the spans of a process are not taken: {failure}");
             }
         }
     }

@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use nervure_node::packets::{PacketError, Packets};
@@ -21,6 +22,7 @@ use super::dataflows::Dataflows;
 use super::pages::{self, Copies};
 use crate::bridge::Bridge;
 use crate::reports::Reports;
+use crate::threads::{Threads, for_all, spawn};
 
 /// The most commands at a time.
 const MAX_COMMANDS: usize = 256;
@@ -58,26 +60,23 @@ pub(crate) fn listen(
         reports,
         dataflows,
     });
-    let accept = move || loop {
-        match server.accept() {
-            // Each thread has a handle, besides this one.
-            Ok(_) if Arc::strong_count(&local) > MAX_COMMANDS => {}
-            Ok(packets) => {
+    let threads = Threads::new("nervure-command", MAX_COMMANDS);
+    spawn("nervure-commands", move || {
+        loop {
+            let served = server.accept().map(|packets| {
                 let local = Arc::clone(&local);
-                let serve = move || local.serve(packets);
-                let thread = std::thread::Builder::new().name("nervure-command".into());
-                if let Err(error) = thread.spawn(serve) {
+                threads.start(move || local.serve(packets))
+            });
+            match served {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::warn!("a command is not served: {error}"),
+                Err(error) => {
                     tracing::warn!("a command is not served: {error}");
+                    std::thread::sleep(PATIENCE);
                 }
             }
-            Err(error) => {
-                tracing::warn!("a command is not served: {error}");
-                std::thread::sleep(PATIENCE);
-            }
         }
-    };
-    let thread = std::thread::Builder::new().name("nervure-commands".into());
-    thread.spawn(accept).map(drop)
+    })
 }
 
 impl Local {
@@ -125,18 +124,7 @@ impl Local {
         };
         send(packets, &daemon_to_cli::Message::Machine(own))?;
         let names = self.bridge.machines();
-        let machines: Vec<Machine> = std::thread::scope(|scope| {
-            let asked: Vec<_> = names
-                .iter()
-                .map(|name| scope.spawn(move || self.machine(name)))
-                .collect();
-            // The panic hook has reported a panic.
-            asked
-                .into_iter()
-                .filter_map(|one| one.join().ok())
-                .collect()
-        });
-        for machine in machines {
+        for machine in for_all(&names, |name| self.machine(name)) {
             send(packets, &daemon_to_cli::Message::Machine(machine))?;
         }
         let answer = Answer::Done;
@@ -199,11 +187,14 @@ impl Local {
             .map_err(|error| Refused::new(error.to_string(), None))?;
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            scope.spawn(|| {
+            let passes = Builder::new().spawn_scoped(scope, || {
                 pass_on(&mut from_command, &call, is_reach, &is_over);
                 is_over.store(true, Ordering::SeqCst);
             });
-            let result = pass_back(packets, &call, is_reach, machine, &is_over);
+            let result = match passes {
+                Ok(_) => pass_back(packets, &call, is_reach, machine, &is_over),
+                Err(error) => Err(Some(Refused::new(error.to_string(), None))),
+            };
             if let Err(Some(refused)) = &result {
                 let answer = Answer::Refused(refused.clone());
                 let _ = packets.send(&daemon_to_cli::Message::Answer { answer }, None);

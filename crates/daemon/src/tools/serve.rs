@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -23,6 +24,7 @@ use super::dataflows::Dataflows;
 use super::pages::Originals;
 use super::permission::{self, Asked, Asker};
 use crate::bridge::{Bridge, Request as Arrived};
+use crate::threads::{Threads, spawn};
 
 /// The most requests of other machines at a time.
 const MAX_SERVED: usize = 64;
@@ -57,26 +59,15 @@ struct Over;
 impl Served {
     /// Serves all requests, each in threads of its own.
     pub fn serve_all(self, arrived: Receiver<Arrived>) -> std::io::Result<()> {
-        let (served, running) = (Arc::new(self), Arc::new(AtomicUsize::new(0)));
-        let serve = move || {
+        let (served, threads) = (Arc::new(self), Threads::new("nervure-served", MAX_SERVED));
+        spawn("nervure-serve", move || {
             for request in arrived {
-                if running.fetch_add(1, Ordering::SeqCst) >= MAX_SERVED {
-                    running.fetch_sub(1, Ordering::SeqCst);
-                    continue;
-                }
-                let (served, running) = (Arc::clone(&served), Arc::clone(&running));
-                let work = move || {
-                    served.serve(request);
-                    running.fetch_sub(1, Ordering::SeqCst);
-                };
-                let thread = std::thread::Builder::new().name("nervure-served".into());
-                if let Err(error) = thread.spawn(work) {
+                let served = Arc::clone(&served);
+                if let Err(error) = threads.start(move || served.serve(request)) {
                     tracing::warn!("a command of another machine is not served: {error}");
                 }
             }
-        };
-        let thread = std::thread::Builder::new().name("nervure-serve".into());
-        thread.spawn(serve).map(drop)
+        })
     }
 
     fn serve(&self, arrived: Arrived) {
@@ -135,8 +126,7 @@ impl Served {
                 let observer = observe(keeper, &program, &topics, 1)?;
                 with_asks(answers, asks, |credit| {
                     send_samples(observer, &topics, answers, credit)
-                });
-                Ok(())
+                })
             }
             Request::Measure {
                 keeper,
@@ -152,12 +142,11 @@ impl Served {
                     .clamp(Duration::from_millis(100), Duration::from_secs(3600));
                 with_asks(answers, asks, |_| {
                     measure(observer, &topics, interval, answers)
-                });
-                Ok(())
+                })
             }
             Request::Logs { keeper, filter } => {
                 let folder = open(keeper, "logs")?.welcome().log_folder.clone();
-                with_asks(answers, asks, |_| self.logs(&folder, &filter, answers))
+                with_asks(answers, asks, |_| self.logs(&folder, &filter, answers))?
             }
         }
     }
@@ -181,7 +170,7 @@ impl Served {
             return Ok(());
         }
         std::thread::scope(|scope| {
-            scope.spawn(|| {
+            let takes = Builder::new().spawn_scoped(scope, || {
                 take_asks(answers, asks, |ask| match ask {
                     Ask::Keeper { message } => {
                         match permission::check(asker, Asked::Keeper(&message)) {
@@ -196,6 +185,7 @@ impl Served {
                 // Ends the wait for the keeper.
                 to_keeper.shut_down();
             });
+            takes.map_err(|error| failed(&error))?;
             let result = self.pass_back(&mut connection, usages, answers);
             answers.end();
             result
@@ -457,10 +447,14 @@ impl Credit {
 }
 
 /// Does some work while another thread takes the messages of the command.
-fn with_asks<T>(answers: &Answers, asks: &IncomingStream, work: impl FnOnce(&Credit) -> T) -> T {
+fn with_asks<T>(
+    answers: &Answers,
+    asks: &IncomingStream,
+    work: impl FnOnce(&Credit) -> T,
+) -> Result<T, Refused> {
     let credit = Credit::default();
     std::thread::scope(|scope| {
-        scope.spawn(|| {
+        let takes = Builder::new().spawn_scoped(scope, || {
             take_asks(answers, asks, |ask| {
                 if ask == Ask::Next {
                     credit.add();
@@ -468,9 +462,10 @@ fn with_asks<T>(answers: &Answers, asks: &IncomingStream, work: impl FnOnce(&Cre
                 Ok(())
             });
         });
+        takes.map_err(|error| Refused::new(error.to_string(), None))?;
         let result = work(&credit);
         answers.end();
-        result
+        Ok(result)
     })
 }
 
