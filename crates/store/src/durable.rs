@@ -1,8 +1,11 @@
 //! The binding to redb: an embedded database in one file, with a transaction for each step.
 
 use std::fs::{File, OpenOptions};
+use std::io;
 use std::os::unix::fs::OpenOptionsExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redb::{Database, ReadableTable, TableDefinition};
@@ -25,58 +28,152 @@ const LAST_LEASE: &str = "last_lease";
 
 /// Why a store cannot be opened.
 #[derive(Debug, thiserror::Error)]
-#[error("the store {} cannot be opened: {reason}", path.display())]
-pub struct OpenError {
-    /// Path of its file.
-    pub path: PathBuf,
-    /// The reason.
-    pub reason: String,
+pub enum OpenError {
+    /// Another process has it open.
+    #[error("the store {} is open in another process", path.display())]
+    InUse {
+        /// Path of its file.
+        path: PathBuf,
+    },
+    /// Its file holds no store, or a part of one.
+    #[error("the store {} is damaged: {reason}", path.display())]
+    Damaged {
+        /// Path of its file.
+        path: PathBuf,
+        /// What was found.
+        reason: String,
+    },
+    /// Its file cannot be read or written.
+    #[error("the store {} cannot be opened: {error}", path.display())]
+    File {
+        /// Path of its file.
+        path: PathBuf,
+        /// The error.
+        error: io::Error,
+    },
 }
 
 /// Opens the store in a file, which is made if it does not exist, readable by its owner alone. Only
-/// one process can have it open.
+/// one process can have it open. After a write that fails, as on a full disk, it is opened again.
 ///
 /// # Errors
-/// [`OpenError`] if the file cannot be used, another process has it open, or it is damaged.
+/// [`OpenError`].
 pub fn open(path: &Path) -> Result<Local, OpenError> {
-    let failed = |reason: String| OpenError {
+    let (database, content) = open_file(path, true)?;
+    let journal = Redb {
         path: path.to_owned(),
-        reason,
+        database: Some(database),
     };
-    let file = private_file(path).map_err(|error| failed(error.to_string()))?;
-    let database = redb::Builder::new()
-        .set_cache_size(CACHE_BYTES)
-        .create_file(file)
-        .map_err(|error| match error {
-            redb::DatabaseError::DatabaseAlreadyOpen => {
-                failed("another process has it open".to_owned())
-            }
-            error => failed(error.to_string()),
-        })?;
-    let content = load(&database).map_err(|error| failed(error.to_string()))?;
-    Ok(Local::new(content, Redb(database), SystemClock))
+    Ok(Local::new(content, journal, SystemClock))
 }
 
-fn private_file(path: &Path) -> std::io::Result<File> {
+fn open_file(path: &Path, is_new: bool) -> Result<(Database, Content), OpenError> {
+    let path = path.to_owned();
+    let file = match private_file(&path, is_new) {
+        Ok(file) => file,
+        Err(error) => return Err(OpenError::File { path, error }),
+    };
+    // The database asserts what a file that was cut does not hold.
+    let opened = quietly(move || {
+        let database = redb::Builder::new()
+            .set_cache_size(CACHE_BYTES)
+            .create_file(file)
+            .map_err(Failure::from)?;
+        let content = load(&database)?;
+        Ok::<_, Failure>((database, content))
+    });
+    match opened {
+        Ok(Ok(opened)) => Ok(opened),
+        Ok(Err(Failure::InUse)) => Err(OpenError::InUse { path }),
+        Ok(Err(Failure::File(error))) => Err(OpenError::File { path, error }),
+        Ok(Err(Failure::Damaged(reason))) | Err(reason) => Err(OpenError::Damaged { path, reason }),
+    }
+}
+
+/// Does what may panic. The error is the message of the panic, which is not printed.
+fn quietly<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    static HOOK: Mutex<()> = Mutex::new(());
+    let _alone = HOOK.lock().unwrap_or_else(PoisonError::into_inner);
+    let thread = std::thread::current().id();
+    let hook = Arc::new(std::panic::take_hook());
+    let others = Arc::clone(&hook);
+    std::panic::set_hook(Box::new(move |info| {
+        if std::thread::current().id() != thread {
+            others(info);
+        }
+    }));
+    let done = catch_unwind(AssertUnwindSafe(work));
+    drop(std::panic::take_hook());
+    if let Ok(hook) = Arc::try_unwrap(hook) {
+        std::panic::set_hook(hook);
+    }
+    done.map_err(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        text.unwrap_or("its content contradicts itself").to_owned()
+    })
+}
+
+fn private_file(path: &Path, is_new: bool) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options
         .read(true)
         .write(true)
-        .create(true)
+        .create(is_new)
         .truncate(false)
         .mode(0o600);
     options.open(path)
 }
 
-struct Redb(Database);
+struct Redb {
+    path: PathBuf,
+    /// `None` after it could not be opened again.
+    database: Option<Database>,
+}
 
 impl Journal for Redb {
     fn write(&mut self, step: &Step) -> Result<(), StoreError> {
-        write(&self.0, step).map_err(|error| StoreError::Unavailable(error.to_string()))
+        let database = self.database.as_ref();
+        let database = database.ok_or_else(|| StoreError::Unavailable("it is not open".to_owned()));
+        write(database?, step).map_err(|error| StoreError::Unavailable(error.to_string()))
+    }
+
+    /// The database refuses everything after an error of the disk, until it is opened again.
+    fn recover(&mut self) -> Result<Option<Content>, StoreError> {
+        // It has a lock on its file.
+        self.database = None;
+        let opened = open_file(&self.path, false);
+        let (database, content) =
+            opened.map_err(|error| StoreError::Unavailable(error.to_string()))?;
+        self.database = Some(database);
+        Ok(Some(content))
     }
 }
 
-fn write(database: &Database, step: &Step) -> Result<(), Box<dyn std::error::Error>> {
+/// Why a database cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("it is open in another process")]
+    InUse,
+    #[error(transparent)]
+    File(io::Error),
+    #[error("{0}")]
+    Damaged(String),
+}
+
+impl<E: Into<redb::Error>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        match error.into() {
+            redb::Error::DatabaseAlreadyOpen => Self::InUse,
+            redb::Error::Io(error) if error.kind() != io::ErrorKind::UnexpectedEof => {
+                Self::File(error)
+            }
+            error => Self::Damaged(error.to_string()),
+        }
+    }
+}
+
+fn write(database: &Database, step: &Step) -> Result<(), Failure> {
     let transaction = database.begin_write()?;
     {
         let mut entries = transaction.open_table(ENTRIES)?;
@@ -84,9 +181,7 @@ fn write(database: &Database, step: &Step) -> Result<(), Box<dyn std::error::Err
         let mut numbers = transaction.open_table(NUMBERS)?;
         for change in &step.changes {
             match &change.entry {
-                Some(entry) => {
-                    entries.insert(change.key.as_str(), serde_json::to_vec(entry)?.as_slice())?
-                }
+                Some(entry) => entries.insert(change.key.as_str(), json(entry).as_slice())?,
                 None => entries.remove(change.key.as_str())?,
             };
             numbers.insert(REVISION, change.revision.0)?;
@@ -106,14 +201,22 @@ fn write(database: &Database, step: &Step) -> Result<(), Box<dyn std::error::Err
     Ok(())
 }
 
-fn load(database: &Database) -> Result<Content, Box<dyn std::error::Error>> {
-    // Makes the tables of a new file.
-    write(database, &Step::default())?;
+fn json(entry: &Entry) -> Vec<u8> {
+    serde_json::to_vec(entry).expect("an entry can be written as JSON")
+}
+
+fn load(database: &Database) -> Result<Content, Failure> {
+    if database.begin_read()?.list_tables()?.next().is_none() {
+        // A new file: makes its tables. Others are not written, so that one on a full disk can be read.
+        write(database, &Step::default())?;
+    }
     let transaction = database.begin_read()?;
     let mut content = Content::default();
     for item in transaction.open_table(ENTRIES)?.iter()? {
         let (key, value) = item?;
-        let entry: Entry = serde_json::from_slice(value.value())?;
+        let entry: Entry = serde_json::from_slice(value.value()).map_err(|error| {
+            Failure::Damaged(format!("the entry of `{}`: {error}", key.value()))
+        })?;
         content.entries.insert(key.value().to_owned(), entry);
     }
     for item in transaction.open_table(LEASES)?.iter()? {

@@ -59,6 +59,11 @@ impl Engine {
         Self::new(self.content.clone(), now)
     }
 
+    /// Whether this is its content.
+    pub fn has(&self, content: &Content) -> bool {
+        self.content == *content
+    }
+
     pub fn get(&self, key: &str) -> Option<Entry> {
         self.content.entries.get(key).cloned()
     }

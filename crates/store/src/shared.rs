@@ -10,8 +10,15 @@ use crate::{
 
 /// Makes steps durable.
 pub(crate) trait Journal: Send {
-    /// Returns when the step is on disk as a whole, or an error, and then it is not.
+    /// Returns when the step is on disk as a whole. After an error it may be there or not, and nothing is
+    /// written before [`Journal::recover`].
     fn write(&mut self, step: &Step) -> Result<(), StoreError>;
+
+    /// Makes the next write possible. Returns what is on disk; `None` if that is certain: nothing of the
+    /// step that has failed.
+    fn recover(&mut self) -> Result<Option<Content>, StoreError> {
+        Ok(None)
+    }
 }
 
 /// The journal of a store that ends with its process.
@@ -32,7 +39,8 @@ impl<F: FnMut() -> Result<(), StoreError> + Send> Journal for Disk<F> {
     }
 }
 
-/// The pause before the end of a lease is written again that could not be.
+/// The pause before the end of a lease is written again that could not be, and before a disk is tried
+/// again that could not be used.
 const EXPIRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// A store in this process; clones are the same store.
@@ -48,6 +56,8 @@ struct Inner {
 struct State {
     engine: Engine,
     journal: Box<dyn Journal>,
+    /// After a write that has failed: when the journal is to recover, and why it has failed.
+    broken: Option<(Instant, String)>,
 }
 
 impl std::fmt::Debug for Local {
@@ -89,6 +99,7 @@ impl Local {
         let state = State {
             engine: Engine::new(content, clock.now()),
             journal: Box::new(journal),
+            broken: None,
         };
         Self(Arc::new(Inner {
             state: Mutex::new(state),
@@ -102,19 +113,51 @@ impl Local {
     fn lock(&self) -> MutexGuard<'_, State> {
         // A panic between two statements leaves no step half applied that another thread could use.
         let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(step) = state.engine.prepare_expiry(self.0.clock.now()) {
+        let now = self.0.clock.now();
+        if state.broken.as_ref().is_some_and(|(at, _)| *at <= now) {
+            self.recover(&mut state, now);
+        }
+        if let Some(step) = state.engine.prepare_expiry(now) {
             let _ = self.commit(&mut state, step);
         }
         state
     }
 
+    fn recover(&self, state: &mut State, now: Instant) {
+        match state.journal.recover() {
+            Err(error) => state.broken = Some((now + EXPIRY_PAUSE, reason(error))),
+            Ok(content) => {
+                state.broken = None;
+                // The step that has failed is on disk all the same: watches list again.
+                if let Some(content) = content.filter(|content| !state.engine.has(content)) {
+                    state.engine = Engine::new(content, now);
+                    self.0.changed.notify_all();
+                }
+            }
+        }
+    }
+
     fn commit(&self, state: &mut State, step: Step) -> Result<(), StoreError> {
         if step != Step::default() {
-            state.journal.write(&step)?;
+            if let Some((_, why)) = &state.broken {
+                return Err(StoreError::Unavailable(why.clone()));
+            }
+            if let Err(error) = state.journal.write(&step) {
+                let why = reason(error);
+                state.broken = Some((self.0.clock.now(), why.clone()));
+                return Err(StoreError::Unavailable(why));
+            }
         }
         state.engine.apply(step);
         self.0.changed.notify_all();
         Ok(())
+    }
+}
+
+fn reason(error: StoreError) -> String {
+    match error {
+        StoreError::Unavailable(why) => why,
+        error => error.to_string(),
     }
 }
 

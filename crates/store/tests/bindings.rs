@@ -1,10 +1,11 @@
 //! The conformance suite on each binding, and what is left after an end.
 
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use nervure_store::{Clock, Expected, Revision, Store, StoreError, conformance};
+use nervure_store::{Clock, Expected, OpenError, Revision, Store, StoreError, conformance};
 
 #[test]
 fn the_store_in_memory_conforms() {
@@ -27,8 +28,8 @@ fn a_file_keeps_entries_revisions_and_leases() {
     let path = folder.path().join("store");
     let (before, lease) = {
         let store = nervure_store::open(&path).unwrap();
-        let second = nervure_store::open(&path).unwrap_err().to_string();
-        assert!(second.contains("cannot be opened"), "{second}");
+        let second = nervure_store::open(&path).unwrap_err();
+        assert!(matches!(second, OpenError::InUse { .. }), "{second}");
         let lease = store.lease(None, Duration::from_secs(3600)).unwrap();
         store
             .compare_and_set("a", Expected::Absent, Some(b"1"), Some(lease))
@@ -101,4 +102,67 @@ fn a_writer_of_large_values_uses_up_a_bounded_history() {
     let kept = bytes / nervure_store::MAX_VALUE_BYTES - 1;
     let recent = store.watch("", Revision(100 - kept as u64), Duration::ZERO);
     assert_eq!(recent.unwrap().changes.len(), kept);
+}
+
+/// Writes a store with some entries, and returns its bytes.
+fn written(path: &Path) -> Vec<u8> {
+    let store = nervure_store::open(path).unwrap();
+    for number in 0..50 {
+        let key = format!("machines/{number}");
+        let value = vec![number; 1000];
+        store
+            .compare_and_set(&key, Expected::Absent, Some(&value), None)
+            .unwrap();
+    }
+    drop(store);
+    std::fs::read(path).unwrap()
+}
+
+#[test]
+fn a_store_that_was_cut_is_named_and_does_not_panic() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    let bytes = written(&path);
+    for part in 1..64 {
+        std::fs::write(&path, &bytes[..bytes.len() * part / 64]).unwrap();
+        let error = nervure_store::open(&path).unwrap_err();
+        assert!(
+            matches!(error, OpenError::Damaged { .. }),
+            "{part}/64: {error:?}"
+        );
+        let text = error.to_string();
+        assert!(text.contains(path.to_str().unwrap()), "{text}");
+    }
+    std::fs::write(&path, &bytes).unwrap();
+    assert_eq!(
+        nervure_store::open(&path)
+            .unwrap()
+            .list("")
+            .unwrap()
+            .entries
+            .len(),
+        50
+    );
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(200))]
+
+    /// A byte that is not used may be anything.
+    #[test]
+    fn a_store_with_changed_bytes_is_opened_or_named(
+        at in 0.0..1.0, bytes in proptest::collection::vec(0_u8.., 1..400),
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store");
+        let mut content = written(&path);
+        let at = (content.len() as f64 * at) as usize;
+        let end = content.len().min(at + bytes.len());
+        content[at..end].copy_from_slice(&bytes[..end - at]);
+        std::fs::write(&path, &content).unwrap();
+        match nervure_store::open(&path) {
+            Ok(store) => drop(store.list("").unwrap()),
+            Err(error) => assert!(matches!(error, OpenError::Damaged { .. }), "{error:?}"),
+        }
+    }
 }

@@ -24,9 +24,9 @@ use nervure_protocol::{
     domain::Domain,
     report::LogRecord,
 };
-use nervure_store::Store;
 #[cfg(feature = "etcd")]
 use nervure_store::StoreError;
+use nervure_store::{OpenError, Store};
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
@@ -171,16 +171,26 @@ fn open_store(
     address: Option<StoreAddress>,
 ) -> Result<Arc<dyn Store>, Failure> {
     let Some(address) = address else {
-        let store = nervure_store::open(&data.join("store.redb")).map_err(|error| {
-            Failure::internal(error.to_string()).hint("does `nervure up` run already?")
-        })?;
-        return Ok(Arc::new(store));
+        let store = nervure_store::open(&data.join("store.redb"));
+        return Ok(Arc::new(store.map_err(open_failure)?));
     };
     let store = open_etcd(&address)?;
     folder
         .write(ETCD, &address)
         .map_err(|error| folder_failure(&error))?;
     Ok(store)
+}
+
+fn open_failure(error: OpenError) -> Failure {
+    let failure = Failure::internal(error.to_string());
+    match error {
+        OpenError::InUse { .. } => failure.hint("does `nervure up` run already?"),
+        OpenError::Damaged { path, .. } => failure.hint(format!(
+            "restore {0} from a backup of this folder; or move it away: `nervure up` begins a fleet without machines then, and each joins with a new invitation",
+            path.display()
+        )),
+        OpenError::File { .. } => failure,
+    }
 }
 
 #[cfg(feature = "etcd")]
