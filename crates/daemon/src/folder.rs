@@ -158,13 +158,47 @@ impl Folder {
     /// Reads a value; `None` if there is no such file.
     ///
     /// # Errors
-    /// If the file cannot be read, or holds something else.
+    /// If the file cannot be read, or holds something else: then [`io::ErrorKind::InvalidData`]. Each names
+    /// the file.
     pub fn read<T: DeserializeOwned>(&self, name: &str) -> io::Result<Option<T>> {
-        match fs::read(self.0.join(name)) {
-            Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
+        let path = self.0.join(name);
+        let named = |kind, error: &dyn std::fmt::Display| {
+            io::Error::new(kind, format!("{}: {error}", path.display()))
+        };
+        match fs::read(&path) {
+            Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|error| {
+                named(
+                    io::ErrorKind::InvalidData,
+                    &format_args!("it is damaged: {error}"),
+                )
+            }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
+            Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
+                Err(named(io::ErrorKind::InvalidData, &error))
+            }
+            Err(error) => Err(named(error.kind(), &error)),
         }
+    }
+
+    /// As [`Folder::read`], of a file that can be made again. A damaged one is set aside, named in a
+    /// warning, and counts as none.
+    ///
+    /// # Errors
+    /// If it cannot be read, or set aside.
+    pub fn read_cache<T: DeserializeOwned>(&self, name: &str) -> io::Result<Option<T>> {
+        let error = match self.read(name) {
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => error,
+            read => return read,
+        };
+        let (path, aside) = (self.0.join(name), self.0.join(format!("{name}.damaged")));
+        // That of an earlier time, which may be a folder.
+        let _ = fs::remove_file(&aside).or_else(|_| fs::remove_dir_all(&aside));
+        fs::rename(&path, &aside)?;
+        tracing::warn!(
+            "{error}; it is set aside as {}, and made again",
+            aside.display()
+        );
+        Ok(None)
     }
 
     /// Writes a value, durably: after a power failure the file has the old or the new one. What the
@@ -192,4 +226,38 @@ impl Folder {
 /// Makes a folder that only its owner can enter.
 pub(crate) fn make(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_damaged_cache_is_set_aside_and_any_other_file_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cache.json");
+        let folder = Folder::at(folder.path()).unwrap();
+        folder.write("cache.json", &vec![1, 2, 3]).unwrap();
+        let whole = fs::read(&path).unwrap();
+        type Damage<'d> = &'d dyn Fn();
+        let cut: Damage<'_> = &|| fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+        let empty: Damage<'_> = &|| fs::write(&path, "").unwrap();
+        let garbage: Damage<'_> = &|| fs::write(&path, [0xff; 300]).unwrap();
+        let dir: Damage<'_> = &|| {
+            fs::create_dir(&path).unwrap();
+            fs::write(path.join("file"), "").unwrap();
+        };
+        for damage in [cut, empty, dir, garbage, dir] {
+            damage();
+            let error = folder.read::<Vec<u8>>("cache.json").unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
+            let text = error.to_string();
+            assert!(text.starts_with(&format!("{}: ", path.display())), "{text}");
+            assert_eq!(folder.read_cache::<Vec<u8>>("cache.json").unwrap(), None);
+            assert!(path.with_extension("json.damaged").exists() && !path.exists());
+        }
+        folder.write("cache.json", &vec![4]).unwrap();
+        assert_eq!(folder.read_cache("cache.json").unwrap(), Some(vec![4]));
+        assert_eq!(folder.read_cache::<Vec<u8>>("none.json").unwrap(), None);
+    }
 }

@@ -95,7 +95,7 @@ fn set(
 ) -> Result<(), Failed> {
     let path = folder.run(run);
     let place = place(&path, program).map_err(Failed::for_now)?;
-    let noted = Folder::at(&place).and_then(|it| it.read::<String>(FAILED));
+    let noted = Folder::at(&place).and_then(|it| it.read_cache::<String>(FAILED));
     if let Some(reason) = noted.map_err(Failed::for_now)? {
         return Err(Failed {
             reason,
@@ -138,7 +138,7 @@ fn prepare(
     let place = place(&path, program)?;
     folder::make(&place).map_err(|error| format!("{}: {error}", place.display()))?;
     let read = || {
-        let read = Folder::at(&place).and_then(|it| it.read::<Replace>(REQUEST));
+        let read = Folder::at(&place).and_then(|it| it.read_cache::<Replace>(REQUEST));
         read.map_err(|error| error.to_string())
     };
     // That of the run is shared by its nodes.

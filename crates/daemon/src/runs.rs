@@ -282,7 +282,9 @@ impl StoppedNodes {
         let stopped = match self.0.entry(run.to_owned()) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(place) => {
-                let read = folder.read(STOPPED).map_err(|error| error.to_string())?;
+                let read = folder
+                    .read_cache(STOPPED)
+                    .map_err(|error| error.to_string())?;
                 place.insert(read.unwrap_or_else(|| nodes.iter().cloned().collect()))
             }
         };

@@ -246,7 +246,7 @@ pub fn serve(config: Config, on_ready: impl FnOnce()) -> Result<(), DaemonError>
     spawn("nervure-desired", move || {
         sync::watch_desired(&*for_watch, &name, &events)
     })?;
-    let known = folder_for_peers.read(PEERS)?.unwrap_or_default();
+    let known = folder_for_peers.read_cache(PEERS)?.unwrap_or_default();
     let peers = Peers::new(own_key, coordinator, known);
     let leases = Leases::new(&bridge, &client, own_key, for_lease);
     let paired_with = Endpoint {
@@ -326,8 +326,11 @@ impl Shell {
 
     /// What the last daemon of this machine has left.
     fn take_stock(&mut self) -> io::Result<()> {
-        let kept: Kept = self.folder.read(DESIRED)?.unwrap_or_default();
-        self.desired.clone_from(&kept.desired.runs);
+        // Without it, no run starts or stops before the coordinator has said what is desired.
+        let kept: Option<Kept> = self.folder.read_cache(DESIRED)?;
+        if let Some(kept) = &kept {
+            self.desired.clone_from(&kept.desired.runs);
+        }
         let mut keepers = runs::find_all(&self.folder);
         for entry in std::fs::read_dir(self.folder.runs())? {
             let Ok(run) = entry?.file_name().into_string() else {
@@ -344,7 +347,9 @@ impl Shell {
                 None => Event::HasFiles { run },
             });
         }
-        self.handle(Event::Desired(kept));
+        if let Some(kept) = kept {
+            self.handle(Event::Desired(kept));
+        }
         Ok(())
     }
 

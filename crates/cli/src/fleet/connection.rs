@@ -101,9 +101,15 @@ pub fn folder() -> Result<Folder, Failure> {
 }
 
 pub fn folder_failure(error: &std::io::Error) -> Failure {
+    let hint = match error.kind() {
+        std::io::ErrorKind::InvalidData => {
+            "restore the file from a backup; or remove it, and run `nervure up` on the machine of the coordinator, or `nervure join` with a new invitation on another"
+        }
+        _ => "NERVURE_STATE names its folder; the default is ~/.local/state/nervure",
+    };
     Failure::internal("the state of this machine cannot be used")
         .because(error)
-        .hint("NERVURE_STATE names its folder; the default is ~/.local/state/nervure")
+        .hint(hint)
 }
 
 /// What a machine can do that is refused.

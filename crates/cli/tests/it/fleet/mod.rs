@@ -4,6 +4,7 @@
 mod add;
 #[cfg(feature = "etcd")]
 mod coordinators;
+mod damaged;
 mod edges;
 mod ends;
 mod instances;
