@@ -1,5 +1,7 @@
 //! Calls and answers, as JSON.
 
+use std::net::IpAddr;
+
 use nervure_store::{Changes, Entry, Expected, LeaseId, Listing, Revision, StoreError};
 use serde::{Deserialize, Serialize};
 
@@ -71,6 +73,11 @@ pub enum Answer {
     Changes(Changes),
     Lease(LeaseId),
     Refused(String),
+    /// A daemon with the same key was there before, and lives.
+    Copied {
+        name: String,
+        older: IpAddr,
+    },
     Conflict {
         key: String,
         expected: Expected,
@@ -90,6 +97,13 @@ pub enum Answer {
         most: usize,
     },
     Unavailable(String),
+}
+
+/// Why a copy of a machine is refused.
+pub(crate) fn copied_text(name: &str, older: IpAddr) -> String {
+    format!(
+        "another daemon with the key of `{name}` was there before, and connects from {older}: the state folder of one was copied; remove that of the copy, and let it join with a new invitation"
+    )
 }
 
 impl From<StoreError> for Answer {
@@ -145,6 +159,7 @@ impl Answer {
             },
             Self::Unavailable(why) => StoreError::Unavailable(why),
             Self::Refused(why) => StoreError::Refused(why),
+            Self::Copied { name, older } => StoreError::Refused(copied_text(&name, older)),
             result => return Ok(result),
         })
     }

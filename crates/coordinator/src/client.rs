@@ -2,7 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -22,7 +23,8 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::api::{Answer, Call, MAX_BODY_BYTES, MAX_WAIT_MILLIS};
+use crate::api::{Answer, Call, MAX_BODY_BYTES, MAX_WAIT_MILLIS, copied_text};
+use crate::ends::DAEMON;
 use crate::{ALPN, Invitation, MAX_BUNDLE_BYTES, Machine, Terms, socket};
 
 /// The longest time for a connection, and for an answer that has nothing to wait for.
@@ -95,6 +97,9 @@ pub struct Client {
     tls: TlsConnector,
     runtime: Runtime,
     idle: Mutex<Vec<Connection>>,
+    /// The number of the daemon whose client this is.
+    daemon: OnceLock<u64>,
+    is_copy: AtomicBool,
 }
 
 /// The coordinators of the fleet, which is never empty. The first one is asked.
@@ -204,7 +209,20 @@ impl Client {
             tls: TlsConnector::from(Arc::new(config)),
             runtime,
             idle: Mutex::default(),
+            daemon: OnceLock::new(),
+            is_copy: AtomicBool::new(false),
         })
+    }
+
+    /// Is that of a daemon from now on. The number identifies the place where it runs: of two daemons with
+    /// one key in different places, the younger is refused.
+    pub fn identify(&self, daemon: u64) {
+        let _ = self.daemon.set(daemon);
+    }
+
+    /// Whether the last call was refused because an older daemon with the same key lives.
+    pub fn is_copy(&self) -> bool {
+        self.is_copy.load(Ordering::Relaxed)
     }
 
     /// Knows these coordinators from now on, in the order in which they are asked. The one that is asked
@@ -300,6 +318,7 @@ impl Client {
     fn permitted(&self, call: &Call) -> Result<Answer, CallError> {
         match self.call(call, PATIENCE)? {
             Answer::Refused(reason) => Err(self.refused(reason)),
+            Answer::Copied { name, older } => Err(self.refused(copied_text(&name, older))),
             Answer::Unavailable(reason) => Err(self.unexpected(reason)),
             answer => Ok(answer),
         }
@@ -453,6 +472,8 @@ impl Client {
                 }
             }
             let answer = serde_json::from_slice(&bytes);
+            let is_copy = matches!(answer, Ok(Answer::Copied { .. }));
+            self.is_copy.store(is_copy, Ordering::Relaxed);
             answer.map_err(|error| Fault::NotAnswered(self.unexpected(error.to_string())))
         })
     }
@@ -499,10 +520,14 @@ impl Client {
                     },
                     None => self.connect(to).await?,
                 };
-                let request = Request::builder()
+                let mut request = Request::builder()
                     .method(ask.method.clone())
                     .uri(ask.path)
-                    .header(hyper::header::HOST, "nervure")
+                    .header(hyper::header::HOST, "nervure");
+                if let Some(number) = self.daemon.get() {
+                    request = request.header(DAEMON, *number);
+                }
+                let request = request
                     .body(Full::new(ask.body.clone()))
                     .expect("method and path are valid");
                 let response = match connection.send.send_request(request).await {

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -15,7 +15,7 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use nervure_identity::{KeyPair, PublicKey, tls};
-use nervure_store::{Change, Revision, Store, StoreError};
+use nervure_store::{Change, Changes, Revision, Store, StoreError};
 use rustix::process::{Resource, getrlimit};
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
@@ -28,6 +28,7 @@ use crate::access;
 use crate::api::{Answer, Call, MAX_BODY_BYTES, MAX_STRANGER_BODY_BYTES, MAX_WAIT_MILLIS};
 use crate::bundles::{Bundles, Download};
 use crate::changes::Watcher;
+use crate::ends::{Connected, Copied, DAEMON, Ends};
 use crate::invitation::{Invitation, Terms};
 use crate::pairing::{Caller, Members};
 use crate::places::{self, Place, Places, unless_lost};
@@ -73,6 +74,9 @@ pub struct Config {
     pub bundles: PathBuf,
     /// Called with each machine that has paired, waits for approval, or was revoked.
     pub on_change: Box<dyn Fn(Machine) + Send + Sync>,
+    /// Called with a machine whose key a second daemon has, which is refused, and with the addresses of the
+    /// older and the younger one.
+    pub on_copy: Box<dyn Fn(Machine, IpAddr, IpAddr) + Send + Sync>,
 }
 
 impl std::fmt::Debug for Config {
@@ -111,6 +115,8 @@ struct Shared {
     members: Members,
     watcher: Arc<Watcher>,
     bundles: Bundles,
+    ends: Arc<Ends>,
+    on_copy: Box<dyn Fn(Machine, IpAddr, IpAddr) + Send + Sync>,
     handshakes: Arc<Places<IpAddr>>,
     strangers: Arc<Places<IpAddr>>,
     paired: Arc<Places<PublicKey>>,
@@ -156,6 +162,8 @@ impl Coordinator {
                 on_change: config.on_change,
             },
             bundles: Bundles::new(config.bundles),
+            ends: Arc::default(),
+            on_copy: config.on_copy,
             handshakes: places(HANDSHAKES),
             strangers: places(STRANGERS),
             paired: places(PAIRED),
@@ -294,10 +302,16 @@ async fn answer_requests<O: Copy + Ord>(
     place: Arc<Place<O>>,
     idle: Duration,
 ) {
+    let end = Arc::new(End {
+        key,
+        address,
+        daemon: OnceLock::new(),
+    });
     let service = service_fn(|request| {
         let (shared, in_use) = (Arc::clone(&shared), place.begin_request());
+        let end = Arc::clone(&end);
         async move {
-            let response = shared.answer(key, address, request).await;
+            let response = shared.answer(end, request).await;
             drop(in_use);
             Ok::<_, Infallible>(response)
         }
@@ -309,6 +323,14 @@ async fn answer_requests<O: Copy + Ord>(
         .serve_connection(TokioIo::new(stream), service);
     // An error is the client's, which knows it.
     let _ = connection.await;
+}
+
+/// The other end of a connection.
+struct End {
+    key: PublicKey,
+    address: IpAddr,
+    /// If it is a daemon.
+    daemon: OnceLock<Connected>,
 }
 
 /// An answer: all of it in memory, or a bundle.
@@ -331,20 +353,21 @@ impl Shared {
         found.unwrap_or_else(|_| Err(StoreError::Unavailable("the call panicked".to_owned())))
     }
 
-    async fn answer(
-        self: Arc<Self>,
-        key: PublicKey,
-        address: IpAddr,
-        request: Request<Incoming>,
-    ) -> Answered {
-        let caller = match self.caller(key).await {
+    async fn answer(self: Arc<Self>, from: Arc<End>, request: Request<Incoming>) -> Answered {
+        let caller = match self.caller(from.key).await {
             Ok(caller) => caller,
             Err(error) => return text(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
         };
         let path = request.uri().path().to_owned();
+        if let Err(answer) = self.check_daemon(&caller, &from, &request).await {
+            return match path.starts_with("/v1/bundles/") {
+                true => empty(StatusCode::CONFLICT),
+                false => json(&answer),
+            };
+        }
         match (request.method().clone(), path.strip_prefix("/v1/bundles/")) {
             (Method::POST, None) if path == "/v1/call" => {
-                self.on_call(caller, address, request).await
+                self.on_call(caller, &from, request).await
             }
             (_, Some(_)) if !caller.is_paired() => not_paired(&caller),
             (method, Some(name)) if is_digest(name) => {
@@ -357,9 +380,10 @@ impl Shared {
     async fn on_call(
         self: Arc<Self>,
         caller: Caller,
-        address: IpAddr,
+        from: &End,
         request: Request<Incoming>,
     ) -> Answered {
+        let address = from.address;
         let most = match caller.is_paired() {
             true => MAX_BODY_BYTES,
             false => MAX_STRANGER_BODY_BYTES,
@@ -379,15 +403,46 @@ impl Shared {
                 prefix,
                 after,
                 wait_millis,
-            } => self.watch(&caller, &prefix, after, wait_millis).await,
+            } => {
+                let by = (&caller, from.key);
+                self.watch(by, &prefix, after, wait_millis).await
+            }
             call => {
                 let shared = Arc::clone(&self);
                 let answer = spawn_blocking(move || shared.perform(&caller, address, call)).await;
                 answer.unwrap_or_else(|_| Answer::Unavailable("the call panicked".to_owned()))
             }
         };
-        let json = serde_json::to_vec(&answer).expect("answers can be written as JSON");
-        Response::new(Either::Left(Full::new(json.into())))
+        json(&answer)
+    }
+
+    /// Refuses the younger of two daemons with the key of a machine.
+    async fn check_daemon(
+        self: &Arc<Self>,
+        caller: &Caller,
+        from: &End,
+        request: &Request<Incoming>,
+    ) -> Result<(), Answer> {
+        let Caller::Known(machine) = caller else {
+            return Ok(());
+        };
+        let number = request
+            .headers()
+            .get(DAEMON)
+            .and_then(|it| it.to_str().ok());
+        let Some(number) = number.and_then(|it| it.parse().ok()) else {
+            return Ok(());
+        };
+        let connect = || self.ends.connect(from.key, number, from.address);
+        let _ = from.daemon.get_or_init(connect);
+        let claimed = self.ends.claim(from.key, number, from.address).await;
+        claimed.map_err(|Copied { older, is_first }| {
+            if is_first {
+                (self.on_copy)(machine.clone(), older, from.address);
+            }
+            let name = machine.name.clone();
+            Answer::Copied { name, older }
+        })
     }
 
     fn perform(&self, caller: &Caller, address: IpAddr, call: Call) -> Answer {
@@ -431,7 +486,7 @@ impl Shared {
 
     async fn watch(
         self: &Arc<Self>,
-        caller: &Caller,
+        (caller, key): (&Caller, PublicKey),
         prefix: &str,
         after: Revision,
         wait_millis: u64,
@@ -445,11 +500,16 @@ impl Shared {
         let changes = self.watcher.watch(store, prefix, after, wait, |changes| {
             changes.changes.iter().any(may)
         });
-        match changes.await {
+        let asks_again = self.ends.ask_again(key);
+        let changes = unless_lost(&asks_again, changes).await;
+        let none = || {
+            let (revision, changes) = (after, Vec::new());
+            Ok(Changes { revision, changes })
+        };
+        match changes.unwrap_or_else(none) {
             Ok(mut changes) => {
                 // Another coordinator of the same store may have revoked the machine meanwhile.
                 if let Caller::Known(machine) = caller
-                    && let Ok(key) = machine.key.parse()
                     && !matches!(self.caller(key).await, Ok(caller) if caller.is_paired())
                 {
                     return Answer::Refused(standing_text(machine, Standing::Revoked));
@@ -617,6 +677,11 @@ fn is_digest(name: &str) -> bool {
         && name
             .bytes()
             .all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+fn json(answer: &Answer) -> Answered {
+    let json = serde_json::to_vec(answer).expect("answers can be written as JSON");
+    Response::new(Either::Left(Full::new(json.into())))
 }
 
 fn empty(status: StatusCode) -> Answered {

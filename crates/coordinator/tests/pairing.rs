@@ -4,7 +4,7 @@ mod world;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use nervure_coordinator::{
@@ -26,6 +26,7 @@ fn coordinator(seed: u8, name: &str, store: Arc<dyn Store>, bundles: &Path) -> C
         store,
         bundles: bundles.to_owned(),
         on_change: Box::new(|_| {}),
+        on_copy: Box::new(|_, _, _| {}),
     })
     .unwrap();
     let own = Client::new(coordinator.address(), key.public(), &key).unwrap();
@@ -489,6 +490,7 @@ fn clients_survive_a_restart_of_the_coordinator() {
         store: Arc::new(nervure_store::memory()),
         bundles: world.folder.path().to_owned(),
         on_change: Box::new(|_| {}),
+        on_copy: Box::new(|_, _, _| {}),
     })
     .unwrap();
     own.list("").unwrap();

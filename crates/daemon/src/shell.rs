@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use nervure_coordinator::{Client, Endpoint};
 use nervure_identity::{IdentityError, KeyPair};
 use nervure_link::shell::{Link, LinkConfig, LinkError};
+use nervure_store::Store;
 
 use crate::alive::{self, Leases, Noted};
 use crate::bridge::Bridge;
@@ -22,7 +23,7 @@ use crate::replacement;
 use crate::reports::Reports;
 use crate::runs::{self, StoppedNodes};
 use crate::stand_ins;
-use crate::state::{ActualRun, RunId};
+use crate::state::{ActualRun, RunId, desired_key};
 use crate::sync::{self, Live, PEERS};
 use crate::threads::{self, Work, spawn};
 use crate::tools::{self, Dataflows, Host, Served};
@@ -31,6 +32,9 @@ use crate::tools::{self, Dataflows, Host, Served};
 const DESIRED: &str = "desired.json";
 /// File of the pairing.
 pub const PAIRING: &str = "machine.json";
+
+/// How long the start of a daemon waits for the answer whether another one has its key.
+const COPY_ANSWER: Duration = Duration::from_secs(1);
 
 /// What a daemon needs.
 pub struct Config {
@@ -186,6 +190,8 @@ pub fn serve(config: Config, on_ready: impl FnOnce()) -> Result<(), DaemonError>
     let own_key = key.public();
     let coordinator = pairing.coordinator_key()?;
     let client = Arc::new(Client::new(pairing.address, coordinator, &key)?);
+    client.identify(place()?);
+    let is_copy = is_copy(&client, &pairing.name)?;
     let any = match pairing.address {
         SocketAddr::V4(_) => IpAddr::from([0; 4]),
         SocketAddr::V6(_) => IpAddr::from([0; 16]),
@@ -263,7 +269,31 @@ pub fn serve(config: Config, on_ready: impl FnOnce()) -> Result<(), DaemonError>
         sync::report(&client, name, labels, resources, address, link_port, &live);
     })?;
     on_ready();
-    shell.run(&received)
+    shell.run(&received, is_copy)
+}
+
+/// Where this daemon runs: the same number for the next one here, until this machine is started again, and
+/// another for one with a copy of its disk.
+fn place() -> io::Result<u64> {
+    let mut text = std::fs::read("/proc/sys/kernel/random/boot_id")?;
+    // One key has one daemon in it: the name of its socket is taken.
+    let network = std::fs::read_link("/proc/self/ns/net")?;
+    text.extend(network.as_os_str().as_encoded_bytes());
+    let digest = nervure_coordinator::digest(&text);
+    u64::from_str_radix(&digest[..16], 16).map_err(io::Error::other)
+}
+
+/// Whether another daemon with the key of this machine lives, as far as the coordinator says so soon: the
+/// disk was copied, and what the copy says of desired runs is that of the other machine.
+fn is_copy(client: &Arc<Client>, name: &str) -> io::Result<bool> {
+    let (sender, asked) = channel();
+    let (for_call, key) = (Arc::clone(client), desired_key(name));
+    spawn("nervure-copy", move || {
+        let _ = (for_call.get(&key), sender.send(()));
+    })?;
+    // A coordinator that is away delays no start for longer.
+    let _ = asked.recv_timeout(COPY_ANSWER);
+    Ok(client.is_copy())
 }
 
 /// Starts the thread that writes to the disk.
@@ -305,8 +335,8 @@ fn bind_link(address: IpAddr, port: u16, key: KeyPair) -> Result<Link, LinkError
 }
 
 impl Shell {
-    fn run(mut self, received: &Receiver<Event>) -> Result<(), DaemonError> {
-        self.take_stock()?;
+    fn run(mut self, received: &Receiver<Event>, is_copy: bool) -> Result<(), DaemonError> {
+        self.take_stock(is_copy)?;
         loop {
             let now = self.begin.elapsed();
             let wait = self
@@ -325,9 +355,10 @@ impl Shell {
     }
 
     /// What the last daemon of this machine has left.
-    fn take_stock(&mut self) -> io::Result<()> {
+    fn take_stock(&mut self, is_copy: bool) -> io::Result<()> {
         // Without it, no run starts or stops before the coordinator has said what is desired.
         let kept: Option<Kept> = self.folder.read_cache(DESIRED)?;
+        let kept = kept.filter(|_| !is_copy);
         if let Some(kept) = &kept {
             self.desired.clone_from(&kept.desired.runs);
         }

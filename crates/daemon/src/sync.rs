@@ -199,17 +199,18 @@ pub(crate) fn follow_peers(
 ) -> io::Result<()> {
     let machines = peers.known().machines.keys();
     let known = machines.map(|name| format!("{MACHINES}{name}")).collect();
-    for (name, peer) in peers.all() {
-        bridge.set_peer(&name, peer);
-    }
     let followed = Arc::new(Followed {
         bridge: Arc::clone(bridge),
         client: Arc::clone(client),
         leases: Arc::clone(leases),
         paired_with,
-        peers: Mutex::new(peers),
+        state: Mutex::new(FollowedState {
+            peers,
+            is_copy: None,
+        }),
         folder,
     });
+    followed.note_copy();
     followed.change(|_| None);
     let (for_links, client_for_links) = (Arc::clone(&followed), Arc::clone(client));
     spawn("nervure-links", move || {
@@ -235,7 +236,7 @@ pub(crate) fn follow_peers(
             MACHINES,
             known,
             GATHER,
-            |_| {},
+            |_| followed.note_copy(),
             |key, entry| {
                 let name = key.strip_prefix(MACHINES).unwrap_or_default();
                 let machine = entry.and_then(|entry| parse::<Machine>(key, &entry.value).ok());
@@ -270,22 +271,41 @@ struct Followed {
     client: Arc<Client>,
     leases: Arc<Leases>,
     paired_with: Endpoint,
-    peers: Mutex<Peers>,
+    state: Mutex<FollowedState>,
     folder: Folder,
 }
 
+struct FollowedState {
+    peers: Peers,
+    /// Whether the coordinator refuses this machine as a copy of another one; `None` at first.
+    is_copy: Option<bool>,
+}
+
 impl Followed {
+    /// A copy of a machine has no links: it would take those of the other one.
+    fn note_copy(&self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_copy = self.client.is_copy();
+        if state.is_copy.replace(is_copy) == Some(is_copy) {
+            return;
+        }
+        for (name, peer) in state.peers.all() {
+            self.bridge.set_peer(&name, peer.filter(|_| !is_copy));
+        }
+    }
+
     fn change(&self, change: impl FnOnce(&mut Peers) -> Option<PeerChange>) {
-        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let FollowedState { peers, is_copy } = &mut *state;
         let before = peers.known().clone();
-        let changed = change(&mut peers);
+        let changed = change(peers);
         if *peers.known() != before
             && let Err(error) = self.folder.write(PEERS, peers.known())
         {
             tracing::warn!("the machines of the fleet are not kept on disk: {error}");
         }
         // In the order of the changes.
-        if let Some((name, peer)) = changed {
+        if let Some((name, peer)) = changed.filter(|_| *is_copy == Some(false)) {
             self.bridge.set_peer(&name, peer);
         }
         self.client

@@ -98,6 +98,12 @@ pub fn up(arguments: &UpArguments) -> Result<ExitCode, Failure> {
         store,
         bundles: data.join("bundles"),
         on_change: Box::new(move |machine| drop(changed.send(machine))),
+        on_copy: Box::new(|machine, older, younger| {
+            note!(
+                "warning: two daemons have the key of {}, at {older} and {younger}: the state folder of one was copied. The younger, at {younger}, is refused; remove that folder there, and let it join with a new invitation",
+                machine.name
+            );
+        }),
     })
     .map_err(|error| {
         Failure::internal(error.to_string())

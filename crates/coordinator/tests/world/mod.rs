@@ -25,6 +25,7 @@ pub fn world() -> World {
         store: Arc::new(nervure_store::memory()),
         bundles: folder.path().to_owned(),
         on_change: Box::new(|_| {}),
+        on_copy: Box::new(|_, _, _| {}),
     });
     World {
         coordinator: coordinator.unwrap(),

@@ -287,3 +287,51 @@ fn machines_are_invited_approved_and_revoked_over_http() {
     drop(server);
     fleet.check_nothing_left();
 }
+
+/// The processes of a node on all machines.
+fn processes_of(fleet: &Fleet, node: &str) -> usize {
+    let is_node = |pid: &u32| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let text = String::from_utf8_lossy(&environment);
+        let mut variables = text.split('\0');
+        variables.any(|it| it.starts_with("NERVURE_KEEPER=") && it.ends_with(&format!("/{node}")))
+    };
+    fleet.processes().iter().filter(|pid| is_node(pid)).count()
+}
+
+#[test]
+fn a_copied_disk_is_noticed_and_its_daemon_refused() {
+    let Some(namespaces) = Namespaces::new(1) else {
+        return;
+    };
+    let fleet = Fleet::new(Some(namespaces));
+    let before = fleet.folder.path().join("before");
+    let copy = |to: &Path| {
+        run(Command::new("cp").arg("-r").arg(fleet.state(1)).arg(to));
+    };
+    let join = |state: &Path| {
+        let mut command = fleet.command(0, &["join"]);
+        command.env("NERVURE_STATE", state);
+        Daemon::start(command)
+    };
+    copy(&before);
+    let mut first = join(&before);
+    first.line("another daemon with the key of `robot` was there before");
+    let named = fleet.daemon(0).line("two daemons have the key of robot");
+    assert!(named.contains("at 10.77.0.2 and 10.77.0.1"), "{named}");
+    start_endless(&fleet, "source 1000000 5 100");
+    assert_eq!(processes_of(&fleet, "source"), 1);
+    first.kill();
+
+    // One that was copied while the node runs: it would start it as after a power failure.
+    let running = fleet.folder.path().join("running");
+    copy(&running);
+    let mut second = join(&running);
+    second.line("another daemon with the key of `robot` was there before");
+    fleet.await_samples(50);
+    assert_eq!(processes_of(&fleet, "source"), 1);
+    assert!(is_listed(&fleet, "robot", "robot", "reachable"));
+    second.kill();
+    fleet.output(0, &["stop", "-d", "two"]);
+    fleet.check_nothing_left();
+}
