@@ -69,7 +69,7 @@ pub struct Machine {
     pub name: String,
     /// Its public key.
     pub key: String,
-    /// The address that it paired from.
+    /// The address that its daemon connects from; before that, the address that it paired from.
     pub address: IpAddr,
     /// What it may do.
     #[serde(default)]

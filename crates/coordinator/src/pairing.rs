@@ -330,6 +330,20 @@ impl Members {
         Ok(machine)
     }
 
+    /// The daemon of a machine connects from another address than before.
+    pub fn moved(&self, machine: &Machine, address: IpAddr) -> Result<(), StoreError> {
+        let (entry, mut now) = self.known(&machine.name)?;
+        if now.key != machine.key || now.address == address {
+            return Ok(());
+        }
+        now.address = address;
+        let expected = Expected::Revision(entry.revision);
+        let written = self
+            .store
+            .compare_and_set(&entry.key, expected, Some(&json(&now)), None);
+        written.map(drop)
+    }
+
     fn known(&self, name: &str) -> Result<(Entry, Machine), StoreError> {
         let entry = self.store.get(&machine_key(name))?;
         let known = entry.and_then(|entry| Some((machine_of(&entry)?, entry)));

@@ -442,7 +442,13 @@ impl Shared {
             }
             let name = machine.name.clone();
             Answer::Copied { name, older }
-        })
+        })?;
+        if machine.address != from.address {
+            let (shared, machine, address) = (Arc::clone(self), machine.clone(), from.address);
+            // It is tried again with the next request.
+            let _ = spawn_blocking(move || shared.members.moved(&machine, address)).await;
+        }
+        Ok(())
     }
 
     fn perform(&self, caller: &Caller, address: IpAddr, call: Call) -> Answer {

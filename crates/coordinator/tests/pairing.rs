@@ -515,3 +515,92 @@ fn a_connection_that_gets_no_answer_has_another_attempt_beside_it() {
     client.get("actual/laptop").unwrap();
     assert_eq!(accepted.load(Ordering::SeqCst), 3);
 }
+
+#[test]
+fn of_two_daemons_with_one_key_the_younger_is_refused_while_the_older_lives() {
+    let world = world();
+    let key = KeyPair::generate().unwrap();
+    let daemon = |number| {
+        let client = world.client(&key);
+        client.identify(number);
+        client
+    };
+    let command = world.client(&key);
+    command
+        .join(&world.invite(Role::Robot).secret, "robot")
+        .unwrap();
+    let (older, younger) = (daemon(1), daemon(2));
+    let desired = format!("{DESIRED}robot");
+    let after = older.list(&desired).unwrap().revision;
+    std::thread::scope(|scope| {
+        let lives = AtomicBool::new(true);
+        // As a daemon does, which asks again whenever it is answered.
+        let watching = scope.spawn(|| {
+            while lives.load(Ordering::SeqCst) {
+                older.watch(&desired, after, HOUR).unwrap();
+            }
+        });
+        for _ in 0..3 {
+            let refused = younger.get(&desired).unwrap_err();
+            let text = refused.to_string();
+            assert!(matches!(refused, StoreError::Refused(_)), "{text}");
+            assert!(
+                text.contains("key of `robot`") && text.contains("from 127.0.0.1"),
+                "{text}"
+            );
+            assert!(younger.is_copy() && !older.is_copy());
+        }
+        // A command of the machine has the same key, and is no daemon.
+        command.get(&desired).unwrap();
+        lives.store(false, Ordering::SeqCst);
+        let operator = world.client(&world.key);
+        operator
+            .compare_and_set(&desired, Expected::Absent, Some(b"{}"), None)
+            .unwrap();
+        watching.join().unwrap();
+    });
+    drop(older);
+    let begin = std::time::Instant::now();
+    while younger.get(&desired).is_err() {
+        assert!(
+            begin.elapsed() < Duration::from_secs(60),
+            "the older one has ended"
+        );
+    }
+    assert!(!younger.is_copy());
+}
+
+#[test]
+fn the_address_of_a_machine_is_that_which_its_daemon_connects_from() {
+    let world = world();
+    let key = KeyPair::generate().unwrap();
+    let (command, daemon) = (world.client(&key), world.client(&key));
+    command
+        .join(&world.invite(Role::Robot).secret, "robot")
+        .unwrap();
+    daemon.identify(1);
+    let own = world.client(&world.key);
+    let machine = || {
+        let entry = own.get("machines/robot").unwrap().unwrap();
+        let machine: Machine = serde_json::from_slice(&entry.value).unwrap();
+        (entry.revision, machine)
+    };
+    // It was in another network when it paired.
+    let (revision, mut moved) = machine();
+    moved.address = [10, 0, 0, 9].into();
+    let json = serde_json::to_vec(&moved).unwrap();
+    own.compare_and_set(
+        "machines/robot",
+        Expected::Revision(revision),
+        Some(&json),
+        None,
+    )
+    .unwrap();
+    command.list(LINKS).unwrap();
+    assert_eq!(machine().1, moved, "a command may be elsewhere");
+    daemon.list(LINKS).unwrap();
+    let (revision, machine_now) = machine();
+    assert_eq!(machine_now.address, std::net::IpAddr::from([127, 0, 0, 1]));
+    daemon.list(LINKS).unwrap();
+    assert_eq!(machine().0, revision, "it is written once");
+}

@@ -511,7 +511,7 @@ pub struct ListedMachine {
     pub clock: Option<ClockOffset>,
     /// Its public key.
     pub key: String,
-    /// The address that it paired from.
+    /// The address that its daemon connects from; before that, the address that it paired from.
     #[cfg_attr(feature = "api", schema(value_type = String))]
     pub address: IpAddr,
     /// The address of its link.
