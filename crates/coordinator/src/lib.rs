@@ -15,6 +15,7 @@ pub mod api;
 mod bundles;
 mod changes;
 mod client;
+mod connections;
 mod ends;
 mod invitation;
 mod pairing;

@@ -1,62 +1,36 @@
 //! The coordinator: accepts connections, decides who may do what, and calls the store.
 
-use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use nervure_identity::{KeyPair, PublicKey, tls};
+use nervure_identity::{KeyPair, PublicKey};
 use nervure_store::{Change, Changes, Revision, Store, StoreError};
-use rustix::process::{Resource, getrlimit};
-use socket2::SockRef;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Notify;
+use tokio::net::TcpListener;
 use tokio::task::spawn_blocking;
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
 
 use crate::access;
 use crate::api::{Answer, Call, MAX_BODY_BYTES, MAX_STRANGER_BODY_BYTES, MAX_WAIT_MILLIS};
 use crate::bundles::{Bundles, Download};
 use crate::changes::Watcher;
-use crate::ends::{Connected, Copied, DAEMON, Ends};
+use crate::connections::{Answers, Connections, End};
+use crate::ends::{Copied, DAEMON, Ends};
 use crate::invitation::{Invitation, Terms};
 use crate::pairing::{Caller, Members};
-use crate::places::{self, Place, Places, unless_lost};
-use crate::{ALPN, BUNDLES, INVITATIONS, MACHINES, MAX_BUNDLE_BYTES, Machine, Standing, socket};
+use crate::places::unless_lost;
+use crate::{BUNDLES, INVITATIONS, MACHINES, MAX_BUNDLE_BYTES, Machine, Standing};
 
-/// The longest handshake, and pause within a request: a slow client holds a connection no longer.
+/// The longest pause within a request: a slow client holds a connection no longer.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// How long a client may take nothing of an answer: then its connection ends (tcp(7)).
-const UNREAD: Duration = Duration::from_secs(60);
-
-/// The longest life of a connection of an end that is not paired.
-const STRANGER_LIFE: Duration = Duration::from_secs(20);
-
-/// The longest pause between two requests of a paired machine.
-const IDLE: Duration = Duration::from_secs(3600);
 
 /// How long the end of a coordinator waits for its threads.
 const SHUTDOWN: Duration = Duration::from_secs(1);
-
-/// Connections at a time in handshakes, and of one host.
-const HANDSHAKES: (usize, usize) = (256, 32);
-
-/// Connections at a time of ends that are not paired, and of one host.
-const STRANGERS: (usize, usize) = (256, 64);
-
-/// Connections at a time of paired machines, and of one key: a daemon has up to ten, each command one.
-const PAIRED: (usize, usize) = (2048, 64);
 
 /// Threads for calls of the store. None of them waits for a change.
 const MAX_THREADS: usize = 16;
@@ -117,9 +91,7 @@ struct Shared {
     bundles: Bundles,
     ends: Arc<Ends>,
     on_copy: Box<dyn Fn(Machine, IpAddr, IpAddr) + Send + Sync>,
-    handshakes: Arc<Places<IpAddr>>,
-    strangers: Arc<Places<IpAddr>>,
-    paired: Arc<Places<PublicKey>>,
+    connections: Connections,
 }
 
 impl std::fmt::Debug for Shared {
@@ -150,9 +122,6 @@ impl Coordinator {
             .enable_all()
             .build()
             .map_err(StartError::Threads)?;
-        // Pairing needs a handshake with a key that is not known yet. What such an end may do is
-        // decided for each request.
-        let tls = tls::server(&config.key, Arc::new(AnyKey), ALPN);
         let shared = Arc::new(Shared {
             watcher: Watcher::start(Arc::clone(&config.store)).map_err(StartError::Threads)?,
             members: Members {
@@ -164,9 +133,7 @@ impl Coordinator {
             bundles: Bundles::new(config.bundles),
             ends: Arc::default(),
             on_copy: config.on_copy,
-            handshakes: places(HANDSHAKES),
-            strangers: places(STRANGERS),
-            paired: places(PAIRED),
+            connections: Connections::default(),
         });
         let for_bundles = Arc::clone(&shared);
         runtime.spawn_blocking(move || for_bundles.remove_unused_bundles());
@@ -174,11 +141,13 @@ impl Coordinator {
             let _context = runtime.enter();
             TcpListener::from_std(listener).map_err(StartError::Threads)?
         };
-        runtime.spawn(accept(
-            listener,
-            TlsAcceptor::from(Arc::new(tls)),
-            Arc::clone(&shared),
-        ));
+        let answers = Arc::clone(&shared);
+        runtime.spawn(
+            shared
+                .connections
+                .clone()
+                .serve(listener, config.key, answers),
+        );
         Ok(Self {
             address,
             shared,
@@ -222,135 +191,14 @@ impl Drop for Coordinator {
     }
 }
 
-/// Any end may complete a handshake.
-#[derive(Debug)]
-struct AnyKey;
-
-impl tls::Accept for AnyKey {
-    fn accepts(&self, _: PublicKey) -> bool {
-        true
-    }
-}
-
-/// Places of one kind: fewer where the process may open fewer files. All kinds together leave a quarter of
-/// them for the store and the daemon.
-fn places<O: Copy + Ord>((most, of_owner): (usize, usize)) -> Arc<Places<O>> {
-    let all = HANDSHAKES.0 + STRANGERS.0 + PAIRED.0;
-    let files = getrlimit(Resource::Nofile).current;
-    let files = files.and_then(|files| usize::try_from(files).ok());
-    let for_all = files.map_or(all, |files| all.min(files / 4 * 3));
-    Places::new((most * for_all / all).max(1), of_owner)
-}
-
-async fn accept(listener: TcpListener, tls: TlsAcceptor, shared: Arc<Shared>) {
-    loop {
-        let (stream, address) = match listener.accept().await {
-            Ok(accepted) => accepted,
-            Err(_) => {
-                // Out of descriptors: connections end meanwhile.
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            }
-        };
-        let (tls, shared) = (tls.clone(), Arc::clone(&shared));
-        tokio::spawn(async move {
-            let lost = Arc::default();
-            // One that loses its place to another ends.
-            unless_lost(&lost, serve(stream, address.ip(), tls, shared, &lost)).await;
-        });
-    }
-}
-
-async fn serve(
-    stream: TcpStream,
-    address: IpAddr,
-    tls: TlsAcceptor,
-    shared: Arc<Shared>,
-    lost: &Arc<Notify>,
-) {
-    let host = places::host(address);
-    let handshake = shared.handshakes.take(host, lost);
-    let _ = socket::tune(&stream);
-    let _ = SockRef::from(&stream).set_tcp_user_timeout(Some(UNREAD));
-    let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, tls.accept(stream)).await else {
-        return;
-    };
-    let certificates = stream.get_ref().1.peer_certificates();
-    let Some(key) = certificates.and_then(tls::peer_key) else {
-        return;
-    };
-    let is_paired = matches!(shared.caller(key).await, Ok(caller) if caller.is_paired());
-    let from = (key, address);
-    if is_paired {
-        // One that is revoked from here on is cut off by its place; one that was before by its requests.
-        let place = shared.paired.take(key, lost);
-        drop(handshake);
-        answer_requests(stream, from, shared, place, IDLE).await;
-    } else {
-        let place = shared.strangers.take(host, lost);
-        drop(handshake);
-        let requests = answer_requests(stream, from, shared, place, PATIENCE);
-        let _ = tokio::time::timeout(STRANGER_LIFE, requests).await;
-    }
-}
-
-/// Answers the requests of a connection. It ends after a pause of `idle`.
-async fn answer_requests<O: Copy + Ord>(
-    stream: TlsStream<TcpStream>,
-    (key, address): (PublicKey, IpAddr),
-    shared: Arc<Shared>,
-    place: Arc<Place<O>>,
-    idle: Duration,
-) {
-    let end = Arc::new(End {
-        key,
-        address,
-        daemon: OnceLock::new(),
-    });
-    let service = service_fn(|request| {
-        let (shared, in_use) = (Arc::clone(&shared), place.begin_request());
-        let end = Arc::clone(&end);
-        async move {
-            let response = shared.answer(end, request).await;
-            drop(in_use);
-            Ok::<_, Infallible>(response)
-        }
-    });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(idle)
-        .max_buf_size(16 * 1024)
-        .serve_connection(TokioIo::new(stream), service);
-    // An error is the client's, which knows it.
-    let _ = connection.await;
-}
-
-/// The other end of a connection.
-struct End {
-    key: PublicKey,
-    address: IpAddr,
-    /// If it is a daemon.
-    daemon: OnceLock<Connected>,
-}
-
 /// An answer: all of it in memory, or a bundle.
 type Answered = Response<Either<Full<Bytes>, Download>>;
 
-impl Shared {
-    /// Ends all connections of a machine.
-    fn close(&self, key: &str) {
-        if let Ok(key) = key.parse() {
-            self.paired.close(key);
-        }
-    }
+impl Answers for Shared {
+    type Body = Either<Full<Bytes>, Download>;
 
-    async fn caller(self: &Arc<Self>, key: PublicKey) -> Result<Caller, StoreError> {
-        if key == self.members.key {
-            return Ok(Caller::Own);
-        }
-        let shared = Arc::clone(self);
-        let found = spawn_blocking(move || shared.members.caller(key)).await;
-        found.unwrap_or_else(|_| Err(StoreError::Unavailable("the call panicked".to_owned())))
+    async fn is_paired(self: Arc<Self>, key: PublicKey) -> bool {
+        matches!(self.caller(key).await, Ok(caller) if caller.is_paired())
     }
 
     async fn answer(self: Arc<Self>, from: Arc<End>, request: Request<Incoming>) -> Answered {
@@ -375,6 +223,24 @@ impl Shared {
             }
             _ => empty(StatusCode::NOT_FOUND),
         }
+    }
+}
+
+impl Shared {
+    /// Ends all connections of a machine.
+    fn close(&self, key: &str) {
+        if let Ok(key) = key.parse() {
+            self.connections.close(key);
+        }
+    }
+
+    async fn caller(self: &Arc<Self>, key: PublicKey) -> Result<Caller, StoreError> {
+        if key == self.members.key {
+            return Ok(Caller::Own);
+        }
+        let shared = Arc::clone(self);
+        let found = spawn_blocking(move || shared.members.caller(key)).await;
+        found.unwrap_or_else(|_| Err(StoreError::Unavailable("the call panicked".to_owned())))
     }
 
     async fn on_call(

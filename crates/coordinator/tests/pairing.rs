@@ -532,8 +532,8 @@ fn of_two_daemons_with_one_key_the_younger_is_refused_while_the_older_lives() {
     let (older, younger) = (daemon(1), daemon(2));
     let desired = format!("{DESIRED}robot");
     let after = older.list(&desired).unwrap().revision;
+    let lives = AtomicBool::new(true);
     std::thread::scope(|scope| {
-        let lives = AtomicBool::new(true);
         // As a daemon does, which asks again whenever it is answered.
         let watching = scope.spawn(|| {
             while lives.load(Ordering::SeqCst) {

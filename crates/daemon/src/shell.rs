@@ -23,7 +23,7 @@ use crate::replacement;
 use crate::reports::Reports;
 use crate::runs::{self, StoppedNodes};
 use crate::stand_ins;
-use crate::state::{ActualRun, RunId, desired_key};
+use crate::state::{ActualRun, RunId, desired_key, random_number};
 use crate::sync::{self, Live, PEERS};
 use crate::threads::{self, Work, spawn};
 use crate::tools::{self, Dataflows, Host, Served};
@@ -77,6 +77,8 @@ struct Shell {
     begin: Instant,
     live: Arc<Live>,
     desired: BTreeMap<RunId, crate::state::DesiredRun>,
+    /// Whether the runs of this machine are found when it is known what is desired.
+    awaits_desired: bool,
     keepers: BTreeMap<RunId, u32>,
     lease: Arc<HeldLease>,
     pauses: Arc<Pauses>,
@@ -190,7 +192,7 @@ pub fn serve(config: Config, on_ready: impl FnOnce()) -> Result<(), DaemonError>
     let own_key = key.public();
     let coordinator = pairing.coordinator_key()?;
     let client = Arc::new(Client::new(pairing.address, coordinator, &key)?);
-    client.identify(place()?);
+    client.identify(place().or_else(|_| random_number())?);
     let is_copy = is_copy(&client, &pairing.name)?;
     let any = match pairing.address {
         SocketAddr::V4(_) => IpAddr::from([0; 4]),
@@ -242,6 +244,7 @@ pub fn serve(config: Config, on_ready: impl FnOnce()) -> Result<(), DaemonError>
         begin: Instant::now(),
         live: Arc::clone(&live),
         desired: BTreeMap::new(),
+        awaits_desired: false,
         keepers: BTreeMap::new(),
         lease: Arc::default(),
         pauses: Arc::default(),
@@ -356,12 +359,21 @@ impl Shell {
 
     /// What the last daemon of this machine has left.
     fn take_stock(&mut self, is_copy: bool) -> io::Result<()> {
-        // Without it, no run starts or stops before the coordinator has said what is desired.
         let kept: Option<Kept> = self.folder.read_cache(DESIRED)?;
-        let kept = kept.filter(|_| !is_copy);
-        if let Some(kept) = &kept {
-            self.desired.clone_from(&kept.desired.runs);
+        match kept.filter(|_| !is_copy) {
+            Some(kept) => {
+                self.desired.clone_from(&kept.desired.runs);
+                self.find_runs()?;
+                self.handle(Event::Desired(kept));
+            }
+            // No run starts or stops before the coordinator has said what is desired.
+            None => self.awaits_desired = true,
         }
+        Ok(())
+    }
+
+    /// Finds the runs that have a keeper, are starting, have ended, or have left files.
+    fn find_runs(&mut self) -> io::Result<()> {
         let mut keepers = runs::find_all(&self.folder);
         for entry in std::fs::read_dir(self.folder.runs())? {
             let Ok(run) = entry?.file_name().into_string() else {
@@ -377,9 +389,6 @@ impl Shell {
                 None if has_ended => Event::WasEnded { run },
                 None => Event::HasFiles { run },
             });
-        }
-        if let Some(kept) = kept {
-            self.handle(Event::Desired(kept));
         }
         Ok(())
     }
@@ -397,6 +406,11 @@ impl Shell {
         }
         if let Event::Kept { kept, .. } = &event {
             self.desired.clone_from(&kept.desired.runs);
+            if std::mem::take(&mut self.awaits_desired)
+                && let Err(error) = self.find_runs()
+            {
+                tracing::warn!("the runs of this machine are not found: {error}");
+            }
         }
         let actions = self.machine.handle(event, self.begin.elapsed());
         for action in actions {

@@ -205,7 +205,8 @@ fn the_keys_of_a_lease_end_with_it(store: &impl Store) {
     let write = store.compare_and_set("l/4", Expected::Absent, Some(b""), Some(lease));
     assert!(matches!(write, Err(StoreError::NoLease(_))), "{write:?}");
 
-    let short = store.lease(None, Duration::from_millis(20)).unwrap();
+    // Long enough for the next call on a slow machine.
+    let short = store.lease(None, Duration::from_secs(1)).unwrap();
     let from = store
         .compare_and_set("l/5", Expected::Absent, Some(b""), Some(short))
         .unwrap();

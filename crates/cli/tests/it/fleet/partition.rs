@@ -208,7 +208,9 @@ fn a_node_that_needs_the_lease_waits_for_it_when_its_daemon_is_killed_in_a_start
         .append(true)
         .open(run.join("start.log"))
         .unwrap();
-    flock(&log, FlockOperation::NonBlockingLockExclusive).unwrap();
+    fleet.await_that("its keeper has let the lock go", |_| {
+        flock(&log, FlockOperation::NonBlockingLockExclusive).is_ok()
+    });
     let mut command = fleet.command(1, &["__part"]);
     command.stdout(log.try_clone().unwrap()).stderr(log);
     let mut child = command.stdin(Stdio::piped()).spawn().unwrap();

@@ -1,0 +1,203 @@
+//! Connections: the handshake, and a place among the others.
+
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use hyper::body::{Body, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use nervure_identity::{KeyPair, PublicKey, tls};
+use rustix::process::{Resource, getrlimit};
+use socket2::SockRef;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use crate::ends::Connected;
+use crate::places::{self, Place, Places, unless_lost};
+use crate::{ALPN, socket};
+
+/// The longest handshake, and pause of an end that is not paired.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a client may take nothing of an answer: then its connection ends (tcp(7)).
+const UNREAD: Duration = Duration::from_secs(60);
+
+/// The longest life of a connection of an end that is not paired.
+const STRANGER_LIFE: Duration = Duration::from_secs(20);
+
+/// The longest pause between two requests of a paired machine.
+const IDLE: Duration = Duration::from_secs(3600);
+
+/// Connections at a time in handshakes, and of one host: behind an address translation there may be a fleet,
+/// whose machines connect together, each with up to three attempts beside each other.
+const HANDSHAKES: (usize, usize) = (1024, 256);
+
+/// Connections at a time of ends that are not paired, and of one host.
+const STRANGERS: (usize, usize) = (256, 64);
+
+/// Connections at a time of paired machines, and of one key: a daemon has up to ten, each command one.
+const PAIRED: (usize, usize) = (2048, 64);
+
+/// Answers requests.
+pub(crate) trait Answers: Send + Sync + 'static {
+    type Body: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send;
+
+    /// Whether the machine with this key is paired.
+    fn is_paired(self: Arc<Self>, key: PublicKey) -> impl Future<Output = bool> + Send;
+
+    /// The answer to a request.
+    fn answer(
+        self: Arc<Self>,
+        from: Arc<End>,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Response<Self::Body>> + Send;
+}
+
+/// The other end of a connection.
+pub(crate) struct End {
+    pub key: PublicKey,
+    pub address: IpAddr,
+    /// If it is a daemon.
+    pub daemon: OnceLock<Connected>,
+}
+
+/// The places of all connections.
+#[derive(Clone)]
+pub(crate) struct Connections {
+    handshakes: Arc<Places<IpAddr>>,
+    strangers: Arc<Places<IpAddr>>,
+    paired: Arc<Places<PublicKey>>,
+}
+
+impl Default for Connections {
+    fn default() -> Self {
+        Self {
+            handshakes: places(HANDSHAKES),
+            strangers: places(STRANGERS),
+            paired: places(PAIRED),
+        }
+    }
+}
+
+/// Places of one kind: fewer where the process may open fewer files. All kinds together leave a quarter of
+/// them for the store and the daemon.
+fn places<O: Copy + Ord>((most, of_owner): (usize, usize)) -> Arc<Places<O>> {
+    let all = HANDSHAKES.0 + STRANGERS.0 + PAIRED.0;
+    let files = getrlimit(Resource::Nofile).current;
+    let files = files.and_then(|files| usize::try_from(files).ok());
+    let for_all = files.map_or(all, |files| all.min(files / 4 * 3));
+    Places::new((most * for_all / all).max(1), of_owner)
+}
+
+/// Any end may complete a handshake: pairing needs one with a key that is not known yet. What such an end
+/// may do is decided for each request.
+#[derive(Debug)]
+struct AnyKey;
+
+impl tls::Accept for AnyKey {
+    fn accepts(&self, _: PublicKey) -> bool {
+        true
+    }
+}
+
+impl Connections {
+    /// Accepts connections, proves this key to them, and answers their requests.
+    pub async fn serve(self, listener: TcpListener, own: KeyPair, answers: Arc<impl Answers>) {
+        let tls = TlsAcceptor::from(Arc::new(tls::server(&own, Arc::new(AnyKey), ALPN)));
+        loop {
+            let (stream, address) = match listener.accept().await {
+                Ok(accepted) => accepted,
+                Err(_) => {
+                    // Out of descriptors: connections end meanwhile.
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    continue;
+                }
+            };
+            let (all, tls, answers) = (self.clone(), tls.clone(), Arc::clone(&answers));
+            tokio::spawn(async move {
+                let lost = Arc::default();
+                // One that loses its place to another ends.
+                unless_lost(
+                    &lost,
+                    all.serve_one(stream, address.ip(), tls, answers, &lost),
+                )
+                .await;
+            });
+        }
+    }
+
+    /// Ends all connections of a machine.
+    pub fn close(&self, key: PublicKey) {
+        self.paired.close(key);
+    }
+
+    async fn serve_one(
+        &self,
+        stream: TcpStream,
+        address: IpAddr,
+        tls: TlsAcceptor,
+        answers: Arc<impl Answers>,
+        lost: &Arc<Notify>,
+    ) {
+        let host = places::host(address);
+        let handshake = self.handshakes.take(host, lost);
+        let _ = socket::tune(&stream);
+        let _ = SockRef::from(&stream).set_tcp_user_timeout(Some(UNREAD));
+        let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, tls.accept(stream)).await else {
+            return;
+        };
+        let certificates = stream.get_ref().1.peer_certificates();
+        let Some(key) = certificates.and_then(tls::peer_key) else {
+            return;
+        };
+        let from = (key, address);
+        if Arc::clone(&answers).is_paired(key).await {
+            // One that is revoked from here on is cut off by its place; one that was before by its requests.
+            let place = self.paired.take(key, lost);
+            drop(handshake);
+            answer_requests(stream, from, answers, place, IDLE).await;
+        } else {
+            let place = self.strangers.take(host, lost);
+            drop(handshake);
+            let requests = answer_requests(stream, from, answers, place, PATIENCE);
+            let _ = tokio::time::timeout(STRANGER_LIFE, requests).await;
+        }
+    }
+}
+
+/// Answers the requests of a connection. It ends after a pause of `idle`.
+async fn answer_requests<A: Answers, O: Copy + Ord>(
+    stream: TlsStream<TcpStream>,
+    (key, address): (PublicKey, IpAddr),
+    answers: Arc<A>,
+    place: Arc<Place<O>>,
+    idle: Duration,
+) {
+    let end = Arc::new(End {
+        key,
+        address,
+        daemon: OnceLock::new(),
+    });
+    let service = service_fn(|request| {
+        let (answers, in_use) = (Arc::clone(&answers), place.begin_request());
+        let end = Arc::clone(&end);
+        async move {
+            let response = answers.answer(end, request).await;
+            drop(in_use);
+            Ok::<_, Infallible>(response)
+        }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(idle)
+        .max_buf_size(16 * 1024)
+        .serve_connection(TokioIo::new(stream), service);
+    // An error is the client's, which knows it.
+    let _ = connection.await;
+}
