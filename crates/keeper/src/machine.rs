@@ -45,6 +45,7 @@ pub use requests::MAX_GUESTS;
 use requests::Requests;
 use supervisor::Supervisor;
 use turn::Turn;
+pub use wiring::GoneQueue;
 
 /// The state of a dataflow.
 #[derive(Debug)]
@@ -72,6 +73,13 @@ impl Machine {
     pub fn counters_rows(&self, node: usize) -> u32 {
         let network = self.supervisor.network();
         network.wiring().counters_rows(network.graph(), node)
+    }
+
+    /// The queues of a node that is about to be started which no producer's process has any more,
+    /// and which its next process does not inherit.
+    pub fn queues_gone(&self, node: usize) -> Vec<GoneQueue> {
+        let network = self.supervisor.network();
+        network.wiring().queues_gone(network.graph(), node)
     }
 
     /// The plan, with the nodes and edges of guests behind what the file has.

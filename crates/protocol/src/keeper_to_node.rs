@@ -4,7 +4,7 @@
 //! `Start` once the dataflow is ready. After that edges come and go at run time.
 
 use crate::graph::DeadlineSpec;
-use crate::wiring::{ClientSpec, InputSpec, OutputSpec, Queue, ServiceSpec};
+use crate::wiring::{ClientSpec, InputSpec, OutputSpec, Queue, Return, ServiceSpec};
 use serde::{Deserialize, Serialize};
 
 /// A message from a keeper to a node.
@@ -38,6 +38,17 @@ pub enum Message {
         /// the edge stays, waits for an `AttachOutput` with the same id, and its popped but
         /// unreleased blocks count as lost.
         suspended: bool,
+    },
+    /// A consumer whose edge drops has no process. Comes before the `DetachOutput` of its last
+    /// edge. If it returns, the queue of that edge and what is sent until the next `AttachOutput`
+    /// with this row count as lost there.
+    AwaitConsumer {
+        /// Index of the output.
+        output: u32,
+        /// Row of its edges in the producer's counters page.
+        counters_row: u32,
+        /// Whether it returns.
+        returns: Return,
     },
     /// The producer of an edge is gone. What is queued is still delivered.
     CloseInput {

@@ -36,6 +36,18 @@ pub enum Policy {
     Block,
 }
 
+/// Whether a consumer without a process will have another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Return {
+    /// No other process follows, or it is attached.
+    Never,
+    /// Its process has left, and how it ends decides.
+    Undecided,
+    /// Another process follows.
+    Certain,
+}
+
 /// The queue of an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Queue {

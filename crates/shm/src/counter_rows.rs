@@ -53,6 +53,11 @@ pub struct OutputCounters {
     pub missed_memory: u64,
     /// Samples missed because the consumer did not accept a segment in time.
     pub missed_control: u64,
+    /// Samples missed because the consumer had no process and was awaited.
+    pub missed_away: u64,
+    /// Queued samples dropped with the queue, because the consumer was awaited and its next process
+    /// does not inherit the queue.
+    pub dropped_away: u64,
     /// Samples that the consumer had taken and still held when it died; it was restarted.
     pub lost_in_crash: u64,
     /// Samples that were queued when the consumer left for good. They do not count as lost.
@@ -70,7 +75,21 @@ impl OutputCounters {
             self.missed_held,
             self.missed_memory,
             self.missed_control,
+            self.missed_away,
         ])
+    }
+
+    /// Samples in the queue, beside the counts of the consumer.
+    pub fn queued(&self, input: &InputCounters) -> u64 {
+        [
+            input.received,
+            input.lost,
+            self.dropped_oldest,
+            self.dropped_away,
+            self.undelivered,
+        ]
+        .into_iter()
+        .fold(self.sent, u64::saturating_sub)
     }
 
     /// Samples published that the consumer had no chance to use, for whatever cause.
@@ -81,6 +100,8 @@ impl OutputCounters {
             self.missed_held,
             self.missed_memory,
             self.missed_control,
+            self.missed_away,
+            self.dropped_away,
             self.lost_in_crash,
         ])
     }
@@ -95,7 +116,7 @@ pub struct InputCounters {
     pub bytes: u64,
     /// Blocks that the consumer views now.
     pub held: u64,
-    /// Samples inherited from a previous process whose memory was gone with their producer.
+    /// Samples for a previous process whose queue or memory was gone with their producer.
     pub lost: u64,
     /// Times that the node was notified of a stale input: no sample came for as long as it expects
     /// one.
@@ -152,6 +173,8 @@ pub(crate) enum OutputCounter {
     LostInCrash,
     BlockedNanos,
     Undelivered,
+    MissedAway,
+    DroppedAway,
 }
 
 impl OutputRow<'_> {
@@ -180,6 +203,8 @@ impl OutputRow<'_> {
             lost_in_crash: word(OutputCounter::LostInCrash),
             blocked_nanos: word(OutputCounter::BlockedNanos),
             undelivered: word(OutputCounter::Undelivered),
+            missed_away: word(OutputCounter::MissedAway),
+            dropped_away: word(OutputCounter::DroppedAway),
         }
     }
 }
@@ -195,7 +220,7 @@ impl InputRow<'_> {
     const BYTES: usize = 1;
     pub(crate) const HELD: usize = 2;
     const MAX_LATENCY: usize = 3;
-    const LOST: usize = 4;
+    pub(crate) const LOST: usize = 4;
     const STALE: usize = 5;
     const DEADLINES_MISSED: usize = 6;
     const MAX_OVERRUN: usize = 7;

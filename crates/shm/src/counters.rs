@@ -4,8 +4,9 @@
 //! load and a store.
 //!
 //! Accounting of an edge: published = `sent` + `dropped_newest` + `missed_held` + `missed_memory` +
-//! `missed_control`, and sent = received + `lost` + queued + `dropped_oldest` + `undelivered`. Of
-//! the received samples, a consumer held `lost_in_crash` when it died.
+//! `missed_control` + `missed_away`, and sent = received + `lost` + queued + `dropped_oldest` +
+//! `dropped_away` + `undelivered`. Of the received samples, a consumer held `lost_in_crash` when it
+//! died.
 
 use crate::atomics::{AtomicU64, Ordering::Relaxed};
 use crate::counter_rows::{
@@ -64,11 +65,17 @@ impl CountersPage {
 
     /// As [`CountersPage::create`], for the next process of a node: starts from the counts in
     /// `earlier`, the page of the previous process. Held blocks start at zero: their holder is
-    /// gone. Unreadable rows start at zero, too.
+    /// gone. Unreadable rows start at zero, too. `left_behind` has inputs whose queue is gone with
+    /// the producer, and the number of samples in it.
     ///
     /// # Errors
     /// As [`CountersPage::create`].
-    pub fn create_after(output_rows: u32, input_rows: u32, earlier: &Self) -> io::Result<OwnedFd> {
+    pub fn create_after(
+        output_rows: u32,
+        input_rows: u32,
+        earlier: &Self,
+        left_behind: &[(u32, u64)],
+    ) -> io::Result<OwnedFd> {
         let bytes = Self::bytes(output_rows as usize, input_rows as usize);
         let sizes = [u64::from(output_rows), u64::from(input_rows)];
         let (mapping, fd) = create_page(
@@ -100,6 +107,11 @@ impl CountersPage {
                 copy(from.counters, to.counters);
                 copy(from.buckets, to.buckets);
                 to.counters[InputRow::HELD].store(0, Relaxed);
+            }
+        }
+        for &(row, samples) in left_behind {
+            if let Some(row) = page.input_row(row) {
+                add(&row.counters[InputRow::LOST], samples);
             }
         }
         Ok(fd)
@@ -342,12 +354,14 @@ mod tests {
         node.input_row(0).unwrap().received(100, 20_000);
         node.input_row(0).unwrap().hold();
         let second =
-            CountersPage::create_after(2, 1, &CountersPage::map(&first, false).unwrap()).unwrap();
+            CountersPage::create_after(2, 1, &CountersPage::map(&first, false).unwrap(), &[(0, 3)])
+                .unwrap();
         let next = CountersPage::map(&second, true).unwrap();
         next.output_row(1).unwrap().add(OutputCounter::Sent, 2);
         next.input_row(0).unwrap().received(100, 80_000);
         let input = next.input(0);
         assert_eq!((next.output(1).sent, input.received, input.held), (7, 2, 0));
+        assert_eq!(input.lost, 3, "left behind in the queue");
         assert_eq!(
             (input.latency.count(), input.latency.max_nanos()),
             (2, 80_000)
@@ -386,7 +400,7 @@ mod tests {
             supervisor.read_output(2),
             Err(CountersError::Row { row: 2, rows: 2 })
         );
-        let next = CountersPage::create_after(2, 1, &supervisor).unwrap();
+        let next = CountersPage::create_after(2, 1, &supervisor, &[]).unwrap();
         let next = CountersPage::map(&next, false).unwrap();
         assert_eq!(
             (
@@ -401,7 +415,7 @@ mod tests {
         assert_eq!(supervisor.read_output(0), Err(CountersError::Head));
         assert_eq!(supervisor.read_input(0), Err(CountersError::Head));
         assert!(CountersPage::map(&fd, false).is_err());
-        let next = CountersPage::create_after(2, 1, &supervisor).unwrap();
+        let next = CountersPage::create_after(2, 1, &supervisor, &[]).unwrap();
         assert_eq!(CountersPage::map(&next, false).unwrap().output(0).sent, 0);
     }
 

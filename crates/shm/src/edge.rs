@@ -1,6 +1,7 @@
 //! The producer's end of one edge.
 
 use crate::atomics::Ordering;
+use crate::away::AwayConsumer;
 use crate::counter_rows::OutputCounter;
 use crate::counters::CountersPage;
 use crate::lock_free::ring::is_leased;
@@ -111,6 +112,11 @@ impl Edge {
         if let Some(row) = counters.output_row(self.attached.counters_row) {
             row.add(counter, amount);
         }
+    }
+
+    /// Whether the edge counts in that row of the producer's counters.
+    pub(crate) fn has_row(&self, row: u32) -> bool {
+        self.attached.counters_row == row
     }
 
     /// Whether the edge leads to the process `peer`, and that process is alive.
@@ -280,9 +286,13 @@ impl Edge {
         self.is_suspended = false;
     }
 
-    /// Ends the edge: the consumer is gone for good.
-    pub(crate) fn end(self, counters: &CountersPage) {
-        self.count(counters, OutputCounter::Undelivered, self.queued());
+    /// Ends the edge: no process of the consumer inherits its queue. `away` is the consumer, if it
+    /// may return.
+    pub(crate) fn end(self, away: Option<&mut AwayConsumer>, counters: &CountersPage) {
+        match away {
+            Some(away) => away.take_queue(self.queued(), counters),
+            None => self.count(counters, OutputCounter::Undelivered, self.queued()),
+        }
     }
 
     // -- helpers

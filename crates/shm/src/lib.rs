@@ -9,6 +9,7 @@
 #![expect(unsafe_code, reason = "shared memory is what this crate is for")]
 
 mod atomics;
+mod away;
 pub mod component;
 mod counter_rows;
 mod counters;

@@ -12,6 +12,7 @@ use crate::send::{Receipt, SendError, Wait};
 use crate::slot::{INLINE_BYTES, MAX_HEAD_BYTES, SlotImage};
 use crate::sys::{self, monotonic_nanos};
 use nervure_message::Header;
+use nervure_protocol::wiring::Return;
 use std::sync::{Arc, MutexGuard};
 
 /// Times that a blocked producer looks for room before it sleeps: some microseconds.
@@ -210,6 +211,14 @@ impl Output {
         self.0.note_readers(&state);
         drop(state);
         self.0.producer.wake.notify_room();
+    }
+
+    /// Sets whether the consumer of the edges of a counters row, whose process is gone, returns. If
+    /// it does, samples count as lost in that row until its next edge is attached.
+    pub fn await_consumer(&self, row: u32, returns: Return) {
+        let mut state = self.state();
+        state.await_consumer(row, returns, &self.0.producer.counters);
+        self.0.note_readers(&state);
     }
 
     /// Handles what arrived from pair `peer`: the ids of segments that the consumer has unmapped,

@@ -1,6 +1,7 @@
 //! The edges, blocks and history of one output, behind one lock.
 
 use crate::atomics::{AtomicBool, Ordering};
+use crate::away::AwayConsumer;
 use crate::counter_rows::OutputCounter;
 use crate::counters::CountersPage;
 use crate::edge::{Announcements, Edge, OutputEdge, Reference, accepted};
@@ -10,6 +11,7 @@ use crate::pool::{Block, Evict, NoBlock, Pool};
 use crate::producer::Producer;
 use crate::send::Receipt;
 use crate::slot::SlotImage;
+use nervure_protocol::wiring::Return;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -29,6 +31,8 @@ pub(crate) struct OutputState {
     pub(crate) pool: Pool,
     /// Observers are the last.
     edges: Vec<Edge>,
+    /// Consumers without an edge that may return.
+    away: Vec<AwayConsumer>,
     /// The last samples, oldest first.
     history: VecDeque<SlotImage>,
     history_depth: usize,
@@ -44,6 +48,7 @@ impl SharedOutput {
         let state = OutputState {
             pool: Pool::new(producer.budget.clone(), blocks),
             edges: Vec::new(),
+            away: Vec::new(),
             history: VecDeque::new(),
             history_depth: history as usize,
             sequence: 0,
@@ -125,9 +130,10 @@ fn rotated<T>(
 }
 
 impl OutputState {
-    /// Whether a sample would be received, at once or from the history.
+    /// Whether a sample would be received, at once or from the history, or counts for a consumer
+    /// that is away.
     fn has_readers(&self) -> bool {
-        self.history_depth > 0 || !self.edges.is_empty()
+        self.history_depth > 0 || !self.edges.is_empty() || !self.away.is_empty()
     }
 
     /// Number of edges whose losses count: all but those of observers.
@@ -276,10 +282,40 @@ impl OutputState {
                 false => receipt.missed += 1,
             }
         }
+        self.count_for_away(&producer.counters);
         if self.history_depth > 0 {
             self.add_to_history(image.clone());
         }
         receipt
+    }
+
+    /// Counts a sample for the consumers that have no edge.
+    fn count_for_away(&mut self, counters: &CountersPage) {
+        let Self { away, edges, .. } = self;
+        for consumer in away {
+            // Between the notice that the consumer is away and the end of its edge it has both.
+            if !edges.iter().any(|edge| edge.has_row(consumer.row)) {
+                consumer.miss(self.history_depth, counters);
+            }
+        }
+    }
+
+    /// See [`crate::Output::await_consumer`].
+    pub(crate) fn await_consumer(&mut self, row: u32, returns: Return, counters: &CountersPage) {
+        let at = self.away.iter().position(|consumer| consumer.row == row);
+        if returns == Return::Never {
+            if let Some(at) = at {
+                self.away.swap_remove(at).ended(counters);
+            }
+            return;
+        }
+        let at = at.unwrap_or_else(|| {
+            self.away.push(AwayConsumer::new(row));
+            self.away.len() - 1
+        });
+        if returns == Return::Certain {
+            self.away[at].will_return(self.history_depth, counters);
+        }
     }
 
     fn add_to_history(&mut self, image: SlotImage) {
@@ -298,6 +334,7 @@ impl OutputState {
     pub(crate) fn attach(&mut self, attached: OutputEdge, producer: &Producer) {
         let Self {
             edges,
+            away,
             pool,
             announcements,
             history,
@@ -316,6 +353,12 @@ impl OutputState {
         let skipped = history
             .len()
             .saturating_sub(edge.attached.queue.depth as usize);
+        let row = edge.attached.counters_row;
+        if let Some(at) = away.iter().position(|consumer| consumer.row == row) {
+            let from_history = (history.len() - skipped) as u64;
+            away.swap_remove(at)
+                .returned(from_history, &producer.counters);
+        }
         for image in history.iter().skip(skipped) {
             edge.offer(image, pool, announcements, producer);
         }
@@ -330,7 +373,10 @@ impl OutputState {
         if suspended {
             self.edges[index].suspend(producer);
         } else {
-            self.edges.remove(index).end(&producer.counters);
+            let edge = self.edges.remove(index);
+            let row = edge.attached.counters_row;
+            let away = self.away.iter_mut().find(|consumer| consumer.row == row);
+            edge.end(away, &producer.counters);
         }
         if !self.edges.iter().any(|edge| edge.has_peer(peer)) {
             self.pool.acknowledged(peer, None);
@@ -350,6 +396,11 @@ impl OutputState {
         self.next_sequence();
         for edge in &self.edges {
             edge.count(counters, OutputCounter::MissedMemory, 1);
+        }
+        let has_edge = |row| self.edges.iter().any(|edge| edge.has_row(row));
+        let away = self.away.iter();
+        for consumer in away.filter(|consumer| !has_edge(consumer.row)) {
+            consumer.miss_memory(counters);
         }
     }
 

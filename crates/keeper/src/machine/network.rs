@@ -149,7 +149,7 @@ impl Network {
     /// Starts a node by hand, also one that has ended for good.
     pub fn start_again(&mut self, node: usize, turn: &mut Turn) {
         if self.nodes[node].has_ended() {
-            self.expect_again(node);
+            self.hold(node, turn);
         }
         self.spawn(node, turn);
     }
@@ -270,7 +270,8 @@ impl Network {
     pub fn hold(&mut self, node: usize, turn: &mut Turn) {
         if self.nodes[node].has_ended() {
             self.expect_again(node);
-            return self.nodes[node].set_idle(State::Held);
+            self.nodes[node].set_idle(State::Held);
+            return self.rewiring(turn).update_returns(node);
         }
         let state = &mut self.nodes[node];
         state.set_idle(State::Held);

@@ -19,4 +19,5 @@ mod state;
 
 pub(super) use reports::EdgeFault;
 pub(super) use rewiring::Rewiring;
+pub use state::GoneQueue;
 pub(super) use state::Wiring;

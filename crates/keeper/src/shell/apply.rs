@@ -262,8 +262,9 @@ impl Shell {
             self.machine.plan().nodes[node].inputs.len(),
             self.machine.counters_rows(node),
         );
+        let gone = self.machine.queues_gone(node);
         self.descriptors
-            .renew_node(node, inputs, rows)
+            .renew_node(node, inputs, rows, &gone)
             .map_err(retryable("cannot make the shared memory of a node"))
     }
 

@@ -14,7 +14,7 @@ use nervure_shm::{
 use rustix::fd::{AsFd, OwnedFd};
 
 use crate::{
-    machine::{Descriptor, Pulse},
+    machine::{Descriptor, GoneQueue, Pulse},
     plan::Plan,
 };
 
@@ -148,18 +148,26 @@ impl Descriptors {
     }
 
     /// Creates the pages of a node's next process, or of a guest. The counters continue from those
-    /// of the last process.
+    /// of the last process; what it has left in queues that are `gone` counts as lost.
     ///
     /// # Errors
     /// When memory or descriptors run out.
-    pub fn renew_node(&mut self, node: usize, inputs: usize, output_rows: u32) -> io::Result<()> {
+    pub fn renew_node(
+        &mut self,
+        node: usize,
+        inputs: usize,
+        output_rows: u32,
+        gone: &[GoneQueue],
+    ) -> io::Result<()> {
         let inputs = u32::try_from(inputs).map_err(io::Error::other)?;
         if node >= self.nodes.len() {
             self.nodes.resize_with(node + 1, || None);
         }
         let counters = match &self.nodes[node] {
             Some(earlier) => {
-                CountersPage::create_after(output_rows, inputs, &earlier.counters_page)?
+                let earlier = &earlier.counters_page;
+                let left_behind = self.left_behind(earlier, gone);
+                CountersPage::create_after(output_rows, inputs, earlier, &left_behind)?
             }
             None => CountersPage::create(output_rows, inputs)?,
         };
@@ -173,6 +181,17 @@ impl Descriptors {
             counters: Rc::new(counters),
         });
         Ok(())
+    }
+
+    /// Samples that were in the queues of a node's last process. Unreadable counters count as none.
+    fn left_behind(&self, consumer: &CountersPage, gone: &[GoneQueue]) -> Vec<(u32, u64)> {
+        let samples = |queue: &GoneQueue| {
+            let producer = &self.nodes.get(queue.producer)?.as_ref()?.counters_page;
+            let output = producer.read_output(queue.row).ok()?;
+            let input = consumer.read_input(queue.input).ok()?;
+            Some((queue.input, output.queued(&input)))
+        };
+        gone.iter().filter_map(samples).collect()
     }
 
     /// Drops the pages of a guest.

@@ -262,6 +262,15 @@ impl Control {
                     self.inbox.deliver_end(input);
                 }
             }
+            Message::AwaitConsumer {
+                output,
+                counters_row,
+                returns,
+            } => {
+                if let Some(output) = self.core.outputs.get(output as usize) {
+                    output.await_consumer(counters_row, returns);
+                }
+            }
             Message::CloseInput { edge, last } => {
                 emit!(debug, edge, "input edge closed");
                 self.edges.consumer_pairs.detach(edge);

@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// A node with one input, and rows in its counters for two edges of outputs.
 pub struct TestNode {
     pub producer: Producer,
-    wake: OwnedFd,
+    pub wake: OwnedFd,
     eventfd: Arc<OwnedFd>,
 }
 

@@ -7,7 +7,7 @@ use nervure_protocol::{
     cli_to_keeper::{self, Attach, Hello, NodeOrder, Observe, Replace},
     graph::Program,
     keeper_to_cli, node_to_keeper,
-    wiring::{EdgeState, Policy},
+    wiring::{EdgeState, Policy, Return},
 };
 use proptest::prelude::*;
 
@@ -330,6 +330,34 @@ fn check_agreement(world: &World, left: &[bool], has_cut: bool, has_closed: &[bo
     }
 }
 
+/// The producer of an edge that drops knows that a consumer which will be started again has no
+/// process. It knows of none that has one.
+fn check_awaited(world: &World, left: &[bool]) {
+    let mut rows = [0; NODES];
+    let edges = world.machine.plan().edges.iter();
+    for edge in edges.filter(|edge| edge.consumer < NODES) {
+        let row = rows[edge.producer];
+        rows[edge.producer] += 1;
+        let (producer, consumer) = (
+            &world.processes[edge.producer],
+            &world.processes[edge.consumer],
+        );
+        let mut ends = world.ended.iter().rev();
+        let end = ends.find(|ended| ended.node as usize == edge.consumer);
+        let is_connected = producer.is_wired && !left[edge.producer];
+        let known = producer.awaited.get(&row).filter(|_| is_connected);
+        let is_awaited = edge.producer != edge.consumer
+            && !edge.is_lossless()
+            && !world.machine.plan().nodes[edge.consumer].is_dynamic();
+        if consumer.is_wired && !left[edge.consumer] {
+            assert!(known.is_none_or(|it| *it == Return::Never), "{edge:?}");
+        } else if !consumer.runs && is_connected && is_awaited && end.is_some_and(|it| it.restarts)
+        {
+            assert_eq!(known, Some(&Return::Certain), "{edge:?}");
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: ProptestConfig::default().cases.max(512),
@@ -362,6 +390,7 @@ proptest! {
                 *left &= world.processes[node].runs;
             }
             check_agreement(&world, &left, has_cut, &has_closed);
+            check_awaited(&world, &left);
         }
         world.stop();
         world.advance(Duration::from_secs(60));

@@ -11,7 +11,7 @@ use nervure_protocol::{
     node_to_keeper::{self, Clock},
     params::Param,
     report::{EdgeStatus, NodeEnded, Report},
-    wiring::{InputSpec, OutputSpec, Policy, Queue, Source},
+    wiring::{InputSpec, OutputSpec, Policy, Queue, Return, Source},
 };
 
 use crate::{
@@ -102,6 +102,9 @@ pub struct Process {
     pub has_started: bool,
     pub refused: Option<String>,
     pub stop: Option<String>,
+    pub stop_when_drained: Option<String>,
+    /// Counters row -> whether the consumer that had this edge returns.
+    pub awaited: BTreeMap<u32, Return>,
     /// Edge id -> what was attached, and whether it is suspended.
     pub outputs: BTreeMap<u32, (AttachOutput, bool)>,
     pub inputs: BTreeMap<u32, AttachInput>,
@@ -590,6 +593,15 @@ impl World {
             Message::Param(param) => process.params.push(param),
             Message::Event(event) => process.events.push((event.kind, event.node, event.inputs)),
             Message::Stop { reason, .. } => process.stop = Some(reason),
+            Message::StopWhenDrained { reason } => process.stop_when_drained = Some(reason),
+            Message::AwaitConsumer {
+                counters_row,
+                returns,
+                ..
+            } => {
+                let before = process.awaited.insert(counters_row, returns);
+                assert_ne!(before.unwrap_or(Return::Never), returns);
+            }
             Message::Unknown => panic!("the keeper does not know its own message"),
         }
     }
@@ -608,6 +620,7 @@ impl Process {
                 )
             }
         }
+        self.awaited.remove(&attach.counters_row);
         self.outputs.insert(attach.edge, (attach, false));
     }
 

@@ -3,7 +3,7 @@
 use nervure_protocol::{
     keeper_to_node,
     report::{EdgeWired, Report},
-    wiring::EdgeState,
+    wiring::{EdgeState, Return},
 };
 
 use super::{
@@ -13,7 +13,7 @@ use super::{
 use crate::machine::{
     action::{Action, Descriptor},
     graph::{Graph, index},
-    node::Node,
+    node::{Node, State},
     turn::Turn,
 };
 
@@ -51,6 +51,50 @@ impl Rewiring<'_> {
                 self.close_for_good(spec);
             }
         }
+        self.update_returns(node);
+    }
+
+    /// Notifies producers whether consumers that have no process return: of each edge of a node
+    /// that drops. A `block` edge stays instead.
+    pub fn update_returns(&mut self, node: usize) {
+        for spec in 0..self.graph.edges().len() {
+            let edge = self.graph.edge(spec);
+            if edge.producer == node || edge.consumer == node {
+                let consumer = &self.nodes[edge.consumer];
+                let returns = match consumer.state() {
+                    State::Waiting { .. } | State::Held => Return::Certain,
+                    State::Connected if !consumer.has_left() => Return::Never,
+                    State::Ended => Return::Never,
+                    // It is on its way, or its end decides.
+                    State::Spawned | State::Connected => self.wiring.specs[spec].returns,
+                };
+                self.notify_of_return(spec, returns);
+            }
+        }
+    }
+
+    fn notify_of_return(&mut self, spec: usize, returns: Return) {
+        let edge = self.graph.edge(spec);
+        let (producer, consumer) = (edge.producer, edge.consumer);
+        let is_counted = !edge.is_lossless()
+            && producer != consumer
+            && !self.graph.is_guest(consumer)
+            && !self.graph.is_dynamic(consumer);
+        if !is_counted || !self.nodes[producer].is_connected() {
+            // Its next process knows of nothing.
+            self.wiring.specs[spec].returns = Return::Never;
+            return;
+        }
+        let known = &mut self.wiring.specs[spec];
+        if known.returns != returns {
+            known.returns = returns;
+            let message = keeper_to_node::Message::AwaitConsumer {
+                output: index(edge.output),
+                counters_row: known.row,
+                returns,
+            };
+            self.turn.send(producer, message);
+        }
     }
 
     /// True when a `block` edge is kept for a consumer that will be started again. A producer that
@@ -71,6 +115,7 @@ impl Rewiring<'_> {
             self.turn.push(Action::Ring { node: peer });
         }
         self.forget_pairs(node);
+        self.update_returns(node);
         for at in (0..self.wiring.instances.len()).rev() {
             let edge = self.graph.edge(self.wiring.instances[at].spec);
             let (producer, consumer) = (edge.producer, edge.consumer);
@@ -87,6 +132,7 @@ impl Rewiring<'_> {
             let (producer, consumer) = (edge.producer, edge.consumer);
             if producer == node {
                 self.wiring.specs[spec].output_closed = false;
+                self.wiring.specs[spec].was_attached = false;
             }
             if consumer == node {
                 self.wiring.specs[spec].closed_for_good = false;
@@ -108,6 +154,10 @@ impl Rewiring<'_> {
                 // A `block` edge is kept for its next process. Whether there is one is known when
                 // this one has ended.
                 if !(may_restart && edge.is_lossless()) {
+                    if may_restart {
+                        let spec = self.wiring.instances[at].spec;
+                        self.notify_of_return(spec, Return::Undecided);
+                    }
                     self.consumer_gone(at, false);
                 }
             } else if edge.producer == node {
@@ -396,6 +446,9 @@ impl Rewiring<'_> {
     fn send_attach_output(&mut self, id: u32, spec: usize) {
         let edge = self.graph.edge(spec);
         let (producer, consumer) = (edge.producer, edge.consumer);
+        // The producer forgets what it has been notified of.
+        self.wiring.specs[spec].returns = Return::Never;
+        self.wiring.specs[spec].was_attached = true;
         let end = self.wiring.pairs.end(producer, consumer, Role::Producer);
         let message = keeper_to_node::Message::AttachOutput(keeper_to_node::AttachOutput {
             edge: id,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use nervure_protocol::{
     report::{EdgeStatus, EdgeWired},
-    wiring::EdgeState,
+    wiring::{EdgeState, Return},
 };
 
 use super::pairs::Pairs;
@@ -36,10 +36,25 @@ pub(super) struct Spec {
     pub closed_for_good: bool,
     /// The producer's process sends nothing more on it.
     pub output_closed: bool,
+    /// The producer's process has had an edge.
+    pub was_attached: bool,
+    /// What the producer's process knows of the consumer's return while there is no edge.
+    pub returns: Return,
     /// The last instance that was reported.
     pub wired: Option<EdgeWired>,
     /// What is wrong with it, as it was reported.
     pub status: Option<EdgeStatus>,
+}
+
+/// A queue of a node that is gone with its producer's process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GoneQueue {
+    /// Index of the input, which is its row in the consumer's counters page.
+    pub input: u32,
+    /// Index of the producing node.
+    pub producer: usize,
+    /// Row in the producer's counters page.
+    pub row: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -80,6 +95,8 @@ impl Wiring {
                 row_needs_clearing: false,
                 closed_for_good: false,
                 output_closed: false,
+                was_attached: false,
+                returns: Return::Never,
                 wired: None,
                 status: None,
             }
@@ -117,6 +134,8 @@ impl Wiring {
             row_needs_clearing: true,
             closed_for_good: false,
             output_closed: false,
+            was_attached: false,
+            returns: Return::Never,
             wired: None,
             status: None,
         });
@@ -181,6 +200,21 @@ impl Wiring {
             let edge = graph.edge(instance.spec);
             edge.consumer == node && edge.is_lossless()
         })
+    }
+
+    /// The queues of a node's edges that drop, of which no present process of a producer has counted
+    /// the end.
+    pub fn queues_gone(&self, graph: &Graph, node: usize) -> Vec<GoneQueue> {
+        let edges = graph.edges().iter().zip(&self.specs);
+        let gone = edges.filter(|(edge, spec)| {
+            edge.consumer == node && !edge.is_lossless() && !spec.was_attached
+        });
+        let queue = |(edge, spec): (&EdgePlan, &Spec)| GoneQueue {
+            input: index(edge.input),
+            producer: edge.producer,
+            row: spec.row,
+        };
+        gone.map(queue).collect()
     }
 
     /// How an edge of the plan was wired last.
