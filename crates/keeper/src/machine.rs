@@ -43,7 +43,7 @@ use node::State;
 #[cfg(test)]
 pub use requests::MAX_GUESTS;
 use requests::Requests;
-use supervisor::Supervisor;
+use supervisor::{Supervisor, drain};
 use turn::Turn;
 pub use wiring::GoneQueue;
 
@@ -101,6 +101,7 @@ impl Machine {
     pub fn handle(&mut self, event: Event, now: Duration) -> Vec<Action> {
         let mut turn = Turn::new(now);
         self.dispatch(event, &mut turn);
+        drain::advance(&mut self.supervisor, &mut turn);
         self.supervisor.settle(&mut turn);
         let actions = turn.into_actions();
         for action in &actions {

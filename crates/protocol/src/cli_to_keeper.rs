@@ -37,6 +37,14 @@ pub enum Message {
         /// Why, for people.
         reason: String,
     },
+    /// Stop sources first, and every other node once it has received what is queued.
+    Drain {
+        /// Why, for people.
+        reason: String,
+        /// Milliseconds until an ordinary stop; the grace period if `None`.
+        #[serde(default)]
+        limit_millis: Option<u64>,
+    },
     /// Kill every node now.
     Kill,
     /// Stop the dataflow's clock, timers and watchdogs until `Resume`.

@@ -71,6 +71,11 @@ pub enum Message {
         /// Milliseconds until SIGTERM.
         grace_millis: u64,
     },
+    /// The node shall end once it has received what is queued. No producer of it sends any more.
+    StopWhenDrained {
+        /// Why, for people.
+        reason: String,
+    },
     /// A message of a later version.
     #[serde(other)]
     Unknown,

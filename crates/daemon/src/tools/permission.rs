@@ -59,6 +59,7 @@ fn ask_of(message: &cli_to_keeper::Message) -> Result<Ask, Refused> {
         Message::SetParam(_)
         | Message::Node { .. }
         | Message::Stop { .. }
+        | Message::Drain { .. }
         | Message::Kill
         | Message::Pause
         | Message::Resume => Ok(Ask::Change),

@@ -1,6 +1,6 @@
 //! The plan, and behind its nodes and edges those of guests.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use nervure_protocol::{
     did_you_mean,
@@ -128,6 +128,48 @@ impl Graph {
             .iter()
             .filter(feeds)
             .map(|edge| edge.producer)
+    }
+
+    /// True when no other node sends samples or requests to a node.
+    pub fn is_source(&self, node: usize) -> bool {
+        let feeds = |edge: &EdgePlan| edge.consumer == node && edge.producer != node;
+        let mut edges = self.plan.edges.iter();
+        !edges.any(|edge| feeds(edge) && !self.answers(edge))
+    }
+
+    /// Per node of the file, the first node that it shares a loop with, itself otherwise.
+    pub fn loops(&self) -> Vec<usize> {
+        let reached: Vec<_> = (0..self.own_nodes).map(|node| self.reached(node)).collect();
+        let shares = |node: usize, other: usize| {
+            reached[node].contains(&other) && reached[other].contains(&node)
+        };
+        let first = |node| (0..node).find(|&other| shares(node, other));
+        (0..self.own_nodes)
+            .map(|node| first(node).unwrap_or(node))
+            .collect()
+    }
+
+    /// The nodes that samples or requests of a node lead to, over whatever nodes.
+    fn reached(&self, node: usize) -> BTreeSet<usize> {
+        let mut found = BTreeSet::new();
+        let mut open = vec![node];
+        while let Some(node) = open.pop() {
+            let sends = |edge: &&EdgePlan| edge.producer == node && !self.answers(edge);
+            let edges = self.plan.edges.iter().filter(sends);
+            open.extend(
+                edges
+                    .map(|edge| edge.consumer)
+                    .filter(|&it| found.insert(it)),
+            );
+        }
+        found
+    }
+
+    /// True for an edge that carries the answers of a service.
+    pub fn answers(&self, edge: &EdgePlan) -> bool {
+        let services = &self.plan.nodes[edge.producer].services;
+        let mut clients = services.iter().flat_map(|service| &service.clients);
+        clients.any(|client| client.output as usize == edge.output)
     }
 
     pub fn has_timer(&self, node: usize) -> bool {

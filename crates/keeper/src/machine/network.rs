@@ -114,6 +114,25 @@ impl Network {
         producers.peek().is_some() && producers.all(|producer| self.nodes[producer].has_ended())
     }
 
+    /// Nodes of a dataflow that drains to which nothing more will be sent. `loops` is as in
+    /// [`Graph::loops`]: the nodes of a loop do not wait for each other, apart from those with a
+    /// timer, which end first.
+    pub fn get_no_more(&self, loops: &[usize]) -> Vec<usize> {
+        let (mut is_fed, mut waits) = (vec![false; loops.len()], vec![false; loops.len()]);
+        let own = |edge: &&EdgePlan| edge.consumer < loops.len() && !self.graph.answers(edge);
+        for edge in self.graph.edges().iter().filter(own) {
+            let (sender, node) = (edge.producer, edge.consumer);
+            let sends = !self.nodes[sender].has_ended();
+            let is_first = self.graph.has_timer(sender) && !self.graph.has_timer(node);
+            let is_in_loop = loops[sender] == loops[node];
+            is_fed[loops[node]] |= sends && !is_in_loop;
+            waits[node] |= sends && is_in_loop && is_first;
+        }
+        (0..loops.len())
+            .filter(|&node| !is_fed[loops[node]] && !waits[node])
+            .collect()
+    }
+
     /// True when a `block` edge may hold samples for the next process of a node.
     pub fn may_have_backlog(&self, node: usize) -> bool {
         self.wiring.has_lossless_input(&self.graph, node)

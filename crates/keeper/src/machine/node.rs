@@ -29,6 +29,8 @@ pub(super) struct Node {
     overdue: bool,
     /// What follows the end of its process, once a client has stopped it.
     after_stop: Option<AfterStop>,
+    /// How its process is to end, if the dataflow drains and has told it.
+    pub end_order: Option<EndOrder>,
     last_start: Option<NodeStarted>,
     last_end: Option<NodeEnded>,
     pub restarts: Restarts,
@@ -50,6 +52,15 @@ pub(super) enum State {
     Held,
     /// There will be no other.
     Ended,
+}
+
+/// How the process is to end in a dataflow that drains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EndOrder {
+    /// At once.
+    Stop,
+    /// When it has received what is queued.
+    WhenDrained,
 }
 
 /// What follows the end of a process that a client has stopped.
@@ -94,6 +105,7 @@ impl Node {
             kill_reason: None,
             overdue: false,
             after_stop: None,
+            end_order: None,
             last_start: None,
             last_end: None,
             restarts: Restarts::default(),
@@ -216,6 +228,7 @@ impl Node {
         self.client = client;
         self.kill_reason = None;
         self.after_stop = None;
+        self.end_order = None;
     }
 
     /// Its process was started.

@@ -18,6 +18,8 @@ pub(super) enum Phase {
     Starting { warn_at: Duration },
     /// Every node was ready once.
     Running,
+    /// Sources are asked to stop, and other nodes to receive what is queued; a stop follows.
+    Draining { until: Duration },
     /// Asked to stop; SIGTERM follows.
     Stopping { terminate_at: Duration },
     /// SIGTERM is sent; SIGKILL follows.
@@ -40,14 +42,25 @@ impl Phase {
         matches!(self, Self::Loaded | Self::Starting { .. })
     }
 
+    /// True while nodes that end are restarted as their policies say.
+    pub fn is_running(self) -> bool {
+        matches!(self, Self::Running | Self::Draining { .. })
+    }
+
     /// True from the order to stop on: no process is started any more.
     pub fn is_stopping(self) -> bool {
+        self.is_ending() && !self.is_running()
+    }
+
+    /// True from the order to stop or drain on: no process joins any more.
+    pub fn is_ending(self) -> bool {
         !self.is_starting() && self != Self::Running
     }
 
     pub fn deadline(self) -> Option<Duration> {
         match self {
             Self::Starting { warn_at: at }
+            | Self::Draining { until: at }
             | Self::Stopping { terminate_at: at }
             | Self::Terminating { kill_at: at } => Some(at),
             Self::Loaded | Self::Running | Self::Killed | Self::Finished => None,

@@ -8,6 +8,8 @@ mod observe;
 mod replace;
 mod snapshot;
 
+use std::time::Duration;
+
 use nervure_protocol::{
     VERSIONS,
     cli_to_keeper::{Hello, Message, NodeOrder, SetParam},
@@ -28,7 +30,7 @@ use super::{
     params::Params,
     phase::Phase,
     replacements::Replacements,
-    supervisor::Supervisor,
+    supervisor::{Supervisor, drain},
     turn::Turn,
 };
 use crate::plan::NodePlan;
@@ -136,6 +138,17 @@ impl Requests {
                     self.log_end(client, "stopped", turn);
                 }
                 supervisor.stop(&reason, turn);
+                Ok(())
+            }
+            Message::Drain {
+                reason,
+                limit_millis,
+            } => {
+                if supervisor.phase() == Phase::Running {
+                    self.log_end(client, "drained", turn);
+                }
+                let limit = limit_millis.map(Duration::from_millis);
+                drain::begin(supervisor, &reason, limit, turn);
                 Ok(())
             }
             Message::Kill => {
@@ -384,7 +397,7 @@ fn check_composed(node: &NodePlan) -> Result<(), Refused> {
 }
 
 fn check_not_stopping(supervisor: &Supervisor) -> Result<(), Refused> {
-    match supervisor.phase().is_stopping() {
+    match supervisor.phase().is_ending() {
         true => Err(Refused::new("the dataflow is stopping", None)),
         false => Ok(()),
     }

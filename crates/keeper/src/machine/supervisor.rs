@@ -1,5 +1,6 @@
 //! When processes are started, stopped, killed and started again, and with them the dataflow.
 
+pub(super) mod drain;
 mod end;
 mod foreign;
 mod health;
@@ -28,6 +29,8 @@ use crate::plan::{Plan, RestartPolicy};
 pub(super) struct Supervisor {
     network: Network,
     phase: Phase,
+    /// See [`super::graph::Graph::loops`], once the dataflow drains.
+    loops: Vec<usize>,
 }
 
 impl Supervisor {
@@ -36,6 +39,7 @@ impl Supervisor {
         Self {
             network: Network::new(plan),
             phase: Phase::Loaded,
+            loops: Vec::new(),
         }
     }
 

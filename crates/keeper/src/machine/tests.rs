@@ -2,6 +2,7 @@
 //! every node relies on.
 
 mod any_order;
+mod drain;
 mod edge_status;
 mod guests;
 mod joined;

@@ -301,6 +301,10 @@ impl Control {
                 self.core.producer.stop();
                 self.notify(|notices| notices.stop = Some(reason));
             }
+            Message::StopWhenDrained { reason } => {
+                emit!(debug, reason, "asked to stop when drained");
+                self.notify(|notices| notices.stop_when_drained = Some(reason));
+            }
             Message::AttachOutput(_)
             | Message::AttachInput(_)
             | Message::Welcome(_)

@@ -131,7 +131,7 @@ impl Requests {
         turn: &mut Turn,
     ) {
         for (node, claim) in self.claims.remove_client(client) {
-            if supervisor.phase().is_stopping() {
+            if supervisor.phase().is_ending() {
                 continue;
             }
             let after = if claim.leave_stopped {

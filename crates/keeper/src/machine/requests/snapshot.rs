@@ -11,7 +11,6 @@ use super::Requests;
 use crate::machine::{
     action::{Action, Descriptor},
     graph::index,
-    phase::Phase,
     replacements::CommandLine,
     supervisor::Supervisor,
     turn::Turn,
@@ -55,7 +54,7 @@ impl Requests {
                 reply_report(client, Report::NodeEnded(ended.clone()), None, turn);
             }
         }
-        if supervisor.phase() == Phase::Running {
+        if supervisor.phase().is_running() {
             reply_report(client, Report::Ready, None, turn);
         }
         if supervisor.network().is_paused() {

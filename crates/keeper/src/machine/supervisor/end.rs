@@ -8,7 +8,7 @@ use super::Supervisor;
 use crate::machine::{
     exit::{End, Exit, ExitContext},
     graph::index,
-    node::{AfterStop, State},
+    node::{AfterStop, EndOrder, State},
     restart::Verdict,
     turn::Turn,
 };
@@ -22,7 +22,12 @@ impl Supervisor {
         let after_stop = state.take_after_stop().filter(|_| !is_stopping);
         let kill_reason = state.take_kill_reason();
         let is_overdue = state.is_overdue();
-        let was_asked = is_stopping || after_stop.is_some();
+        let is_drained = match state.end_order {
+            None => false,
+            Some(EndOrder::Stop) => true,
+            Some(EndOrder::WhenDrained) => end == End::Code(0),
+        };
+        let was_asked = is_stopping || after_stop.is_some() || is_drained;
         // A program that handles SIGTERM may exit with any code.
         let exited_with_error = matches!(end, End::Code(code) if code != 0);
         let stopped_with_error = was_asked

@@ -40,7 +40,7 @@ impl Supervisor {
         self.network.connect(node, version, params, turn);
         // Before Start, so that no timer ticks.
         self.network.notify_if_paused(node, turn);
-        if self.phase == Phase::Running {
+        if self.phase.is_running() {
             turn.send(node, keeper_to_node::Message::Start);
         }
         self.network.check_if_up(node, turn.now);

@@ -134,12 +134,7 @@ impl Supervisor {
     }
 
     fn send_stop(&self, node: usize, reason: &str, turn: &mut Turn) {
-        let grace_millis = u64::try_from(self.grace().as_millis()).unwrap_or(u64::MAX);
-        let message = keeper_to_node::Message::Stop {
-            reason: reason.to_owned(),
-            grace_millis,
-        };
-        turn.send(node, message);
+        turn.send(node, stop_message(self.grace(), reason));
     }
 
     pub(super) fn grace(&self) -> Duration {
@@ -149,4 +144,12 @@ impl Supervisor {
 
 fn stop_timeout_text(grace: Duration) -> String {
     format!("has not ended within {grace:?} of Stop: sending SIGTERM")
+}
+
+/// Asks a node to end.
+pub(super) fn stop_message(grace: Duration, reason: &str) -> keeper_to_node::Message {
+    keeper_to_node::Message::Stop {
+        reason: reason.to_owned(),
+        grace_millis: u64::try_from(grace.as_millis()).unwrap_or(u64::MAX),
+    }
 }

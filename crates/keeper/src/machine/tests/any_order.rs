@@ -29,6 +29,8 @@ enum Step {
     Exit(usize, End),
     Wait(u64),
     Stop,
+    /// The dataflow drains for at most this number of milliseconds.
+    Drain(u64),
     /// A client connects, and observes the first topic.
     Observe(usize),
     /// A client's connection is closed.
@@ -73,6 +75,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => (node.clone(), end).prop_map(|(node, end)| Step::Exit(node, end)),
         4 => (1..2000u64).prop_map(Step::Wait),
         1 => Just(Step::Stop),
+        1 => (1..5000_u64).prop_map(Step::Drain),
         3 => (1..=CLIENTS).prop_map(Step::Observe),
         3 => (1..ORDERING).prop_map(Step::Leave),
         6 => (1..=CLIENTS, node.clone()).prop_map(|(client, node)| Step::Join(client, node)),
@@ -213,6 +216,7 @@ fn take(world: &mut World, step: Step) {
             world.ask(ORDERING, cli_to_keeper::Message::Node { node, order });
         }
         Step::Stop => world.stop(),
+        Step::Drain(millis) => world.drain(Some(millis)),
         _ => {}
     }
 }

@@ -324,6 +324,14 @@ impl World {
         self.order_by_run(cli_to_keeper::Message::Stop { reason });
     }
 
+    /// Lets the dataflow drain.
+    pub fn drain(&mut self, limit_millis: Option<u64>) {
+        self.order_by_run(cli_to_keeper::Message::Drain {
+            reason: "test".to_owned(),
+            limit_millis,
+        });
+    }
+
     /// Closes the connection of `run`.
     pub fn end_run(&mut self) {
         self.give(Event::ClientGone { client: STARTER });
