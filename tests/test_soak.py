@@ -28,7 +28,18 @@ class Case:
         self.sent = [line for n in range(10) for line in (f"> out {n}", f"< out {n} 1 0")]
         self.received = [f"= in 0 {number} {number}" for number in range(10)]
         self.counters: dict[str, Any] = dict.fromkeys(
-            [*accounting.MISSED, "dropped_oldest", "undelivered", "lost_in_crash", "lost_with_producer"], 0
+            [
+                *accounting.MISSED,
+                accounting.AWAY,
+                "dropped_oldest",
+                "dropped_away",
+                "undelivered",
+                "lost_in_crash",
+                "lost_with_producer",
+                "lost",
+                "not_taken",
+            ],
+            0,
         )
         self.counters |= {"sent": 10, "received": 10, "topic": "source/out", "input": "sink/in"}
         self.counters["queue"] = {"policy": policy, "depth": 10, "max_held": 18}

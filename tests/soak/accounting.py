@@ -1,7 +1,8 @@
 """Holds what the nodes wrote down against what was counted.
 
 The identities are those of `crates/shm/src/counters.rs`: published = sent + dropped_newest + missed_*, and
-sent = received + queued + dropped_oldest + undelivered + lost_with_producer. A process that is killed between
+sent = received + lost_in_crash + queued + dropped_oldest + dropped_away + undelivered + lost_with_producer, where
+received is without what a process was killed with. A process that is killed between
 an act and its count leaves that one act uncounted, so an identity may be out by one for each process that was
 killed, and by no more.
 """
@@ -14,6 +15,8 @@ from .records import Received, Records, Sent
 from .running import Running
 
 MISSED = ["dropped_newest", "missed_held", "missed_memory", "missed_control"]
+# No edge was there to be named by a receipt.
+AWAY = "missed_away"
 
 
 def check_samples(plan: Round, records: Records) -> list[str]:
@@ -200,6 +203,8 @@ class Account:
             "dropped_oldest": policy not in ("drop_oldest", "latest"),
             "dropped_newest": policy != "drop_newest",
             "missed_memory": not self.has_budget,
+            AWAY: self.is_block or self.is_dynamic or len(self.consumer_ends) < 2,
+            "dropped_away": self.is_block or self.is_dynamic or len(self.consumer_ends) < 2,
             "lost_in_crash": self.consumer_crashes == 0,
             "lost_with_producer": len(self.consumer_ends) < 2,
         }
@@ -211,7 +216,8 @@ class Account:
         return [f"{cause} cannot be: {self.edge}" for cause in found]
 
     def check_received(self) -> list[str]:
-        counted, written = self.edge["received"], sum(len(process) for process in self.received.values())
+        counted = self.edge["received"] + self.edge["lost_in_crash"]
+        written = sum(len(process) for process in self.received.values())
         # Taken, and killed before it wrote that down; `latest` passes over some.
         more = counted if self.is_polled else written + self.consumer_crashes
         if not written <= counted <= more:
@@ -219,11 +225,11 @@ class Account:
         return []
 
     def check_sent(self) -> list[str]:
-        """sent = received + queued + dropped_oldest + undelivered + lost_with_producer."""
+        """Without what is in a queue, little is missing from the identity of the samples that were queued."""
         edge = self.edge
-        sent = edge["sent"] - sum(edge[cause] for cause in MISSED)
-        queued = sent - edge["received"] - edge["dropped_oldest"] - edge["undelivered"]
-        queued -= edge["lost_with_producer"]
+        sent = edge["sent"] - edge[AWAY] - sum(edge[cause] for cause in MISSED)
+        queued = sent - edge["received"] - edge["lost_in_crash"] - edge["dropped_oldest"] - edge["dropped_away"]
+        queued -= edge["undelivered"] + edge["lost_with_producer"]
         least = -self.producer_crashes
         # Rings whose producer was gone when their consumer ended: their samples are not counted.
         most = self.depth * len(self.producer_ends) + self.consumer_crashes
@@ -231,6 +237,8 @@ class Account:
             most = self.depth if self.is_dynamic else 0
         if not least <= queued <= most:
             return [f"{queued} are neither received nor counted, at least {least} and at most {most} may be"]
+        if edge["sent"] != edge["received"] + edge["lost"] + edge["not_taken"]:
+            return [f"sent is not received + lost + not taken: {edge}"]
         return []
 
     def check_losses(self) -> list[str]:
@@ -240,9 +248,8 @@ class Account:
         certain = sum(len(sent.receipts) + len(sent.without_memory) for sent in self.sent.values())
         uncertain = sum(sent.uncertain for sent in self.sent.values())
         published = self.edge["sent"]
-        # A consumer that is started again finds an edge that waited for it, or a new one.
-        is_attached_all_along = (self.is_block or len(self.consumer_ends) == 1) and not self.is_dynamic
-        least = certain if is_attached_all_along and not self.ended_early() else 0
+        # What a consumer misses that is started again is counted.
+        least = certain if not self.is_dynamic and not self.ended_early() else 0
         if not least - self.producer_crashes <= published <= certain + uncertain:
             return [f"{published} counted as published, {certain} written down (and {uncertain} uncertain)"]
         return []
@@ -290,7 +297,7 @@ def check_receipts(plan: Round, running: Running, records: Records, node: Node, 
     for sent in records.sent[topic].values():
         sums.update(tally(sent, len(edges)))
     counted_missed = sum(edge[cause] for edge in edges for cause in MISSED)
-    counted_queued = sum(edge["sent"] for edge in edges) - counted_missed
+    counted_queued = sum(edge["sent"] - edge[AWAY] for edge in edges) - counted_missed
     problems = []
     if not sums["queued"] - crashes(running, node.id) * len(edges) <= counted_queued <= sums["most queued"]:
         problems.append(f"{topic}: receipts say {dict(sums)}, the edges {counted_queued} queued")

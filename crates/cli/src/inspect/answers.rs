@@ -245,16 +245,22 @@ pub struct LoadOfEdge {
     /// `policy`, `depth` and `max_held`.
     #[cfg_attr(feature = "api", schema(value_type = Object))]
     pub queue: Queue,
+    /// `received` + `lost` + `not_taken`.
     pub sent: Option<u64>,
+    /// Without `lost_in_crash`.
     pub received: Option<u64>,
     pub received_bytes: Option<u64>,
     /// The sum of the causes below.
     pub lost: Option<u64>,
+    /// In the queue, or in it when the consumer ended or the dataflow stopped.
+    pub not_taken: Option<u64>,
     pub dropped_oldest: Option<u64>,
     pub dropped_newest: Option<u64>,
     pub missed_held: Option<u64>,
     pub missed_memory: Option<u64>,
     pub missed_control: Option<u64>,
+    pub missed_away: Option<u64>,
+    pub dropped_away: Option<u64>,
     pub lost_in_crash: Option<u64>,
     pub lost_with_producer: Option<u64>,
     pub undelivered: Option<u64>,

@@ -153,6 +153,7 @@ fn info_text(state: &State, topic: &Topic) -> String {
         ("sent", Align::Right),
         ("received", Align::Right),
         ("lost", Align::Right),
+        ("not taken", Align::Right),
     ]);
     let mut edges = edges_of(state, topic).peekable();
     if edges.peek().is_none() {
@@ -171,9 +172,10 @@ fn info_text(state: &State, topic: &Topic) -> String {
                 edge.queue.depth
             ),
             edge.queue.max_held.to_string(),
-            known(edge.has_output(), totals.output.published()),
-            known(edge.has_input(), totals.input.received),
+            known(edge.has_output(), totals.published()),
+            known(edge.has_input(), totals.received()),
             known(edge.unreadable().is_none(), totals.lost()),
+            known(edge.unreadable().is_none(), totals.not_taken()),
         ]);
         unreadable.extend(edge.unreadable().map(|why| format!("  {why}\n")));
     }

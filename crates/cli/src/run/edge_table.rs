@@ -73,6 +73,11 @@ impl Column {
         }
     }
 
+    /// Whether it is the column `other`.
+    pub fn is(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+
     fn is_known(&self, row: &Row<'_>) -> bool {
         let needs = |end| self.needs == end || self.needs == Ends::Both;
         (!needs(Ends::Producer) || row.edge.has_output())
@@ -100,10 +105,10 @@ pub const BANDWIDTH: Column = number("mb/s", Ends::Consumer, |row| {
     format::megabytes(row.figures.bytes_per_second)
 });
 pub const SENT: Column = number("sent", Ends::Producer, |row| {
-    row.totals.output.published().to_string()
+    row.totals.published().to_string()
 });
 pub const RECEIVED: Column = number("received", Ends::Consumer, |row| {
-    row.totals.input.received.to_string()
+    row.totals.received().to_string()
 });
 /// Median over the last two seconds, as [`RATE`] and [`BANDWIDTH`].
 pub const P50: Column = number("p50", Ends::Consumer, |row| {
@@ -136,6 +141,9 @@ pub const LOST: Column = Column {
     colour: how_lossy,
     ..number("lost", Ends::Both, |row| row.totals.lost().to_string())
 };
+pub const NOT_TAKEN: Column = number("not taken", Ends::Both, |row| {
+    row.totals.not_taken().to_string()
+});
 pub const WAITED: Column = number("waited", Ends::Producer, |row| {
     let nanos = row.totals.output.blocked_nanos;
     format::latency((nanos > 0).then_some(nanos))

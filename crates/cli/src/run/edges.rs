@@ -292,20 +292,35 @@ impl Page {
 impl Totals {
     /// Samples in the queue.
     pub fn queued(&self) -> u64 {
-        let Self { output, input } = self;
-        [
-            input.received,
-            input.lost,
-            output.dropped_oldest,
-            output.undelivered,
-        ]
-        .into_iter()
-        .fold(output.sent, u64::saturating_sub)
+        self.output.queued(&self.input)
     }
 
-    /// Samples that were published and never reached the consumer, whatever the cause.
+    /// Samples published for the edge: [`Self::received`] + [`Self::lost`] + [`Self::not_taken`].
+    ///
+    /// A producer that is killed may have queued one sample more than it counted, and both ends
+    /// count on while their pages are read. Samples that the consumer counted were published.
+    pub fn published(&self) -> u64 {
+        let accounted = self.received().saturating_add(self.lost());
+        self.output.published().max(accounted)
+    }
+
+    /// Samples that the consumer took and was not killed with.
+    pub fn received(&self) -> u64 {
+        self.input
+            .received
+            .saturating_sub(self.output.lost_in_crash)
+    }
+
+    /// Samples that were published and that the consumer could not use, whatever the cause.
     pub fn lost(&self) -> u64 {
         self.output.lost().saturating_add(self.input.lost)
+    }
+
+    /// Samples that are in the queue, or were in it when the consumer ended or the dataflow
+    /// stopped. They do not count as lost.
+    pub fn not_taken(&self) -> u64 {
+        let accounted = self.received().saturating_add(self.lost());
+        self.output.published().saturating_sub(accounted)
     }
 }
 
@@ -336,6 +351,11 @@ impl Edge {
         }
     }
 
+    /// Index of the producing node.
+    pub fn producer_node(&self) -> u32 {
+        self.producer.0
+    }
+
     /// Index of the consuming node.
     pub fn consumer_node(&self) -> u32 {
         self.consumer.0
@@ -364,6 +384,24 @@ impl Edge {
     /// Samples lost so far.
     pub fn lost(&self) -> u64 {
         self.samples.back().map_or(0, |(_, totals)| totals.lost())
+    }
+
+    /// Whether samples were lost within the last readings.
+    pub fn is_losing(&self) -> bool {
+        self.span()
+            .is_some_and(|(first, last, _)| last.lost() > first.lost())
+    }
+
+    /// True if a node receives its own output.
+    pub fn is_self_loop(&self) -> bool {
+        self.producer.0 == self.consumer.0
+    }
+
+    /// Samples not taken at the last reading.
+    pub fn not_taken(&self) -> u64 {
+        self.samples
+            .back()
+            .map_or(0, |(_, totals)| totals.not_taken())
     }
 
     /// True if the producer waits for room, so that no sample may be lost.
@@ -452,7 +490,10 @@ impl Edges {
             queue,
             observer: false,
             producer: (0, 0),
-            consumer: (0, 0),
+            consumer: (
+                u32::from(topic.split('/').next() != input.split('/').next()),
+                0,
+            ),
             unreadable: [None, None],
             samples: VecDeque::new(),
             failure: None,

@@ -18,6 +18,8 @@ struct Node {
     id: String,
     /// A node with `path: dynamic`, whose process joins.
     dynamic: bool,
+    /// It had a process.
+    has_started: bool,
     pid: Option<u32>,
     restarts: u32,
     /// How the last process ended, until the next one starts.
@@ -33,6 +35,7 @@ impl Nodes {
         let node = |plan: &nervure_keeper::plan::NodePlan| Node {
             id: plan.id.clone(),
             dynamic: plan.is_dynamic(),
+            has_started: false,
             pid: None,
             restarts: 0,
             ended: None,
@@ -53,7 +56,10 @@ impl Nodes {
             return;
         };
         match message {
-            Report::NodeStarted(started) => (node.pid, node.ended) = (Some(started.pid), None),
+            Report::NodeStarted(started) => {
+                (node.pid, node.ended) = (Some(started.pid), None);
+                node.has_started = true;
+            }
             Report::NodeEnded(ended) => {
                 node.restarts += u32::from(ended.restarts);
                 (node.pid, node.ended) = (None, Some(ended.clone()));
@@ -96,6 +102,24 @@ impl Nodes {
                 count(node.restarts as usize, "time")
             )
         })
+    }
+
+    /// Nodes that never had a process, without those that could not be started.
+    pub fn never_started(&self) -> Vec<&str> {
+        let nodes = self.0.iter();
+        let never = nodes.filter(|node| !node.has_started && node.ended.is_none());
+        never.map(|node| node.id.as_str()).collect()
+    }
+
+    /// True if the node of that index has had a process.
+    pub fn has_started(&self, index: u32) -> bool {
+        let node = self.0.get(index as usize);
+        node.is_some_and(|node| node.has_started)
+    }
+
+    /// True if no node ever had a process.
+    pub fn none_started(&self) -> bool {
+        !self.0.iter().any(|node| node.has_started)
     }
 
     /// The nodes as JSON.

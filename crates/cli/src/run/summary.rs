@@ -1,9 +1,13 @@
 //! The result of a run.
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    time::Duration,
+};
 
 use nervure_keeper::plan::Plan;
-use nervure_protocol::report::NodeEnded;
+use nervure_protocol::{report::NodeEnded, wiring};
 use serde::Serialize;
 
 use super::{
@@ -20,11 +24,15 @@ use crate::{
 /// Lines of a failed node's stderr that the summary shows.
 const SHOWN_STDERR: usize = 8;
 
-const COLUMNS: [edge_table::Column; 9] = [
+/// Outputs and nodes that a line of the summary names.
+const SHOWN_NAMES: usize = 8;
+
+const COLUMNS: [edge_table::Column; 10] = [
     edge_table::EDGE,
     edge_table::SENT,
     edge_table::RECEIVED,
     edge_table::LOST,
+    edge_table::NOT_TAKEN,
     edge_table::TOTAL_P50,
     edge_table::TOTAL_P99,
     edge_table::MAX,
@@ -47,6 +55,12 @@ pub struct Summary {
     failed_edges: Vec<FailedEdge>,
     /// The counters of a lossless edge are not readable.
     lossless_unknown: bool,
+    /// Samples that lossless edges sent and their consumers did not take.
+    lossless_not_taken: u64,
+    /// Topics that carry requests and answers of services.
+    service_topics: BTreeSet<String>,
+    /// Topics with consumers on which nothing was ever sent.
+    never_sent: BTreeSet<String>,
     watched: Watched,
 }
 
@@ -70,6 +84,9 @@ impl Summary {
             lossless_lost: false,
             failed_edges: Vec::new(),
             lossless_unknown: false,
+            lossless_not_taken: 0,
+            service_topics: service_topics(plan),
+            never_sent: BTreeSet::new(),
             watched: Watched::new(plan),
         }
     }
@@ -87,9 +104,11 @@ impl Summary {
     /// Takes the last reading of the counters.
     pub fn edges(&mut self, edges: &Edges) {
         self.watched.read(edges);
-        let mut lossless = edges.iter().filter(|edge| edge.is_lossless());
+        let lossless = edges.iter().filter(|edge| edge.is_lossless());
         self.lossless_unknown = lossless.clone().any(|edge| edge.unreadable().is_some());
-        self.lossless_lost = lossless.any(|edge| edge.lost() > 0);
+        self.lossless_lost = lossless.clone().any(|edge| edge.lost() > 0);
+        self.lossless_not_taken = lossless.map(Edge::not_taken).fold(0, u64::saturating_add);
+        self.never_sent = self.silent_topics(edges);
         let failed = |edge: &Edge| {
             let shortage = edge.shortage().filter(|shortage| !shortage.is_over);
             let cause = edge
@@ -105,10 +124,29 @@ impl Summary {
         self.failed_edges = edges.iter().filter_map(failed).collect();
     }
 
-    /// True if every node ended well, every edge worked to the end, and no lossless edge lost
-    /// samples. Unreadable counters of a lossless edge count as a loss.
+    /// Topics of the dataflow whose producer has started, and on which nothing was sent to any
+    /// consumer.
+    fn silent_topics(&self, edges: &Edges) -> BTreeSet<String> {
+        let has_started = |edge: &&Edge| self.states.has_started(edge.producer_node());
+        let is_silent = |edge: &Edge| edge.has_output() && edge.totals().published() == 0;
+        let own = || edges.iter().filter(|edge| !edge.observer);
+        let mut silent: BTreeSet<String> = own()
+            .filter(has_started)
+            .map(|edge| edge.topic.clone())
+            .filter(|topic| !self.service_topics.contains(topic))
+            .collect();
+        for edge in own().filter(|edge| !is_silent(edge)) {
+            silent.remove(&edge.topic);
+        }
+        silent
+    }
+
+    /// True if a node was started, every node ended well, every edge worked to the end, and no
+    /// lossless edge lost samples. Unreadable counters of a lossless edge count as a loss; samples
+    /// that were not taken do not.
     pub fn is_perfect(&self) -> bool {
         self.has_finished
+            && !self.states.none_started()
             && !self.lossless_lost
             && !self.lossless_unknown
             && self.failed_edges.is_empty()
@@ -123,6 +161,11 @@ impl Summary {
     /// Nodes that failed in the end.
     pub fn failures(&self) -> impl Iterator<Item = &NodeEnded> {
         self.ends.values().filter(|ended| is_final_failure(ended))
+    }
+
+    /// Topics with consumers on which nothing was ever sent.
+    pub fn never_sent(&self) -> &BTreeSet<String> {
+        &self.never_sent
     }
 
     /// Expectations of the file that were not met.
@@ -145,6 +188,54 @@ impl Summary {
         &mut self.states
     }
 
+    /// `test ran for 1.2 s: 2 nodes, 1 restart`
+    fn heading(&self, elapsed: Duration) -> String {
+        let failed = self.failures().count();
+        let mut facts = vec![count(self.nodes, "node")];
+        if failed > 0 {
+            facts.push(format!("{failed} failed"));
+        }
+        match self.states.restarts() {
+            0 => {}
+            restarts => facts.push(count(restarts, "restart")),
+        }
+        format!(
+            "\n{} ran for {}: {}\n",
+            self.dataflow,
+            format::elapsed(elapsed),
+            facts.join(", ")
+        )
+    }
+
+    /// Samples that lossless edges still held, nodes that never started, and outputs never sent.
+    fn left_undone(&self) -> String {
+        let mut text = String::new();
+        if self.lossless_not_taken > 0 {
+            text.push_str(&format!(
+                "\n{} of edges with `queue_policy: block` not taken: in their queues when the consumer ended; \
+                 `nervure stop --drain` lets consumers finish\n",
+                count(self.lossless_not_taken as usize, "sample")
+            ));
+        }
+        let never_started = self.states.never_started();
+        if !never_started.is_empty() {
+            let nodes = never_started.len();
+            text.push_str(&format!(
+                "\n{} never started: {}\n",
+                count(nodes, "node"),
+                names(never_started)
+            ));
+        }
+        if !self.never_sent.is_empty() {
+            let topics = self.never_sent.iter().map(String::as_str);
+            text.push_str(&format!(
+                "\nnothing was ever sent on {}\n",
+                names(topics.collect())
+            ));
+        }
+        text
+    }
+
     /// The failed nodes with the last lines of their stderr, as text.
     pub fn failures_text(&self) -> String {
         let mut text = String::new();
@@ -164,26 +255,16 @@ impl Summary {
 
     /// The summary as text.
     pub fn text(&self, edges: &Edges, unwritten: Option<String>, elapsed: Duration) -> String {
-        let mut text = String::from("\n");
-        let failed = self.failures().count();
-        let mut facts = vec![count(self.nodes, "node")];
-        if failed > 0 {
-            facts.push(format!("{failed} failed"));
-        }
-        match self.states.restarts() {
-            0 => {}
-            restarts => facts.push(count(restarts, "restart")),
-        }
-        text.push_str(&format!(
-            "{} ran for {}: {}\n",
-            self.dataflow,
-            format::elapsed(elapsed),
-            facts.join(", ")
-        ));
+        let mut text = self.heading(elapsed);
         if edges.iter().len() > 0 {
             text.push('\n');
-            text.push_str(&edge_table::table(edges.iter(), &COLUMNS).render(None));
+            let has_untaken = edges.iter().any(|edge| edge.not_taken() > 0);
+            let columns = COLUMNS
+                .iter()
+                .filter(|column| has_untaken || !column.is(&edge_table::NOT_TAKEN));
+            text.push_str(&edge_table::table(edges.iter(), columns).render(None));
         }
+        text.push_str(&self.left_undone());
         if self.lossless_lost {
             text.push_str("\nan edge with `queue_policy: block` lost samples\n");
         }
@@ -227,4 +308,30 @@ impl Summary {
 /// Whether the last end of a node counts as a failure.
 fn is_final_failure(ended: &NodeEnded) -> bool {
     ended.failed && !ended.restarts
+}
+
+fn service_topics(plan: &Plan) -> BTreeSet<String> {
+    let of_node = |node: &nervure_keeper::plan::NodePlan| {
+        let answers = node.services.iter().flat_map(|service| &service.clients);
+        let answers = answers.map(|client| client.output);
+        let outputs = answers.chain(node.clients.iter().map(|client| client.output));
+        let outputs = outputs.filter_map(|output| node.outputs.get(output as usize));
+        outputs
+            .map(|output| wiring::topic(&node.id, &output.name))
+            .collect::<Vec<_>>()
+    };
+    plan.nodes.iter().flat_map(of_node).collect()
+}
+
+/// The first names, and the number of the others.
+fn names(names: Vec<&str>) -> String {
+    let shown: Vec<_> = names
+        .iter()
+        .take(SHOWN_NAMES)
+        .map(|name| format!("`{name}`"))
+        .collect();
+    match names.len() - shown.len() {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
 }

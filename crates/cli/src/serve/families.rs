@@ -405,6 +405,8 @@ impl EdgeFigures {
             ("missed_held", output.missed_held),
             ("missed_memory", output.missed_memory),
             ("missed_control", output.missed_control),
+            ("missed_away", output.missed_away),
+            ("dropped_away", output.dropped_away),
             ("lost_in_crash", output.lost_in_crash),
         ];
         let by_input = [("lost_with_producer", self.totals.input.lost)];

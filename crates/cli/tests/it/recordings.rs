@@ -582,6 +582,41 @@ fn the_clock_of_a_replay_reads_the_time_of_the_recording_and_timers_follow_it() 
     drop(recorded);
 }
 
+/// An MCAP file with one message of a channel that holds no samples.
+fn without_samples() -> Vec<u8> {
+    const MAGIC: &[u8] = b"\x89MCAP0\r\n";
+    let text = |text: &str| {
+        let length = u32::try_from(text.len()).unwrap();
+        [&length.to_le_bytes(), text.as_bytes()].concat()
+    };
+    let record = |opcode: u8, body: &[u8]| {
+        let length = u64::try_from(body.len()).unwrap();
+        [&[opcode], &length.to_le_bytes()[..], body].concat()
+    };
+    let header = record(1, &[text(""), text("test")].concat());
+    let ids = [0; 4];
+    let channel = [&ids[..], &text("/source/out"), &text("json"), &[0; 4]].concat();
+    let (channel, times) = (record(4, &channel), [1; 16]);
+    let message = record(5, &[&ids[..2], &[0; 4], &times, b"{}"].concat());
+    let (data_end, footer) = (record(15, &[0; 4]), record(2, &[0; 20]));
+    [
+        MAGIC, &header, &channel, &message, &data_end, &footer, MAGIC,
+    ]
+    .concat()
+}
+
+#[test]
+fn a_replay_that_played_nothing_is_not_perfect() {
+    let dataflow = numbers(1, 0);
+    let file = dataflow.folder().join("nothing.mcap");
+    fs::write(&file, without_samples()).unwrap();
+    let outcome = dataflow.replay(&file, &["--rate", "max"]).finish();
+    let lines = outcome.lines("replay");
+    let is_said = |line: &&str| line.starts_with("0 samples played; 1 of /source/out not played");
+    assert!(lines.iter().any(is_said), "{lines:?}");
+    assert_eq!(outcome.code, Some(3), "{}", outcome.stderr);
+}
+
 #[test]
 fn a_replay_ends_although_a_node_with_a_timer_sends_for_ever() {
     let dataflow = numbers(50, 0);

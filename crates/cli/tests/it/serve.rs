@@ -288,6 +288,8 @@ fn metrics_are_those_of_top() {
             "missed_held",
             "missed_memory",
             "missed_control",
+            "missed_away",
+            "dropped_away",
             "lost_in_crash",
             "lost_with_producer",
         ] {
