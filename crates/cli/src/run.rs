@@ -15,6 +15,7 @@ pub mod memory;
 pub mod nodes;
 mod plain;
 pub mod plan;
+mod remedies;
 mod replay_drain;
 mod signals;
 pub mod streams;

@@ -94,13 +94,14 @@ pub fn explanations_of(dataflow: &str, patterns: &[String]) -> Result<Explanatio
     Ok(answer(&state, &topics))
 }
 
-/// Reads the counters; twice, if it takes some time to say whether a consumer takes samples.
+/// Reads the counters; twice, if it takes some time to say whether a consumer takes samples, or
+/// whether an edge still loses some.
 fn read_counters(state: &mut State) -> Result<(), Failure> {
     state.sample();
     if state
         .edges
         .iter()
-        .any(|edge| edge.activity().is_undecided())
+        .any(|edge| edge.activity().is_undecided() || edge.lost() > 0)
     {
         state.follow_until(Instant::now() + ConsumerActivity::decided_after())?;
         state.sample();
@@ -129,11 +130,11 @@ fn explanation(edge: &Edge) -> String {
         "{}: {} of {} lost\n",
         edge.name(),
         totals.lost(),
-        totals.output.published()
+        totals.published()
     );
     for loss in losses::explanations(&totals, edge) {
         text.push_str(&format!("  {}: {}\n", loss.count, loss.what));
-        text.push_str(&format!("      {}\n", loss.remedy));
+        text.push_str(&format!("      {}\n", loss.remedy.text));
     }
     if edge.is_latest() {
         text.push_str("      a queue of one is right if only the newest sample counts\n");
@@ -148,7 +149,7 @@ fn explained_edge(edge: &Edge) -> ExplainedEdge {
     ExplainedEdge {
         topic: edge.topic.clone(),
         consumer: edge.consumer_name().to_owned(),
-        sent: counted(totals.output.published()),
+        sent: counted(totals.published()),
         lost: edge.unreadable().is_none().then(|| totals.lost()),
         took_nothing_seconds: edge
             .activity()
@@ -161,7 +162,7 @@ fn explained_edge(edge: &Edge) -> ExplainedEdge {
                 cause: None,
                 count: loss.count,
                 what: loss.what.into_owned(),
-                remedy: loss.remedy,
+                remedy: loss.remedy.text,
             })
             .collect(),
     }

@@ -4,7 +4,10 @@ use std::{borrow::Cow, collections::HashMap, time::Duration};
 
 use nervure_shm::{InputCounters, OutputCounters};
 
-use super::edges::{Edge, Edges, Totals};
+use super::{
+    edges::{Edge, Edges, Totals},
+    remedies::{self, Setting},
+};
 use crate::format::{self, count};
 
 /// The pause after the first warning; it doubles while losses continue.
@@ -77,6 +80,8 @@ impl Losses {
             missed_held: now.missed_held.saturating_sub(then.missed_held),
             missed_memory: now.missed_memory.saturating_sub(then.missed_memory),
             missed_control: now.missed_control.saturating_sub(then.missed_control),
+            missed_away: now.missed_away.saturating_sub(then.missed_away),
+            dropped_away: now.dropped_away.saturating_sub(then.dropped_away),
             lost_in_crash: now.lost_in_crash.saturating_sub(then.lost_in_crash),
             ..OutputCounters::default()
         };
@@ -104,6 +109,10 @@ pub fn causes(totals: &Totals) -> String {
         (counters.missed_held, "too many held"),
         (counters.missed_memory, "memory budget"),
         (counters.missed_control, "not accepted in time"),
+        (
+            counters.missed_away.saturating_add(counters.dropped_away),
+            "consumer away",
+        ),
         (counters.lost_in_crash, "in a crash"),
         (totals.input.lost, "with their producer"),
     ];
@@ -146,8 +155,43 @@ pub struct Loss {
     pub count: u64,
     /// The cause, as a clause.
     pub what: Cow<'static, str>,
-    /// The setting or action that prevents it.
-    pub remedy: String,
+    /// What prevents it.
+    pub remedy: Remedy,
+}
+
+/// What prevents a loss.
+#[derive(Clone, Debug)]
+pub struct Remedy {
+    /// As a clause.
+    pub text: String,
+    /// The settings of the dataflow file that the text names.
+    #[cfg_attr(not(test), expect(dead_code, reason = "tests apply each of them"))]
+    pub settings: Vec<Setting>,
+}
+
+impl Loss {
+    fn new(count: u64, what: impl Into<Cow<'static, str>>, remedy: Remedy) -> Self {
+        Self {
+            count,
+            what: what.into(),
+            remedy,
+        }
+    }
+}
+
+impl Remedy {
+    /// Something other than a setting.
+    fn action(text: impl Into<String>) -> Self {
+        Self::with(text, Vec::new())
+    }
+
+    /// `text` names the settings.
+    fn with(text: impl Into<String>, settings: Vec<Setting>) -> Self {
+        Self {
+            text: text.into(),
+            settings,
+        }
+    }
 }
 
 /// The cause of most of the losses, and its remedy.
@@ -156,104 +200,143 @@ fn main_cause(totals: &Totals, edge: &Edge) -> (Cow<'static, str>, String) {
         .into_iter()
         .max_by_key(|loss| loss.count);
     worst
-        .map(|loss| (loss.what, loss.remedy))
+        .map(|loss| (loss.what, loss.remedy.text))
         .expect("called for edges with losses only")
 }
 
 /// Every cause of losses on an edge, with its remedy.
 pub fn explanations(totals: &Totals, edge: &Edge) -> Vec<Loss> {
     let counters = &totals.output;
-    let depth = edge.queue.depth;
+    let (full, queue) = full_queue(edge);
+    let away = counters.missed_away.saturating_add(counters.dropped_away);
+    let producer = edge.topic.split('/').next().unwrap_or(&edge.topic);
+    let all = [
+        Loss::new(
+            counters.dropped_oldest,
+            format!("{full}; the oldest samples were dropped"),
+            queue.clone(),
+        ),
+        Loss::new(
+            counters.dropped_newest,
+            format!("{full}; its queue was full"),
+            queue,
+        ),
+        Loss::new(
+            counters.missed_held,
+            "the consumer holds as many samples as `max_held` allows",
+            too_many_held(edge),
+        ),
+        Loss::new(
+            counters.missed_memory,
+            "the producer's shared memory is used up",
+            memory_used_up(producer),
+        ),
+        Loss::new(
+            counters.missed_control,
+            "the consumer did not map new memory in time",
+            Remedy::action("check whether its process is stopped, or the machine overloaded"),
+        ),
+        Loss::new(
+            away,
+            "the consumer had no process: it was restarting, or stopped by hand",
+            consumer_away(edge),
+        ),
+        Loss::new(
+            counters.lost_in_crash,
+            "the consumer held them when it died",
+            Remedy::action("see the log of the consumer"),
+        ),
+        Loss::new(
+            totals.input.lost,
+            "they were in the queue, and their producer ended before the consumer started again",
+            Remedy::action(format!(
+                "end node `{producer}` only after its consumers have received everything"
+            )),
+        ),
+    ];
+    all.into_iter().filter(|loss| loss.count > 0).collect()
+}
+
+/// Why the queue is full, and what helps.
+fn full_queue(edge: &Edge) -> (String, Remedy) {
+    let settings = Setting::for_full_queue(edge);
     let queue = match edge.observer {
-        true => {
-            "a producer never waits for an observer: read faster, or receive the topic as a node of the dataflow"
-                .to_owned()
-        }
-        false => format!(
-            "use a larger `queue_size` (now {depth}) or `queue_policy: block` on that input"
+        true => Remedy::action(
+            "a producer never waits for an observer: read faster, or receive the topic as a node of the dataflow",
+        ),
+        false => Remedy::with(
+            format!("use {} on that input", remedies::any_of(&settings)),
+            settings,
         ),
     };
-    let held = edge.queue.max_held;
-    let producer = edge.topic.split('/').next().unwrap_or(&edge.topic);
-    let (full, queue) = match edge.shortage() {
-        _ if let Some((what, remedy)) = takes_nothing(edge) => (what, remedy),
+    let slow = match edge.is_losing() {
+        true => "is slower than the producer",
+        false => "was slower than the producer, or stood still, for a time",
+    };
+    match edge.shortage() {
+        _ if let Some((what, remedy)) = takes_nothing(edge) => (what, Remedy::action(remedy)),
         Some(short) if short.is_over => (
             format!(
-                "the consumer could not map new memory for a time, or is slower than the producer ({})",
+                "the consumer could not map new memory for a time, or {slow} ({})",
                 short.cause
             ),
             queue,
         ),
         Some(short) => (
             format!("the consumer cannot map new memory ({})", short.cause),
-            "losses end when the resource is available".to_owned(),
+            Remedy::action("losses end when the resource is available"),
         ),
-        None => ("the consumer is slower than the producer".to_owned(), queue),
+        None => (format!("the consumer {slow}"), queue),
+    }
+}
+
+fn too_many_held(edge: &Edge) -> Remedy {
+    let now = edge.queue.max_held;
+    if edge.observer {
+        let text = format!("an observer may hold {now} samples: keep copies instead (`copied()`)");
+        return Remedy::action(text);
+    }
+    let setting = Setting::MaxHeld { now };
+    Remedy::with(
+        format!("keep copies (`copied()`), or set {setting} on that input"),
+        vec![setting],
+    )
+}
+
+fn memory_used_up(producer: &str) -> Remedy {
+    let setting = Setting::SharedMemory {
+        node: producer.to_owned(),
     };
-    let all: [(u64, Cow<'static, str>, String); 7] = [
-        (
-            counters.dropped_oldest,
-            format!("{full}; the oldest samples were dropped").into(),
-            queue.clone(),
+    Remedy::with(
+        format!("set {setting}, or hold fewer samples in its consumers"),
+        vec![setting],
+    )
+}
+
+fn consumer_away(edge: &Edge) -> Remedy {
+    let consumer = edge.consumer_name().split('/').next().unwrap_or_default();
+    let history = Setting::History {
+        topic: edge.topic.clone(),
+    };
+    let settings: Vec<_> = Setting::block(edge).into_iter().chain([history]).collect();
+    Remedy::with(
+        format!(
+            "`nervure logs --node {consumer}` shows why; {} keeps samples for its next process",
+            remedies::any_of(&settings)
         ),
-        (
-            counters.dropped_newest,
-            format!("{full}; its queue was full").into(),
-            queue,
-        ),
-        (
-            counters.missed_held,
-            "the consumer holds as many samples as `max_held` allows".into(),
-            match edge.observer {
-                true => {
-                    format!("an observer may hold {held} samples: keep copies instead (`copied()`)")
-                }
-                false => {
-                    format!(
-                        "keep copies (`copied()`), or set a larger `max_held` (now {held}) on that input"
-                    )
-                }
-            },
-        ),
-        (
-            counters.missed_memory,
-            "the producer's shared memory is used up".into(),
-            format!(
-                "set a larger `shared_memory` for node `{producer}`, or hold fewer samples in its consumers"
-            ),
-        ),
-        (
-            counters.missed_control,
-            "the consumer did not map new memory in time".into(),
-            "check whether its process is stopped, or the machine overloaded".to_owned(),
-        ),
-        (
-            counters.lost_in_crash,
-            "the consumer held them when it died".into(),
-            "see the log of the consumer".to_owned(),
-        ),
-        (
-            totals.input.lost,
-            "they were in the queue, and their producer ended before the consumer started again"
-                .into(),
-            format!("end node `{producer}` only after its consumers have received everything"),
-        ),
-    ];
-    let losses = all.into_iter().map(|(count, what, remedy)| Loss {
-        count,
-        what,
-        remedy,
-    });
-    losses.filter(|loss| loss.count > 0).collect()
+        settings,
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nervure_dataflow::{Anywhere, QueuePolicy};
     use nervure_protocol::{
         report::EdgeStatus,
         wiring::{EdgeState, Policy, Queue},
     };
+    use serde_json::{Value, json};
 
     fn queue(policy: Policy, depth: u32) -> Queue {
         Queue {
@@ -397,6 +480,155 @@ mod tests {
             !line.contains("block") && !line.contains("slower"),
             "{line}"
         );
+    }
+
+    /// A dataflow file with one edge, as `validate` reads it; `None` if it refuses it.
+    fn queue_of(file: &Value) -> Option<Queue> {
+        let text = file.to_string();
+        let folder = std::path::Path::new("/");
+        let report = nervure_dataflow::parse("file.yml", text.as_bytes(), folder, &Anywhere);
+        let dataflow = report.dataflow?;
+        let consumer = &dataflow.nodes[dataflow.edges[0].to.node];
+        let queue = consumer.inputs[dataflow.edges[0].to.input].queue;
+        let policy = match queue.policy {
+            QueuePolicy::DropOldest | QueuePolicy::Latest => Policy::DropOldest,
+            QueuePolicy::DropNewest => Policy::DropNewest,
+            QueuePolicy::Block => Policy::Block,
+        };
+        Some(Queue {
+            policy,
+            depth: queue.depth,
+            max_held: queue.max_held,
+        })
+    }
+
+    fn file(consumer: &str, keys: &Value) -> Value {
+        let mut input = json!({"source": "cam/out"});
+        merge(&mut input, keys);
+        let mut nodes = vec![json!({"id": "cam", "path": "cam.py", "outputs": ["out"]})];
+        match consumer {
+            "cam" => nodes[0]["inputs"] = json!({"in": input}),
+            id => nodes.push(json!({"id": id, "path": "sink.py", "inputs": {"in": input}})),
+        }
+        json!({"nodes": nodes})
+    }
+
+    fn merge(into: &mut Value, keys: &Value) {
+        let keys = keys.as_object().unwrap().clone();
+        into.as_object_mut().unwrap().extend(keys);
+    }
+
+    fn applied(setting: &Setting, file: &Value) -> Value {
+        let mut file = file.clone();
+        let last = file["nodes"].as_array().unwrap().len() - 1;
+        let with_held = |mut keys: Value, size: u32, max_held: Option<u32>| {
+            keys["queue_size"] = json!(size);
+            if max_held.is_some() {
+                keys["max_held"] = json!(size + 1);
+            }
+            keys
+        };
+        let input = match setting {
+            Setting::LongerQueue { now, max_held } => with_held(json!({}), now + 5, *max_held),
+            Setting::QueueForLatest { now, max_held } => {
+                let keys = json!({"queue_policy": "drop_oldest"});
+                with_held(keys, now + 5, *max_held)
+            }
+            Setting::Block { max_held: None } => json!({"queue_policy": "block"}),
+            Setting::Block {
+                max_held: Some(max_held),
+            } => json!({"queue_policy": "block", "queue_size": max_held - 1}),
+            Setting::MaxHeld { now } => json!({"max_held": now + 5}),
+            Setting::SharedMemory { .. } => {
+                file["nodes"][0]["shared_memory"] = json!("1GiB");
+                json!({})
+            }
+            Setting::History { .. } => {
+                file["nodes"][0]["outputs"] = json!({"out": {"history": 1}});
+                json!({})
+            }
+        };
+        merge(&mut file["nodes"][last]["inputs"]["in"], &input);
+        file
+    }
+
+    fn one_of_each_cause() -> Totals {
+        let output = OutputCounters {
+            dropped_oldest: 1,
+            dropped_newest: 1,
+            missed_held: 1,
+            missed_memory: 1,
+            missed_control: 1,
+            missed_away: 1,
+            dropped_away: 1,
+            lost_in_crash: 1,
+            ..OutputCounters::default()
+        };
+        let input = InputCounters {
+            lost: 1,
+            ..InputCounters::default()
+        };
+        Totals { output, input }
+    }
+
+    #[test]
+    fn each_setting_that_a_remedy_names_is_one_that_validate_accepts() {
+        const KEYS: [&str; 5] = [
+            "queue_size",
+            "queue_policy",
+            "max_held",
+            "shared_memory",
+            "history",
+        ];
+        let files = [
+            json!({}),
+            json!({"max_held": 12}),
+            json!({"queue_size": 1}),
+            json!({"queue_policy": "latest"}),
+            json!({"queue_policy": "latest", "max_held": 2}),
+            json!({"queue_policy": "drop_newest", "queue_size": 3}),
+            json!({"queue_policy": "drop_newest", "queue_size": 3, "max_held": 4}),
+            json!({"queue_policy": "block"}),
+            json!({"queue_policy": "block", "max_held": 11}),
+        ];
+        let mut tried = 0;
+        for (keys, consumer) in files.iter().flat_map(|it| [(it, "sink"), (it, "cam")]) {
+            let file = file(consumer, keys);
+            let Some(queue) = queue_of(&file) else {
+                assert!(
+                    consumer == "cam" && keys["queue_policy"] == "block",
+                    "{file}"
+                );
+                continue;
+            };
+            let input = format!("{consumer}/in");
+            let edges = Edges::fake(vec![("cam/out", &input, queue)]);
+            let totals = one_of_each_cause();
+            let explained = explanations(&totals, edges.iter().next().unwrap());
+            assert_eq!(
+                explained.iter().map(|loss| loss.count).sum::<u64>(),
+                totals.lost()
+            );
+            for Loss { what, remedy, .. } in explained {
+                let named = remedy
+                    .settings
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect::<String>();
+                for key in KEYS.iter().filter(|key| remedy.text.contains(**key)) {
+                    assert!(named.contains(key), "{what}: {remedy:?} names `{key}`");
+                }
+                for setting in &remedy.settings {
+                    let applied = applied(setting, &file);
+                    assert!(
+                        queue_of(&applied).is_some(),
+                        "{what}: {setting:?}: {applied}"
+                    );
+                    tried += 1;
+                }
+            }
+        }
+        assert!(tried > 100, "{tried}");
     }
 
     #[test]
