@@ -190,7 +190,7 @@ fn connections() -> Vec<(String, Connection)> {
 }
 
 fn states() -> Vec<(String, State)> {
-    let open = |(prefix, connection)| Some((prefix, State::open_one(connection).ok()?));
+    let open = |(prefix, connection)| Some((prefix, State::open_one(connection, false).ok()?));
     connections().into_iter().filter_map(open).collect()
 }
 

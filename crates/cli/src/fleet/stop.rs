@@ -115,6 +115,11 @@ fn runs_here_alone(name: &str) -> bool {
 }
 
 fn stop(fleet: &Fleet, runs: &[KnownRun], arguments: &StopArguments) -> Result<ExitCode, Failure> {
+    if arguments.drain.is_some() {
+        return Err(Failure::invalid(
+            "`--drain` is for dataflows of one machine",
+        ));
+    }
     if arguments.kill {
         return Err(
             Failure::invalid("`--kill` is for dataflows of one machine").hint(format!(

@@ -49,6 +49,18 @@ pub struct StopArguments {
     /// Kill the nodes at once, without a grace period.
     #[arg(long)]
     pub kill: bool,
+    /// Stop sources first, and let consumers finish what is queued.
+    ///
+    /// An ordinary stop follows after this time, by default the grace period of the dataflow.
+    #[arg(
+        long,
+        value_name = "LIMIT",
+        num_args = 0..=1,
+        require_equals = true,
+        value_parser = parse_duration,
+        conflicts_with = "kill"
+    )]
+    pub drain: Option<Option<Duration>>,
 }
 
 #[derive(Debug, Args)]

@@ -151,10 +151,10 @@ impl State {
     }
 
     /// As [`Self::open`], for one keeper of this host.
-    pub fn open_one(connection: Connection) -> Result<Self, Failure> {
+    pub fn open_one(connection: Connection, follow: bool) -> Result<Self, Failure> {
         let place = Place::Here(connection.address().clone());
         let mut state = Self::empty();
-        state.add(connection, &place, None, false)?;
+        state.add(connection, &place, None, follow)?;
         Ok(state)
     }
 

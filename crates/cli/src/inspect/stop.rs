@@ -7,7 +7,7 @@ use std::{
 };
 
 use nervure_keeper::descendants::{self, Stat};
-use nervure_node::running::{Connection, ConnectionError};
+use nervure_node::running::{Connection, ConnectionError, PATIENCE};
 use nervure_protocol::{address::KeeperAddress, cli_to_keeper::Message};
 use rustix::{
     fd::AsFd,
@@ -19,8 +19,15 @@ use super::{
     arguments::StopArguments,
     places::{self, Place},
     send_order,
+    state::State,
 };
-use crate::{failure::Failure, fleet, output};
+use crate::{
+    failure::{Failure, IMPERFECT},
+    fleet,
+    inspect::answers::LoadOfEdge,
+    output,
+    run::{edge_table, json::edge as edge_json},
+};
 
 /// Interval between messages about waiting.
 const REPORT_INTERVAL: Duration = Duration::from_secs(5);
@@ -49,22 +56,44 @@ pub fn stop(arguments: &StopArguments) -> Result<ExitCode, Failure> {
         Place::There { .. } => place.connect("stop")?,
     };
     let dataflow = connection.welcome().dataflow.clone();
-    let message = match arguments.kill {
-        true => Message::Kill,
-        false => Message::Stop {
-            reason: "`nervure stop`".to_owned(),
-        },
-    };
+    let message = order(arguments);
+    let mut state = state_for_account(&connection, place);
     match send_order(&mut connection, &message) {
         Ok(()) => {}
         // The keeper may have ended before it could answer.
         Err(_) if matches!(connection.try_receive(), Err(ConnectionError::Gone(_))) => {}
         Err(failure) => return Err(failure),
     }
+    if let Some(unresponsive) = await_end(&mut connection, place, arguments)? {
+        return Ok(unresponsive);
+    }
+    let account = state.as_mut().map(Account::of).transpose()?;
+    conclude(&dataflow, account, arguments)
+}
+
+/// The edges of a dataflow that no `nervure run` reports on.
+fn state_for_account(connection: &Connection, place: &Place) -> Option<State> {
+    if !connection.welcome().detached || !matches!(place, Place::Here(_)) {
+        return None;
+    }
+    let opened = place.connect("stop");
+    let opened = opened.and_then(|connection| State::open_one(connection, true));
+    opened
+        .inspect_err(|failure| note!("warning: its edges are not reported: {failure}"))
+        .ok()
+}
+
+/// Waits until the keeper has ended. Returns the exit code if it does not answer.
+fn await_end(
+    connection: &mut Connection,
+    place: &Place,
+    arguments: &StopArguments,
+) -> Result<Option<ExitCode>, Failure> {
+    let dataflow = connection.welcome().dataflow.clone();
     let mut report_at = Instant::now() + REPORT_INTERVAL;
     loop {
         match connection.receive_until(report_at) {
-            Err(ConnectionError::Gone(_)) => break,
+            Err(ConnectionError::Gone(_)) => return Ok(None),
             Err(error) => return Err(error.into()),
             Ok(Some(_)) => {}
             Ok(None) => {
@@ -72,7 +101,7 @@ pub fn stop(arguments: &StopArguments) -> Result<ExitCode, Failure> {
                 if let Place::Here(address) = place
                     && let Err(ConnectionError::NoAnswer { .. }) = Connection::open(address, "stop")
                 {
-                    return handle_unresponsive(address, arguments);
+                    return handle_unresponsive(address, arguments).map(Some);
                 }
                 note!(
                     "waiting for the nodes of {dataflow} to end; `nervure stop --kill` does not wait"
@@ -81,11 +110,74 @@ pub fn stop(arguments: &StopArguments) -> Result<ExitCode, Failure> {
             }
         }
     }
+}
+
+fn conclude(
+    dataflow: &str,
+    account: Option<Account>,
+    arguments: &StopArguments,
+) -> Result<ExitCode, Failure> {
     output::write(&match arguments.target.json {
-        true => format!("{}\n", json!({"dataflow": dataflow, "stopped": true})),
-        false => format!("{dataflow} has stopped\n"),
+        true => format!(
+            "{}\n",
+            json!({"dataflow": dataflow, "stopped": true, "edges": account.as_ref().map(|it| &it.edges)})
+        ),
+        false => format!(
+            "{}{dataflow} has stopped\n",
+            account.as_ref().map(Account::text).unwrap_or_default()
+        ),
     })?;
-    Ok(ExitCode::SUCCESS)
+    Ok(match account.is_some_and(|account| account.has_lost) {
+        true => ExitCode::from(IMPERFECT),
+        false => ExitCode::SUCCESS,
+    })
+}
+
+fn order(arguments: &StopArguments) -> Message {
+    let reason = "`nervure stop`".to_owned();
+    let millis = |limit: Duration| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+    match arguments.drain {
+        _ if arguments.kill => Message::Kill,
+        Some(limit) => Message::Drain {
+            reason,
+            limit_millis: limit.map(millis),
+        },
+        None => Message::Stop { reason },
+    }
+}
+
+/// What became of the samples of the `block` edges of a dataflow that has ended.
+struct Account {
+    /// Edges that lost samples, or whose consumers did not take all.
+    edges: Vec<LoadOfEdge>,
+    has_lost: bool,
+}
+
+impl Account {
+    fn of(state: &mut State) -> Result<Self, Failure> {
+        // Processes that were started meanwhile have other counters.
+        state.follow_until(Instant::now() + PATIENCE)?;
+        state.sample();
+        let edges = state.edges.iter().filter(|edge| edge.is_lossless());
+        let left = edges.filter(|edge| edge.lost() > 0 || edge.not_taken() > 0);
+        Ok(Self {
+            has_lost: left.clone().any(|edge| edge.lost() > 0),
+            edges: left.map(edge_json).collect(),
+        })
+    }
+
+    fn text(&self) -> String {
+        let line = |edge: &LoadOfEdge| {
+            let [sent, received, lost, not_taken] =
+                [edge.sent, edge.received, edge.lost, edge.not_taken]
+                    .map(|count| edge_table::known(count.is_some(), count.unwrap_or_default()));
+            format!(
+                "{} -> {}: {sent} sent, {received} received, {lost} lost, {not_taken} not taken\n",
+                edge.topic, edge.input
+            )
+        };
+        self.edges.iter().map(line).collect()
+    }
 }
 
 /// Handles a keeper that does not answer: `--kill` kills it and its nodes.
