@@ -1,5 +1,6 @@
 //! The `nervure` command with real processes.
 
+mod accounting;
 mod build;
 mod complete;
 mod composed;

@@ -20,6 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let number = |at: usize| arguments.get(at).map_or(Ok(0), |text| text.parse::<u64>());
     match arguments.first().map(String::as_str) {
         Some("source") => source(number(1)?, number(2)?, number(3)?),
+        Some("source-until") => source_until(arguments.get(1).ok_or("which file?")?, number(2)?),
         Some("growing-source") => growing_source(number(1)?, number(2)?),
         Some("values") => values(),
         Some("frames") => frames(),
@@ -63,6 +64,19 @@ fn source(count: u64, pause_millis: u64, zeros: u64) -> Result<(), Box<dyn Error
             sleep(Duration::from_millis(pause_millis));
         }
     }
+    Ok(())
+}
+
+/// Sends a number every 10 ms, followed by zeros, until a file is there.
+fn source_until(file: &str, zeros: u64) -> Result<(), Box<dyn Error>> {
+    let node = Node::connect()?;
+    let mut sample = vec![0_u64; 1 + zeros as usize];
+    while !Path::new(file).exists() {
+        node.send("out", &sample[..])?;
+        sample[0] += 1;
+        sleep(Duration::from_millis(10));
+    }
+    println!("sent {}", sample[0]);
     Ok(())
 }
 
