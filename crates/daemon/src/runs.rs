@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use nervure_coordinator::Client;
 use nervure_node::running::{self, Connection, ConnectionError};
-use nervure_protocol::address::KeeperAddress;
 use nervure_protocol::cli_to_keeper::{Message, NodeOrder, Watch};
 use nervure_protocol::keeper_to_cli;
 use nervure_protocol::report::{NodeEnded, Report};

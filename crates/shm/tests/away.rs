@@ -60,13 +60,13 @@ impl Line {
             id: edge,
             input: 0,
             policy: queue.policy,
-            region: EdgeRegion::map(&region).expect("a region"),
+            region: EdgeRegion::map(&region, DEPTH, BLOCKS).expect("a region"),
             pair: Arc::new(ConsumerPair::new(b)),
             producer_wake: Arc::new(WakePage::map(&self.producer.wake).expect("a wake page")),
             counters: consumer.producer.counters.clone(),
         });
         let pair = Arc::new(ProducerPair::new(a, edge));
-        let mut attached = consumer.output_edge(edge, queue, &region, pair);
+        let mut attached = consumer.output_edge(edge, queue, (&region, BLOCKS), pair);
         attached.counters_row = ROW;
         self.output.attach(attached).expect("it fits");
         self.consumer = Some(Consumer { inbox, edge });

@@ -9,7 +9,6 @@ use nervure_protocol::daemon_to_daemon::Listed;
 use crate::folder::Folder;
 use crate::runs;
 use crate::sync::Live;
-use crate::threads::for_all;
 
 /// The most topics of a run that are listed with what became of their samples, so that a list fits
 /// into a message.
