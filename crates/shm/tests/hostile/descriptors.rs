@@ -146,11 +146,11 @@ fn a_region_that_was_overwritten_before_it_is_attached_costs_its_edge_alone() {
         }
         let (a, b) = nervure_shm::Seqpacket::pair().expect("a socket");
         consumer.attach(0, &edge.0, &producer.wake, b);
-        producer.attach(0, Policy::Block, &edge.0, &consumer.wake, a);
+        producer.attach(0, Policy::DropOldest, &edge.0, &consumer.wake, a);
         let region = EdgeRegion::create(DEPTH, BLOCKS).expect("memory");
         let (a, b) = nervure_shm::Seqpacket::pair().expect("a socket");
         consumer.attach(1, &region, &producer.wake, b);
-        producer.attach(1, Policy::Block, &region, &consumer.wake, a);
+        producer.attach(1, Policy::DropOldest, &region, &consumer.wake, a);
         for number in 0..3 * DEPTH {
             send(&producer.output, &[number as u8; 1000]);
             let sample = std::iter::from_fn(|| consumer.next()).find_map(|arrival| match arrival {
