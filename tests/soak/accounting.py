@@ -1,10 +1,10 @@
 """Holds what the nodes wrote down against what was counted.
 
 The identities are those of `crates/shm/src/counters.rs`: published = sent + dropped_newest + missed_*, and
-sent = received + lost_in_crash + queued + dropped_oldest + dropped_away + undelivered + lost_with_producer, where
-received is without what a process was killed with. A process that is killed between
-an act and its count leaves that one act uncounted, so an identity may be out by one for each process that was
-killed, and by no more.
+sent = received + lost_in_crash + queued + dropped_oldest + dropped_away + undelivered + lost_with_producer,
+where received is without what a process was killed with. A process that is killed between an act and its
+count leaves that one act uncounted, so an identity may be out by one for each process that was killed, and by
+no more.
 """
 
 from collections import Counter
@@ -228,8 +228,8 @@ class Account:
         """Without what is in a queue, little is missing from the identity of the samples that were queued."""
         edge = self.edge
         sent = edge["sent"] - edge[AWAY] - sum(edge[cause] for cause in MISSED)
-        queued = sent - edge["received"] - edge["lost_in_crash"] - edge["dropped_oldest"] - edge["dropped_away"]
-        queued -= edge["undelivered"] + edge["lost_with_producer"]
+        queued = sent - edge["received"] - edge["lost_in_crash"] - edge["undelivered"]
+        queued -= edge["dropped_oldest"] + edge["dropped_away"] + edge["lost_with_producer"]
         least = -self.producer_crashes
         # Rings whose producer was gone when their consumer ended: their samples are not counted.
         most = self.depth * len(self.producer_ends) + self.consumer_crashes

@@ -84,8 +84,8 @@ pub fn explain(cause: &str) -> (&str, &'static str) {
             SEND_LESS,
         ),
         "overwritten" => (
-            "newer samples came before the link had room",
-            "send less, or use a larger `queue_size` on that input, if old samples still count",
+            "newer samples came before the link had room: it was slower than the producer, or away",
+            "send less, or use `queue_policy: drop_oldest` with a larger `queue_size` on that input, if old samples still count",
         ),
         "lifespan" => (
             "older than the `lifespan` before they had arrived",
@@ -93,7 +93,7 @@ pub fn explain(cause: &str) -> (&str, &'static str) {
         ),
         "superseded" => (
             "a newer sample could be delivered first",
-            "use a larger `queue_size` on that input, if old samples still count",
+            "use `queue_policy: drop_oldest` with a larger `queue_size` on that input, if old samples still count",
         ),
         "not repaired" => (
             "packets were lost, and the input is best effort",
