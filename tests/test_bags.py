@@ -359,8 +359,8 @@ def strange_bag(tmp_path: Path) -> Path:
         channels = [
             ("/robot/front/text", "cdr", "ros2msg", "std_msgs/msg/String", b"string data"),
             ("/wide", "cdr", "ros2msg", "my_msgs/msg/Wide", b"wstring text"),
-            ("/idl", "cdr", "ros2idl", "my_msgs/msg/Idl", b"module my_msgs {};"),
-            ("/settings", "json", "jsonschema", "Settings", b"{}"),
+            ("/idl", "cdr", "ros2idl", "my_msgs/msg/Idl", b"union my_msgs {};"),
+            ("/settings", "flatbuffer", "flatbuffer", "Settings", b"{}"),
         ]
         for topic, encoding, schema_encoding, name, definition in channels:
             schema = writer.register_schema(name, schema_encoding, definition)
@@ -377,8 +377,8 @@ def test_what_cannot_be_played_is_named_once_with_the_reason(tmp_path: Path, str
         "/wide is not played: its messages (my_msgs/msg/Wide) cannot be decoded: "
         "my_msgs/Wide has a field of type `wstring`, which is not read",
         "/idl is not played: its messages (my_msgs/msg/Idl) cannot be decoded: "
-        'its messages are defined as "ros2idl", only ros2msg is read',
-        "/settings is not played: its channel holds json messages (Settings), not samples",
+        "its IDL, line 1: found `union`, expected `module`, `struct`, `typedef`, `enum` or `const`",
+        "/settings is not played: its channel holds flatbuffer messages (Settings), not samples",
     ]
     ended = nervure("replay", strange_bag, "--rate", "max")
     assert ended.returncode == 3, ended.stderr

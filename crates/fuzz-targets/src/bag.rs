@@ -54,9 +54,14 @@ pub fn run(bytes: &[u8]) {
     };
     let channel = Arc::new(Channel {
         topic: "/topic".to_owned(),
-        message_encoding: "cdr".to_owned(),
+        message_encoding: if which & 32 == 0 { "cdr" } else { "json" }.to_owned(),
         schema_name: name.to_owned(),
-        schema_encoding: "ros2msg".to_owned(),
+        schema_encoding: if which & 16 == 0 {
+            "ros2msg"
+        } else {
+            "ros2idl"
+        }
+        .to_owned(),
         schema: definition.into(),
         metadata: Default::default(),
     });

@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 use nervure_message::{
-    DecodeError, Encode, Header, Layout, Metadata, Schema, View, ViewError, decode_head,
+    DecodeError, Encode, Header, JsonError, JsonSample, Layout, Metadata, Schema, View, ViewError,
+    decode_head,
 };
 
 use crate::channel::{Channel, Message};
@@ -23,6 +24,8 @@ enum Kind {
     Samples(Option<Schema>),
     /// Messages of ROS 2.
     Ros(Box<RosChannel>),
+    /// Values in JSON, with or without a schema.
+    Json,
 }
 
 /// Why a message cannot be published as a sample.
@@ -58,6 +61,12 @@ pub enum SampleReadError {
         /// Where the definition is from.
         origin: DefinitionOrigin,
     },
+    /// A message is no JSON.
+    #[error("the message is no JSON: {0}")]
+    Json(#[from] serde_json::Error),
+    /// A value in JSON has no form as a sample.
+    #[error(transparent)]
+    JsonValue(#[from] JsonError),
     /// The message has no envelope, or a damaged one.
     #[error(transparent)]
     RecordedEnvelope(#[from] EnvelopeError),
@@ -97,7 +106,7 @@ pub struct RecordedSample<'a> {
     layout: Layout,
     metadata: Metadata,
     payload: Cow<'a, [u8]>,
-    schema: Option<&'a Schema>,
+    schema: Option<Cow<'a, Schema>>,
 }
 
 impl SampleChannel {
@@ -138,6 +147,9 @@ impl SampleChannel {
     }
 
     fn foreign(channel: &Channel, definitions: &Definitions) -> Result<Self, SampleReadError> {
+        if channel.message_encoding == "json" {
+            return Ok(Self(Kind::Json));
+        }
         match RosChannel::new(channel, definitions) {
             None => Err(SampleReadError::Foreign {
                 encoding: channel.message_encoding.clone(),
@@ -157,13 +169,14 @@ impl SampleChannel {
         match &self.0 {
             Kind::Samples(_) => None,
             Kind::Ros(ros) => Some(ros.describe()),
+            Kind::Json => Some("value of JSON"),
         }
     }
 
     /// Where the definition of messages of ROS is from; `None` for other messages.
     pub fn definition(&self) -> Option<DefinitionOrigin> {
         match &self.0 {
-            Kind::Samples(_) => None,
+            Kind::Samples(_) | Kind::Json => None,
             Kind::Ros(ros) => Some(ros.origin()),
         }
     }
@@ -179,6 +192,7 @@ impl SampleChannel {
         match &self.0 {
             Kind::Samples(schema) => own_sample(schema.as_ref(), &message.data),
             Kind::Ros(ros) => ros_sample(ros, message),
+            Kind::Json => json_sample(message),
         }
     }
 }
@@ -201,7 +215,7 @@ fn own_sample<'a>(
     let schema = match layout {
         Layout::Array(_) => {
             let schema = schema.filter(|schema| schema.id() == header.schema_id);
-            Some(schema.ok_or(SampleReadError::Schema)?)
+            Some(Cow::Borrowed(schema.ok_or(SampleReadError::Schema)?))
         }
         _ => None,
     };
@@ -244,7 +258,30 @@ fn ros_sample<'a>(
         layout: content.layout,
         metadata: content.metadata,
         payload: content.payload,
-        schema: ros.schema(),
+        schema: ros.schema().map(Cow::Borrowed),
+    })
+}
+
+/// The stamp is the log time.
+fn json_sample(message: &Message) -> Result<RecordedSample<'_>, SampleReadError> {
+    let value = JsonSample::new(&serde_json::from_slice(&message.data)?)?;
+    let mut payload = vec![0; value.payload_bytes()];
+    value.write(&mut payload);
+    let recorded = i64::try_from(message.log_time).unwrap_or(i64::MAX);
+    let header = Header {
+        sequence: message.sequence.into(),
+        stamp: recorded,
+        publish_utc: recorded,
+        schema_id: value.schema().map_or(0, Schema::id),
+        ..Header::default()
+    };
+    Ok(RecordedSample {
+        header,
+        frame: Cow::Borrowed(""),
+        layout: value.layout(),
+        metadata: Metadata::new(),
+        payload: Cow::Owned(payload),
+        schema: value.schema().cloned().map(Cow::Owned),
     })
 }
 
@@ -291,6 +328,6 @@ impl Encode for RecordedSample<'_> {
     }
 
     fn schema(&self) -> Option<&Schema> {
-        self.schema
+        self.schema.as_deref()
     }
 }

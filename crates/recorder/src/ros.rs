@@ -8,6 +8,7 @@ mod cdr;
 mod columns;
 mod content;
 mod definition;
+mod idl;
 mod library;
 mod pictures;
 mod points;
@@ -25,8 +26,7 @@ use crate::ros2_definitions::{humble, unchanged};
 use cdr::Reader;
 use columns::Column;
 use content::{Content, RosHeader};
-use definition::{Definition, Kind, Number};
-use sections::plain_name;
+use definition::{Definition, Kind, Number, plain_name};
 
 pub(crate) use library::Library;
 pub(crate) use sections::{Format, Sections, interface_of};
@@ -80,8 +80,8 @@ enum Becomes {
 /// Why the messages of a channel cannot be decoded.
 #[derive(Debug, thiserror::Error)]
 pub enum RosChannelError {
-    /// The definition is not in `ros2msg`.
-    #[error("its messages are defined as {0:?}, only ros2msg is read")]
+    /// The definition is in another language.
+    #[error("its messages are defined as {0:?}, only ros2msg, ros2idl and omgidl are read")]
     Encoding(String),
     /// The definition cannot be used.
     #[error(transparent)]
@@ -214,11 +214,13 @@ fn definition_of(
     channel: &Channel,
     given: &Sections,
 ) -> Result<(Arc<Definition>, DefinitionOrigin), RosChannelError> {
-    let name = plain_name(&channel.schema_name);
+    // `omgidl` names types as IDL does: `package::msg::Name`.
+    let name = plain_name(&channel.schema_name.replace("::", "/"));
     let find = |sources: &[&Sections], origin| {
         let definition = Library::new(sources).definition(&name)?;
         Ok((definition, origin))
     };
+    let parse = |format| Sections::parse(&channel.schema_name, &channel.schema, format);
     let is_empty = channel.schema.trim_ascii().is_empty();
     let own = match channel.schema_encoding.as_str() {
         _ if given.has(&name) => None,
@@ -226,7 +228,8 @@ fn definition_of(
         "" | "unknown" if is_empty => None,
         // A message without fields, unless the writer did not find the text.
         "ros2msg" if is_empty && humble().has(&name) => None,
-        "" | "unknown" | "ros2msg" => Some(Sections::parse(&channel.schema_name, &channel.schema)?),
+        "" | "unknown" | "ros2msg" => Some(parse(Format::Message)?),
+        "ros2idl" | "omgidl" => Some(parse(Format::Idl)?),
         encoding => return Err(RosChannelError::Encoding(encoding.to_owned())),
     };
     match own {

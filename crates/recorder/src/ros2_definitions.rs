@@ -3,7 +3,7 @@
 
 use std::sync::LazyLock;
 
-use crate::ros::Sections;
+use crate::ros::{Format, Sections};
 
 /// Messages of `common_interfaces` and other packages in Humble, as one definition text: each after
 /// a line of `=` and a line with its name. Those of `service_msgs` are of Iron.
@@ -11,8 +11,9 @@ const MESSAGES: &str = include_str!("../schemas/ros2_messages.txt");
 
 /// The messages of Humble.
 pub(crate) fn humble() -> &'static Sections {
-    static KNOWN: LazyLock<Sections> =
-        LazyLock::new(|| Sections::parse("", MESSAGES.as_bytes()).expect("the text is valid"));
+    static KNOWN: LazyLock<Sections> = LazyLock::new(|| {
+        Sections::parse("", MESSAGES.as_bytes(), Format::Message).expect("the text is valid")
+    });
     &KNOWN
 }
 

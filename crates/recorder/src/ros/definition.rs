@@ -65,6 +65,16 @@ pub enum DefinitionError {
         /// The line.
         line: String,
     },
+    /// A definition in IDL has something else than messages have.
+    #[error("its IDL, line {line}: found `{found}`, expected {expected}")]
+    Idl {
+        /// Number of the line.
+        line: usize,
+        /// The text found.
+        found: String,
+        /// What was expected instead.
+        expected: String,
+    },
     /// The definition of a field's type is missing.
     #[error("{message} has a field of type `{name}`, whose definition is missing")]
     Missing {
@@ -171,6 +181,11 @@ impl Number {
             Self::F64 => "float64",
         }
     }
+}
+
+/// Converts `package/msg/Name` to `package/Name`.
+pub(super) fn plain_name(name: &str) -> String {
+    name.replacen("/msg/", "/", 1)
 }
 
 /// The first characters of a line, for errors.

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::definition::{
-    Definition, DefinitionError, Field, Kind, MAX_DEPTH, MAX_FIELDS, Number, shortened,
+    Definition, DefinitionError, Field, Kind, MAX_DEPTH, MAX_FIELDS, Number, plain_name, shortened,
 };
-use super::sections::{Sections, plain_name};
+use super::sections::Sections;
 
 /// Reads types from the first source that has them.
 pub(crate) struct Library<'a> {
@@ -82,11 +82,19 @@ impl<'a> Library<'a> {
         text: &str,
         depth: usize,
     ) -> Result<Option<Kind>, DefinitionError> {
-        let Some((item, count)) = text.strip_suffix(']').and_then(|text| text.split_once('['))
-        else {
+        const MAX_DIMENSIONS: usize = 8;
+        let last = text
+            .strip_suffix(']')
+            .and_then(|text| text.rsplit_once('['));
+        let Some((item, count)) = last else {
             return self.plain_kind(message, text, depth).map(Some);
         };
-        let item = Box::new(self.plain_kind(message, item, depth)?);
+        if item.matches('[').count() >= MAX_DIMENSIONS {
+            return Ok(None);
+        }
+        let Some(item) = self.kind(message, item, depth)?.map(Box::new) else {
+            return Ok(None);
+        };
         let (is_bound, digits) = match count.strip_prefix("<=") {
             Some(digits) => (true, digits),
             None => (false, count),
@@ -175,7 +183,7 @@ mod tests {
 
     /// The type `name` of a schema.
     fn parse(name: &str, text: &[u8]) -> Result<Arc<Definition>, DefinitionError> {
-        let sections = Sections::parse(name, text)?;
+        let sections = Sections::parse(name, text, Format::Message)?;
         Library::new(&[&sections, crate::ros2_definitions::unchanged()])
             .definition(&plain_name(name))
     }

@@ -4,13 +4,15 @@
 //!
 //! Writers differ: some repeat a text for each use, and some begin with the name of the message. For
 //! the events of services and the messages of actions, `rosbag2` stores the text of the `.srv` or
-//! `.action` file, from which ROS generates these types.
+//! `.action` file, from which ROS generates these types. Of types that are defined in IDL it stores
+//! the `.idl` files (`ros2idl`), each after such a heading.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use super::definition::{DefinitionError, MAX_TEXT_BYTES, shortened};
+use super::definition::{DefinitionError, MAX_TEXT_BYTES, plain_name, shortened};
+use super::idl;
 
 /// Line between the parts of a service or an action.
 const PART_LINE: &str = "---";
@@ -26,31 +28,34 @@ pub(crate) enum Format {
     Message,
     Service,
     Action,
+    Idl,
 }
 
 impl Sections {
-    /// Splits the schema of a channel with messages of type `root`.
+    /// Splits the schema of a channel with messages of type `root`. `format` is that of the text
+    /// before the first heading.
     ///
     /// # Errors
     /// [`DefinitionError`].
-    pub(crate) fn parse(root: &str, text: &[u8]) -> Result<Self, DefinitionError> {
+    pub(crate) fn parse(root: &str, text: &[u8], format: Format) -> Result<Self, DefinitionError> {
         let text = decode(text)?;
         let mut sections = Self::default();
         let mut heading: Option<(Format, &str)> = None;
         let mut body = Vec::new();
-        for line in text.lines().map(without_comment) {
-            if let Some(next) = heading_of(line) {
-                sections.add_part(root, heading, &body)?;
+        for line in text.lines() {
+            let bare = without_comment(line);
+            if let Some(next) = heading_of(bare) {
+                sections.add_part(root, format, heading, &body)?;
                 heading = Some(next);
                 body.clear();
-            } else if !line.is_empty() && !line.starts_with("===") {
+            } else if !bare.starts_with("===") {
                 body.push(line);
             }
         }
-        if heading.is_none() && body.is_empty() {
+        if heading.is_none() && is_blank(&body) {
             sections.insert(plain_name(root), Vec::new())?;
         }
-        sections.add_part(root, heading, &body)?;
+        sections.add_part(root, format, heading, &body)?;
         Ok(sections)
     }
 
@@ -64,8 +69,7 @@ impl Sections {
         name: &str,
         text: &[u8],
     ) -> Result<(), DefinitionError> {
-        let lines = decode(text)?.lines().map(without_comment);
-        let body: Vec<&str> = lines.filter(|line| !line.is_empty()).collect();
+        let body: Vec<&str> = decode(text)?.lines().collect();
         self.add(format, name, &body)
     }
 
@@ -140,16 +144,19 @@ impl Sections {
     fn add_part(
         &mut self,
         root: &str,
+        format: Format,
         heading: Option<(Format, &str)>,
         body: &[&str],
     ) -> Result<(), DefinitionError> {
         if let Some((format, name)) = heading {
             return self.add(format, name, body);
         }
-        if body.is_empty() {
+        if is_blank(body) {
             return Ok(());
         }
-        match body.contains(&PART_LINE) {
+        let has_parts = body.iter().any(|line| without_comment(line) == PART_LINE);
+        match has_parts {
+            _ if format == Format::Idl => self.add(format, root, body),
             false => self.add(Format::Message, root, body),
             true if is_of_action(root) => self.add(Format::Action, interface_of(root), body),
             true => self.add(Format::Service, interface_of(root), body),
@@ -158,14 +165,19 @@ impl Sections {
 
     fn add(&mut self, format: Format, name: &str, body: &[&str]) -> Result<(), DefinitionError> {
         let parts: &[&str] = match format {
-            Format::Message => {
-                let fields = body.iter().filter_map(|line| field_line(line)).collect();
-                return self.insert(plain_name(name), fields);
+            Format::Message => return self.insert(plain_name(name), fields(body)),
+            Format::Idl => {
+                let structs = idl::structs(&body.join("\n"))?;
+                return structs
+                    .into_iter()
+                    .try_for_each(|(name, lines)| self.insert(name, lines));
             }
             Format::Service => &["Request", "Response"],
             Format::Action => &["Goal", "Result", "Feedback"],
         };
-        let found: Vec<&[&str]> = body.split(|line| *line == PART_LINE).collect();
+        let found: Vec<&[&str]> = body
+            .split(|line| without_comment(line) == PART_LINE)
+            .collect();
         if found.len() != parts.len() {
             return Err(DefinitionError::Parts {
                 name: shortened(name),
@@ -174,8 +186,7 @@ impl Sections {
             });
         }
         for (part, lines) in parts.iter().zip(found) {
-            let fields = lines.iter().filter_map(|line| field_line(line)).collect();
-            self.insert(format!("{name}_{part}"), fields)?;
+            self.insert(format!("{name}_{part}"), fields(lines))?;
         }
         Ok(())
     }
@@ -202,11 +213,6 @@ impl Sections {
     }
 }
 
-/// Converts `package/msg/Name` to `package/Name`.
-pub(super) fn plain_name(name: &str) -> String {
-    name.replacen("/msg/", "/", 1)
-}
-
 fn decode(text: &[u8]) -> Result<&str, DefinitionError> {
     const BYTE_ORDER_MARK: char = '\u{feff}';
     if text.len() > MAX_TEXT_BYTES {
@@ -221,10 +227,11 @@ fn without_comment(line: &str) -> &str {
 }
 
 fn heading_of(line: &str) -> Option<(Format, &str)> {
-    const MARKS: [(&str, Format); 3] = [
+    const MARKS: [(&str, Format); 4] = [
         ("MSG:", Format::Message),
         ("SRV:", Format::Service),
         ("ACTION:", Format::Action),
+        ("IDL:", Format::Idl),
     ];
     MARKS
         .into_iter()
@@ -255,6 +262,18 @@ pub(crate) fn interface_of(name: &str) -> &str {
         true => strip(of_service, &OF_ACTION),
         false => of_service,
     }
+}
+
+fn is_blank(body: &[&str]) -> bool {
+    body.iter().all(|line| without_comment(line).is_empty())
+}
+
+fn fields(body: &[&str]) -> Vec<String> {
+    let lines = body.iter().map(|line| without_comment(line));
+    lines
+        .filter(|line| !line.is_empty())
+        .filter_map(field_line)
+        .collect()
 }
 
 /// A line in the form `type name`, without its default value; `None` for a constant. A line that is

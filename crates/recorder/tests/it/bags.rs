@@ -197,6 +197,75 @@ fn clouds_that_contradict_themselves_are_refused_with_the_numbers() {
     }
 }
 
+#[test]
+fn definitions_in_idl_are_those_of_message_files() {
+    const LINE: &str =
+        "================================================================================";
+    let part = "module a { module msg { struct Part { long x; }; }; };";
+    let whole = "#include \"a/msg/Part.idl\"\nmodule a { module msg { typedef double Pair[2];\n\
+                 struct Whole { a::msg::Part part; Pair pair; sequence<string> names; }; }; };";
+    let text = format!("{LINE}\nIDL: a/msg/Whole\n{whole}\n{LINE}\nIDL: a/msg/Part\n{part}\n");
+    let as_message = "Part part\nfloat64[2] pair\nstring[] names\n===\nMSG: a/Part\nint32 x";
+    let message = Cdr::default()
+        .u32(7)
+        .u32(0)
+        .u32(0)
+        .u32(1)
+        .u32(0)
+        .u32(2)
+        .u32(1)
+        .bytes(b"hi\0");
+    let read = |name: &str, encoding: &str, text: &str| {
+        let mut channel = Channel::clone(&channel(name, text));
+        channel.schema_encoding = encoding.to_owned();
+        let message = message.message(&Arc::new(channel));
+        let samples = SampleChannel::new(&message.channel).map_err(|error| error.to_string())?;
+        let sample = samples
+            .sample(&message)
+            .map_err(|error| error.to_string())?;
+        Ok::<_, String>((sample.payload().to_vec(), sample.schema().cloned()))
+    };
+    let expected = read("a/msg/Whole", "ros2msg", as_message).unwrap();
+    assert!(read("a/msg/Whole", "ros2idl", &text) == Ok(expected.clone()));
+    let flat = format!("{part}\n{whole}");
+    assert!(read("a::msg::Whole", "omgidl", &flat) == Ok(expected));
+    let error = read("a/msg/Whole", "ros2idl", "union U {};").unwrap_err();
+    assert!(error.contains("its IDL, line 1: found `union`"), "{error}");
+}
+
+#[test]
+fn json_becomes_the_value_that_it_is() {
+    let mut json = Channel::clone(&channel("Settings", ""));
+    json.message_encoding = "json".to_owned();
+    json.schema_encoding = "jsonschema".to_owned();
+    let message = |data: &[u8]| Message {
+        channel: Arc::new(json.clone()),
+        sequence: 1,
+        log_time: 11,
+        set_back: 0,
+        data: data.to_vec(),
+    };
+    let samples = SampleChannel::new(&json).unwrap();
+    let text = message(b"\"hi\"");
+    let sample = samples.sample(&text).unwrap();
+    assert_eq!(
+        (sample.layout(), sample.payload()),
+        (Layout::Text, &b"hi"[..])
+    );
+    let map = message(br#"{"speed": 1.5, "names": ["a"], "on": true}"#);
+    let sample = samples.sample(&map).unwrap();
+    assert!(matches!(sample.layout(), Layout::Array(_)) && sample.schema().is_some());
+    assert_eq!(sample.header().stamp, 11);
+    for (data, expected) in [
+        (&b"{\"a\": "[..], "the message is no JSON: EOF"),
+        (b"[1, \"a\"]", "must be of one type"),
+        (b"\0\x01", "the message is no JSON"),
+    ] {
+        let error = samples.sample(&message(data)).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
 proptest! {
     #[test]
     fn a_definition_that_lacks_fields_is_noticed(

@@ -226,9 +226,14 @@ fn channels_of_others_are_read_and_named() {
     let path = folder.path().join("others.mcap");
     let file = std::fs::File::create(&path).unwrap();
     let mut writer = mcap::Writer::new(std::io::BufWriter::new(file)).unwrap();
-    let schema = writer.add_schema("Image", "jsonschema", b"{}").unwrap();
+    let schema = writer.add_schema("Image", "flatbuffer", b"{}").unwrap();
     let channel = writer
-        .add_channel(schema, "/camera/image_raw", "json", &Default::default())
+        .add_channel(
+            schema,
+            "/camera/image_raw",
+            "flatbuffer",
+            &Default::default(),
+        )
         .unwrap();
     let header = mcap::records::MessageHeader {
         channel_id: channel,
@@ -259,7 +264,7 @@ fn channels_of_others_are_read_and_named() {
         .to_string();
     assert_eq!(
         error,
-        "its channel holds json messages (Image), not samples"
+        "its channel holds flatbuffer messages (Image), not samples"
     );
 }
 
