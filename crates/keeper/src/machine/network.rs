@@ -138,6 +138,18 @@ impl Network {
         self.wiring.has_lossless_input(&self.graph, node)
     }
 
+    /// True for a stand-in that sends samples of `block` edges to another machine, or will when the
+    /// daemon is back, and leaves when they have arrived.
+    pub fn is_sending(&self, node: usize) -> bool {
+        let state = &self.nodes[node];
+        let mut edges = self.graph.edges().iter();
+        let is_awaited =
+            |edge: &EdgePlan| edge.consumer == node && self.graph.awaits_consumer(edge);
+        self.graph.node(node).is_remote()
+            && (state.is_alive() && edges.any(is_awaited)
+                || state.will_return() && self.may_have_backlog(node))
+    }
+
     /// True when a node ends by itself once it has received what is queued. A Stop would overtake
     /// that.
     pub fn ends_with_its_inputs(&self, node: usize) -> bool {

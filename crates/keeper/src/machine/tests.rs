@@ -11,6 +11,7 @@ mod life;
 mod orders;
 mod params;
 mod pause;
+mod remote;
 mod replace;
 mod wiring;
 mod world;

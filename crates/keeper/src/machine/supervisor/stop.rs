@@ -119,7 +119,8 @@ impl Supervisor {
         self.signal(node, Signal::Terminate, turn);
     }
 
-    /// Stops the dataflow when every node that the keeper starts has ended.
+    /// Stops the dataflow when every node that the keeper starts has ended, and what they have sent on
+    /// `block` edges to other machines has arrived there: its stand-ins leave then.
     pub(super) fn check_only_dynamic_left(&mut self, turn: &mut Turn) {
         let own = 0..self.network.graph().own_nodes();
         let mut started = own
@@ -128,7 +129,8 @@ impl Supervisor {
             .peekable();
         let has_ended = |node: usize| self.network.node(node).has_ended();
         let is_over = started.peek().is_some() && started.all(has_ended);
-        if is_over && !own.clone().all(has_ended) {
+        let is_sending = |node: usize| self.network.is_sending(node);
+        if is_over && !own.clone().all(has_ended) && !own.clone().any(is_sending) {
             self.stop("all other nodes have ended", turn);
         }
     }

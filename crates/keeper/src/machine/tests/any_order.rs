@@ -96,28 +96,26 @@ fn worlds() -> impl Strategy<Value = World> {
         Just(RestartPolicy::OnFailure),
         Just(RestartPolicy::Always)
     ];
-    let nodes = prop::collection::vec(
-        (
-            policy,
-            any::<bool>(),
-            any::<bool>(),
-            prop::bool::weighted(0.25),
-        ),
-        NODES,
-    );
+    let machine = "edge".to_owned();
+    let joined = prop_oneof![
+        4 => Just(None),
+        1 => Just(Some(Program::Dynamic)),
+        1 => Just(Some(Program::Remote { machine })),
+    ];
+    let nodes = prop::collection::vec((policy, any::<bool>(), any::<bool>(), joined), NODES);
     let queue = prop_oneof![Just(Policy::Block), Just(Policy::DropOldest)];
     let edges = prop::collection::vec((0..NODES, 0..NODES, queue), 0..8);
     (nodes, edges).prop_map(|(nodes, edges)| {
         let nodes = nodes.into_iter().enumerate().map(
-            |(index, (policy, manual_ready, has_last_value, joins))| {
+            |(index, (policy, manual_ready, has_last_value, joined))| {
                 let mut plan = node(&format!("n{index}"), policy);
                 plan.settings.ready = if manual_ready {
                     Ready::Manual
                 } else {
                     Ready::Auto
                 };
-                if joins {
-                    plan.program = Program::Dynamic;
+                if let Some(program) = joined {
+                    plan.program = program;
                 }
                 if has_last_value {
                     plan.settings.on_failure.push(LastValueSpec {
@@ -141,7 +139,8 @@ fn take(world: &mut World, step: Step) {
             world.hello(node)
         }
         Step::Ready(node) if is_connected(world, node) => world.message(node, Message::Ready),
-        Step::Goodbye(node) if is_connected(world, node) => {
+        // A stand-in leaves when its node has ended on the other machine, and never comes back.
+        Step::Goodbye(node) if is_connected(world, node) && !is_remote(world, node) => {
             world.message(node, Message::Goodbye { cut_short: false })
         }
         Step::Exit(node, end) if is_own(world, node) => world.exit(node, end),
@@ -232,6 +231,10 @@ fn token(client: usize) -> String {
 /// True for a process that the keeper has started.
 fn is_own(world: &World, node: usize) -> bool {
     world.processes[node].runs && world.processes[node].guest.is_none()
+}
+
+fn is_remote(world: &World, node: usize) -> bool {
+    world.machine.plan().nodes[node].is_remote()
 }
 
 /// Tries every token.
@@ -377,7 +380,9 @@ proptest! {
         let mut has_closed = [false; NODES];
         for step in steps {
             match step {
-                Step::Goodbye(node) => left[node] |= world.processes[node].is_wired,
+                Step::Goodbye(node) => {
+                    left[node] |= world.processes[node].is_wired && !is_remote(&world, node);
+                }
                 Step::Exit(node, _) => left[node] = false,
                 Step::Cut(..) => has_cut = true,
                 Step::CloseOutput(at) => {

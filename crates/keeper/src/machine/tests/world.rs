@@ -53,6 +53,15 @@ pub fn dynamic(id: &str) -> NodePlan {
     }
 }
 
+/// The stand-in of a node, or of consumers, on another machine.
+pub fn remote(id: &str) -> NodePlan {
+    let machine = "edge".to_owned();
+    NodePlan {
+        program: Program::Remote { machine },
+        ..node(id, RestartPolicy::Never)
+    }
+}
+
 pub fn block(from: usize, to: usize) -> (usize, usize, Policy) {
     (from, to, Policy::Block)
 }

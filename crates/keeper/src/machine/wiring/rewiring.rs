@@ -97,20 +97,15 @@ impl Rewiring<'_> {
         }
     }
 
-    /// True when a `block` edge is kept for a consumer that will be started again. A producer that
-    /// starts meanwhile gets the edge, too: otherwise its samples would be lost without being
-    /// counted.
+    /// True when a `block` edge is kept for the next process of its consumer. A producer that starts
+    /// meanwhile gets the edge, too: otherwise its samples would be lost without being counted.
     fn is_awaited(&self, spec: usize) -> bool {
         let edge = self.graph.edge(spec);
-        edge.is_lossless()
-            && self.nodes[edge.consumer].will_return()
-            && !self.graph.is_dynamic(edge.consumer)
+        self.graph.awaits_consumer(edge) && self.nodes[edge.consumer].will_return()
     }
 
     /// Undoes the edges of a node whose process is gone.
     pub fn unwire(&mut self, node: usize, restarts: bool) {
-        // A dynamic node may never come back: its producers do not wait.
-        let is_awaited = restarts && !self.graph.is_dynamic(node);
         for peer in self.connected_neighbours(node) {
             self.turn.push(Action::Ring { node: peer });
         }
@@ -124,7 +119,7 @@ impl Rewiring<'_> {
             } else if producer == node {
                 self.producer_gone(at, restarts);
             } else if consumer == node {
-                self.consumer_gone(at, is_awaited);
+                self.consumer_gone(at, restarts && self.graph.awaits_consumer(edge));
             }
         }
         for spec in 0..self.graph.edges().len() {
@@ -385,10 +380,10 @@ impl Rewiring<'_> {
         }
     }
 
-    fn consumer_gone(&mut self, at: usize, restarts: bool) {
+    /// `suspended`: the edge waits for the consumer's next process.
+    fn consumer_gone(&mut self, at: usize, suspended: bool) {
         let instance = self.wiring.instances[at];
-        let edge = self.graph.edge(instance.spec);
-        let (producer, suspended) = (edge.producer, restarts && edge.is_lossless());
+        let producer = self.graph.edge(instance.spec).producer;
         let was_suspended = instance.was_offered && instance.producer == EndState::Away;
         let is_known = instance.was_offered
             && instance.producer != EndState::Gone
