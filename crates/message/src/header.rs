@@ -43,11 +43,38 @@ pub struct Header {
     pub frame_id: u64,
 }
 
+/// Where a sample was first published, and when. No two samples of an output have the same origin,
+/// and a later one of the same boot has a greater time. So a sample that crosses a link again is
+/// known by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// A hash of the boot id of the producer's machine; not 0.
+    pub boot: u32,
+    /// Time of publication, in nanoseconds of that machine's CLOCK_MONOTONIC.
+    pub published: u64,
+}
+
+impl Origin {
+    /// Whether a sample of this origin was published no later than `last`, in the same boot.
+    pub fn is_covered_by(self, last: Self) -> bool {
+        self.boot == last.boot && self.published <= last.published
+    }
+}
+
 impl Header {
     /// The sequence number of a sample without one, because its producer did not send it.
     pub const NO_SEQUENCE: u64 = u64::MAX;
     /// Number of words of [`Header::to_words`].
     pub const WORDS: usize = 11;
+
+    /// The origin of a sample that its producer published.
+    pub fn origin(&self) -> Origin {
+        let folded = (self.boot_id ^ self.boot_id >> 32) as u32;
+        Origin {
+            boot: folded.max(1),
+            published: self.publish_mono,
+        }
+    }
 
     /// Encodes the header as native-endian words, for shared memory of one host.
     pub fn to_words(&self) -> [u64; Self::WORDS] {

@@ -45,7 +45,7 @@ pub use array::ArraySample;
 pub use bytemuck::{AnyBitPattern, cast_slice, cast_slice_mut};
 pub use dtype::{DType, Element};
 pub use encode::{Encode, decode_head, encode_head};
-pub use header::{Header, MemoryKind};
+pub use header::{Header, MemoryKind, Origin};
 pub use json::{JsonError, JsonSample, PYTHON_KIND};
 pub use layout::{Layout, Scalar};
 pub use metadata::{EncodedMetadata, Metadata, MetadataError, Value};

@@ -2,12 +2,13 @@
 
 use crate::fork::{self, NodeForked};
 use crate::inbox_handle::{Command, InboxHandle};
-use crate::input_edge::InputEdge;
+use crate::input_edge::{Cursor, InputEdge};
 use crate::lock_free::Waited;
 use crate::misbehaviour::Misbehaviour;
 use crate::received_sample::{Pop, ReceivedSample, SampleInner};
 use crate::sys::monotonic_nanos;
 use crate::wake::OwnWakePage;
+use nervure_message::Origin;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -75,6 +76,10 @@ struct Input {
     /// The control thread has reported that no other producer will come.
     has_last_producer: bool,
     is_closed: bool,
+    /// See [`Inbox::keep`].
+    is_kept: bool,
+    /// That of the last sample from another machine.
+    last_origin: Option<Origin>,
 }
 
 #[derive(Debug)]
@@ -88,6 +93,8 @@ enum Source {
 #[derive(Debug)]
 struct AttachedEdge {
     edge: Arc<InputEdge>,
+    /// For an input that is kept.
+    cursor: Cursor,
     /// The producer is gone: once the ring is empty, the edge has ended.
     is_ended: bool,
     /// What its producer did, until it is reported.
@@ -122,6 +129,20 @@ impl Input {
         self.sources.push_back(Source::Local(sample));
     }
 
+    /// Whether a sample of this origin was delivered before: the stand-in of its producer was
+    /// restarted, and has published it again.
+    #[inline]
+    fn is_repeated(last: &mut Option<Origin>, origin: Option<Origin>) -> bool {
+        let Some(origin) = origin else {
+            return false;
+        };
+        if last.is_some_and(|last| origin.is_covered_by(last)) {
+            return true;
+        }
+        *last = Some(origin);
+        false
+    }
+
     /// Marks the producer of `edge` as gone. False if the edge is not one of this input.
     fn close(&mut self, edge: u32, last: bool) -> bool {
         if let Some(attached) = self.edges_mut().find(|attached| attached.edge.id == edge) {
@@ -154,6 +175,15 @@ impl Inbox {
     /// A handle for the control thread.
     pub fn handle(&self) -> InboxHandle {
         self.handle.clone()
+    }
+
+    /// Leaves the samples of `input` in their queue until they are confirmed
+    /// ([`ReceivedSample::confirm`]), in the order in which they were delivered. So the next process of
+    /// this node gets those that were not. For inputs whose queues have the policy `block`.
+    pub fn keep(&mut self, input: u32) {
+        if let Some(input) = self.inputs.get_mut(input as usize) {
+            input.is_kept = true;
+        }
     }
 
     /// The next arrival, if there is one. Never waits.
@@ -192,7 +222,11 @@ impl Inbox {
     pub fn take_newest(&mut self, input: u32) -> Result<Option<ReceivedSample>, NodeForked> {
         fork::check(self.handle.fork_generation)?;
         let (mut newest, mut is_short) = (None, false);
-        let sources = &mut self.inputs[input as usize].sources;
+        let Input {
+            sources,
+            last_origin,
+            ..
+        } = &mut self.inputs[input as usize];
         while let Some(source) = sources.front_mut() {
             let attached = match source {
                 Source::Edge(attached) => attached,
@@ -208,8 +242,9 @@ impl Inbox {
             };
             // At most a ring's capacity: a producer that pushes all the time must not keep it here.
             for _ in 0..attached.edge.region.capacity() {
-                match attached.edge.pop(&mut self.spare) {
-                    Ok(Pop::Sample(sample)) => newest = Some(sample),
+                match attached.edge.pop(&mut self.spare, None) {
+                    Ok(Pop::Sample(_, origin)) if Input::is_repeated(last_origin, origin) => {}
+                    Ok(Pop::Sample(sample, _)) => newest = Some(sample),
                     Ok(Pop::Nothing) => break,
                     Ok(Pop::Shortage) => {
                         is_short = true;
@@ -383,15 +418,26 @@ impl Inbox {
     /// Pops from an input. Its bit stays pending until the input is found empty.
     #[inline]
     fn pop_input(&mut self, index: u32) -> Option<Arrival> {
+        let inputs = self.inputs.len() as u32;
+        let Input {
+            sources,
+            is_kept,
+            last_origin,
+            ..
+        } = &mut self.inputs[index as usize];
         if let Some(Source::Edge(AttachedEdge {
             edge,
+            cursor,
             misbehaviour: None,
             ..
-        })) = self.inputs[index as usize].sources.front()
+        })) = sources.front_mut()
         {
-            match edge.pop(&mut self.spare) {
-                Ok(Pop::Sample(sample)) => {
-                    self.cursor = (index + 1) % (self.inputs.len() as u32 + 1);
+            match edge.pop(&mut self.spare, is_kept.then_some(cursor)) {
+                Ok(Pop::Sample(sample, origin)) => {
+                    self.cursor = (index + 1) % (inputs + 1);
+                    if Input::is_repeated(last_origin, origin) {
+                        return None;
+                    }
                     return Some(Arrival::Sample {
                         input: index,
                         sample,
@@ -469,6 +515,7 @@ impl Inbox {
                     if let Some(known) = self.inputs.get_mut(input as usize) {
                         let attached = AttachedEdge {
                             edge,
+                            cursor: None,
                             is_ended: false,
                             misbehaviour: None,
                         };

@@ -8,6 +8,9 @@ use crate::wake::WakePage;
 use nervure_protocol::wiring::Policy;
 use std::sync::Arc;
 
+/// Index in the ring of the next sample to read; `None` before the first.
+pub(crate) type Cursor = Option<u64>;
+
 /// The consumer's end of one edge: see `AttachInput` of the control protocol.
 #[derive(Debug)]
 pub struct InputEdge {

@@ -6,6 +6,7 @@ use crate::pool::Pool;
 use crate::send::SendError;
 use crate::slot::{Descriptor, INLINE_BYTES, MAX_HEAD_BYTES, NO_BLOCK, SlotImage};
 use crate::sys::Mapping;
+use nervure_message::Origin;
 use std::sync::Arc;
 
 /// Memory for one payload, written in place and then published. Empty once it is published. A loan
@@ -20,6 +21,8 @@ pub struct PayloadLoan {
     /// it is published: consumers may hold the block then, and the loan may neither write nor
     /// return it.
     pub(crate) image: Option<Box<SlotImage>>,
+    /// Where the sample was first published, if it is from another machine.
+    pub(crate) origin: Option<Origin>,
 }
 
 /// A block while it is loaned.
@@ -94,6 +97,12 @@ impl PayloadLoan {
             .segments
             .get(&segment)
             .map(|segment| Mapped(segment.mapping.clone()))
+    }
+
+    /// Sets where the sample was first published: on another machine. Consumers drop a sample whose
+    /// origin is covered by that of the last one on the same input.
+    pub fn set_origin(&mut self, origin: Option<Origin>) {
+        self.origin = origin;
     }
 
     /// Length of the payload in bytes.

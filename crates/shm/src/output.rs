@@ -129,9 +129,9 @@ impl Output {
             drop(state);
             state = self.wait_for_room(&reference, wait)?;
         }
-        let header = self.complete(header, state.next_sequence());
+        let header = self.complete(header, &mut state);
         let mut image = loan.image.take().expect("`place` has found it");
-        image.describe(&header, &descriptor);
+        image.describe(&header, &descriptor, loan.origin);
         if let Some(row) = descriptor.block() {
             state.pool.published(row);
         }
@@ -245,15 +245,16 @@ impl Output {
             payload_bytes,
             block,
             image: Some(spare_image.unwrap_or_default()),
+            origin: None,
         }
     }
 
-    fn complete(&self, header: Header, sequence: u64) -> Header {
+    fn complete(&self, header: Header, state: &mut OutputState) -> Header {
         let publish_utc = sys::utc_nanos();
         Header {
-            sequence,
+            sequence: state.next_sequence(),
             incarnation: self.0.producer.incarnation,
-            publish_mono: monotonic_nanos(),
+            publish_mono: state.next_time(),
             publish_utc,
             boot_id: sys::boot_id(),
             stamp: if header.stamp == 0 {

@@ -11,6 +11,7 @@ use crate::pool::{Block, Evict, NoBlock, Pool};
 use crate::producer::Producer;
 use crate::send::Receipt;
 use crate::slot::SlotImage;
+use crate::sys::monotonic_nanos;
 use nervure_protocol::wiring::Return;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -38,6 +39,8 @@ pub(crate) struct OutputState {
     history_depth: usize,
     /// Sequence number of the next sample.
     sequence: u64,
+    /// Time of the last publication, in nanoseconds of CLOCK_MONOTONIC.
+    published: u64,
     announcements: Announcements,
     /// The slot image of the last published loan, for reuse by the next one.
     pub(crate) spare_image: Option<Box<SlotImage>>,
@@ -52,6 +55,7 @@ impl SharedOutput {
             history: VecDeque::new(),
             history_depth: history as usize,
             sequence: 0,
+            published: 0,
             announcements: HashMap::new(),
             spare_image: None,
         };
@@ -180,6 +184,12 @@ impl OutputState {
         let sequence = self.sequence;
         self.sequence += 1;
         sequence
+    }
+
+    /// The time of a publication now. No two samples have the same, whatever the clock's resolution.
+    pub(crate) fn next_time(&mut self) -> u64 {
+        self.published = monotonic_nanos().max(self.published + 1);
+        self.published
     }
 
     pub(crate) fn take_block(

@@ -2,7 +2,7 @@
 
 use crate::counter_rows::InputRow;
 use crate::fork;
-use crate::input_edge::InputEdge;
+use crate::input_edge::{Cursor, InputEdge};
 use crate::lock_free::ring::Popped;
 use crate::misbehaviour::Misbehaviour;
 use crate::pair::{Lookup, Segment};
@@ -10,7 +10,7 @@ use crate::pool::BLOCK_ALIGNMENT;
 use crate::slot::{Descriptor, INLINE_BYTES, InlineArea, MAX_HEAD_BYTES, SlotHeader};
 use crate::sys::monotonic_nanos;
 use nervure_message::{
-    DecodeError, Encode, Header, Layout, Metadata, MetadataError, decode_head, encode_head,
+    DecodeError, Encode, Header, Layout, Metadata, MetadataError, Origin, decode_head, encode_head,
 };
 use nervure_protocol::wiring::Policy;
 use std::cell::RefCell;
@@ -39,12 +39,17 @@ pub(crate) struct SampleInner {
     head_bytes: usize,
     /// `None` for a local sample, which was made in this process.
     edge: Option<Arc<InputEdge>>,
+    /// Its index in the ring, where it stays until [`ReceivedSample::confirm`]; or [`NOT_KEPT`].
+    kept_at: u64,
     body: Body,
     /// A small payload with its head, or the head of a block if it fits: as in the slot.
     inline: InlineArea,
     /// Decoded at the first call of [`ReceivedSample::layout`].
     layout: OnceLock<Result<Layout, DecodeError>>,
 }
+
+/// [`SampleInner::kept_at`] of a sample that was taken out of the ring.
+const NOT_KEPT: u64 = u64::MAX;
 
 impl std::fmt::Debug for SampleInner {
     /// Formats everything but the bytes.
@@ -142,6 +147,19 @@ impl ReceivedSample {
         }
     }
 
+    /// Takes the sample, and all before it, out of the queue in which [`crate::Inbox::keep`] has left
+    /// it. The block of the sample must not be viewed any longer: drop the sample at once.
+    pub fn confirm(&self) {
+        let Some(edge) = self.0.edge.as_ref().filter(|_| self.0.kept_at != NOT_KEPT) else {
+            return;
+        };
+        edge.region.ring().take_through(self.0.kept_at);
+        if let Some(row) = edge.counters.input_row(edge.input) {
+            row.received(self.0.payload_bytes as u64, self.0.latency_nanos());
+        }
+        edge.producer_wake.room_futex().notify();
+    }
+
     /// Number of blocks that this process views of the sample's input, its own included; 0 for a
     /// sample without a block.
     pub fn blocks_in_use(&self) -> u64 {
@@ -193,6 +211,7 @@ impl ReceivedSample {
             payload_bytes,
             head_bytes: head.len(),
             edge: None,
+            kept_at: NOT_KEPT,
             body: Body::Local {
                 payload,
                 head: head[..].into(),
@@ -221,6 +240,7 @@ impl ReceivedSample {
             payload_bytes: self.payload().len(),
             head_bytes: self.head().len(),
             edge: None,
+            kept_at: NOT_KEPT,
             body: Body::Local {
                 payload,
                 head: self.head().into(),
@@ -273,6 +293,7 @@ impl SampleInner {
                 payload_bytes: 0,
                 head_bytes: 0,
                 edge: None,
+                kept_at: NOT_KEPT,
                 body: Body::Inline,
                 inline: InlineArea::default(),
                 layout: OnceLock::new(),
@@ -285,6 +306,7 @@ impl SampleInner {
     fn clear(&mut self) {
         self.release();
         self.edge = None;
+        self.kept_at = NOT_KEPT;
         self.body = Body::Inline;
         self.layout = OnceLock::new();
     }
@@ -452,10 +474,11 @@ impl Drop for SampleInner {
 impl InputEdge {
     /// Takes the oldest queued sample, copied straight into `spare`, which is allocated if there is
     /// none. So the call that finds nothing, after which the node sleeps, allocates for the sample
-    /// that will wake it.
+    /// that will wake it. With a cursor, the sample stays in the queue until it is confirmed.
     pub(crate) fn pop(
         self: &Arc<Self>,
         spare: &mut Option<Arc<SampleInner>>,
+        mut kept: Option<&mut Cursor>,
     ) -> Result<Pop, Misbehaviour> {
         loop {
             let received = spare.get_or_insert_with(SampleInner::blank);
@@ -471,7 +494,12 @@ impl InputEdge {
                 )
             };
             let read = |slot: &[_]| SlotHeader::load(slot, &mut received.inline);
-            let fixed = match self.region.ring().pop(read, admit)? {
+            let ring = self.region.ring();
+            let popped = match &mut kept {
+                None => ring.pop(read, admit)?,
+                Some(cursor) => ring.peek(cursor, read, admit)?,
+            };
+            let fixed = match popped {
                 Popped::Empty => return Ok(Pop::Nothing),
                 Popped::Refused => {
                     let is_short = matches!(segment?, Some(Lookup::Shortage));
@@ -485,7 +513,7 @@ impl InputEdge {
             };
             // A producer that is woken for each place sleeps again after each sample. Until half of the
             // queue is free it has room only when it looks by itself.
-            if self.policy == Policy::Block && self.region.is_half_empty() {
+            if self.policy == Policy::Block && kept.is_none() && self.region.is_half_empty() {
                 self.producer_wake.room_futex().notify();
             }
             let row = self.counters.input_row(self.input);
@@ -498,11 +526,18 @@ impl InputEdge {
                 }
             };
             received.fill(self, &fixed, segment)?;
-            if let Some(row) = row {
-                row.received(received.payload_bytes as u64, received.latency_nanos());
+            match &kept {
+                Some(cursor) => {
+                    received.kept_at = cursor.map_or(NOT_KEPT, |next| next.wrapping_sub(1));
+                }
+                None => {
+                    if let Some(row) = row {
+                        row.received(received.payload_bytes as u64, received.latency_nanos());
+                    }
+                }
             }
             return Ok(spare.take().map_or(Pop::Nothing, |received| {
-                Pop::Sample(ReceivedSample::new(received))
+                Pop::Sample(ReceivedSample::new(received), fixed.origin())
             }));
         }
     }
@@ -510,7 +545,8 @@ impl InputEdge {
 
 /// Result of [`InputEdge::pop`].
 pub(crate) enum Pop {
-    Sample(ReceivedSample),
+    /// A sample, and where it was first published, if it is from another machine.
+    Sample(ReceivedSample, Option<Origin>),
     /// Nothing is queued, or nothing that can be read before the producer rings again.
     Nothing,
     /// A sample whose memory cannot be mapped for lack of descriptors or memory. It stays queued.

@@ -1,12 +1,13 @@
 //! Contents of a slot of the ring.
 //!
-//! Words 0..11 are the header, 11..15 the descriptor, 16.. the inline area. A small payload lies at
+//! Words 0..11 are the header, 11..15 the descriptor, 16.. the inline area. Of a sample from another
+//! machine, the upper half of word 14 and word 15 are its origin; otherwise they are 0. A small payload lies at
 //! the start of the inline area, and its head at the next multiple of 8. The head of a block lies
 //! at the start of the inline area. If it does not fit there, it lies in the block, at the next
 //! multiple of 8 behind the payload.
 
 use crate::atomics::{AtomicU64, Ordering::Relaxed};
-use nervure_message::Header;
+use nervure_message::{Header, Origin};
 
 /// Words of a slot: header and descriptor, then the inline area.
 pub(crate) const SLOT_WORDS: usize = 48;
@@ -20,8 +21,9 @@ pub(crate) const NO_BLOCK: u32 = u32::MAX;
 /// Index of the word with the block in its low half and the segment in its high half.
 const WORD_BLOCK: usize = Header::WORDS;
 const WORD_HEAD: usize = WORD_BLOCK + 3;
+const WORD_PUBLISHED: usize = WORD_HEAD + 1;
 const INLINE: usize = 16;
-const _: () = assert!(WORD_HEAD < INLINE);
+const _: () = assert!(WORD_PUBLISHED < INLINE);
 
 /// Where the bytes of a sample lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,6 +133,16 @@ impl SlotHeader {
     pub(crate) fn descriptor(&self) -> Descriptor {
         Descriptor::from_words(&self.0[WORD_BLOCK..=WORD_HEAD])
     }
+
+    /// Where a sample from another machine was first published.
+    #[inline]
+    pub(crate) fn origin(&self) -> Option<Origin> {
+        let boot = (self.0[WORD_HEAD] >> 32) as u32;
+        (boot != 0).then_some(Origin {
+            boot,
+            published: self.0[WORD_PUBLISHED],
+        })
+    }
 }
 
 /// A slot in private memory. Its inline area is filled first; then it is described.
@@ -151,11 +163,22 @@ impl SlotImage {
         self.inline.bytes_mut()
     }
 
-    /// Stores header and descriptor, and derives how much of the inline area is in use.
+    /// Stores header, descriptor and origin, and derives how much of the inline area is in use.
     #[inline]
-    pub(crate) fn describe(&mut self, header: &Header, descriptor: &Descriptor) {
+    pub(crate) fn describe(
+        &mut self,
+        header: &Header,
+        descriptor: &Descriptor,
+        origin: Option<Origin>,
+    ) {
         self.fixed.0[..Header::WORDS].copy_from_slice(&header.to_words());
         self.fixed.0[WORD_BLOCK..=WORD_HEAD].copy_from_slice(&descriptor.words());
+        let Origin { boot, published } = origin.unwrap_or(Origin {
+            boot: 0,
+            published: 0,
+        });
+        self.fixed.0[WORD_HEAD] |= u64::from(boot) << 32;
+        self.fixed.0[WORD_PUBLISHED] = published;
         self.used = descriptor.inline_words();
     }
 
@@ -197,7 +220,11 @@ mod tests {
         let mut image = SlotImage::default();
         image.inline_mut()[..13].copy_from_slice(b"hello, world!");
         image.inline_mut()[16..21].copy_from_slice(b"HEAD!");
-        image.describe(&header, &descriptor);
+        let origin = Origin {
+            boot: 9,
+            published: u64::MAX,
+        };
+        image.describe(&header, &descriptor, Some(origin));
         image.store(&slot);
         let mut inline = InlineArea::default();
         let fixed = SlotHeader::load(&slot, &mut inline);
@@ -205,9 +232,10 @@ mod tests {
             (
                 fixed.header(),
                 fixed.descriptor(),
-                fixed.descriptor().block()
+                fixed.descriptor().block(),
+                fixed.origin()
             ),
-            (header, descriptor, None)
+            (header, descriptor, None, Some(origin))
         );
         assert_eq!(
             (&inline.bytes()[..13], &inline.bytes()[16..21]),

@@ -162,6 +162,32 @@ impl<'a, const SLOT_WORDS: usize> Ring<'a, SLOT_WORDS> {
             attempts: MAX_POP_ATTEMPTS,
         })
     }
+
+    /// Reads the descriptor at `cursor`, which stays in the ring, and advances `cursor`. Without a
+    /// cursor it begins at the oldest descriptor. `admit` may refuse the descriptor. For a ring whose
+    /// producer takes nothing back.
+    pub(crate) fn peek<T>(
+        &self,
+        cursor: &mut Option<u64>,
+        read: impl FnOnce(&[AtomicU64]) -> T,
+        admit: impl FnOnce(&T) -> bool,
+    ) -> Result<Popped<T>, RingError> {
+        let at = *cursor.get_or_insert_with(|| self.tail.load(Relaxed));
+        if self.distance(self.head.load(Acquire), at)? == 0 {
+            return Ok(Popped::Empty);
+        }
+        let copy = read(self.slot(at));
+        if !admit(&copy) {
+            return Ok(Popped::Refused);
+        }
+        *cursor = Some(at.wrapping_add(1));
+        Ok(Popped::Taken(copy))
+    }
+
+    /// Takes all descriptors up to the one at `index`, which [`Self::peek`] has read.
+    pub(crate) fn take_through(&self, index: u64) {
+        self.tail.store(index.wrapping_add(1), Release);
+    }
 }
 
 /// Whether the consumer of an edge holds a block.

@@ -146,6 +146,40 @@ fn a_slot_is_written_again_only_after_it_was_read() {
 }
 
 #[test]
+fn a_slot_that_is_kept_is_written_again_only_after_it_was_confirmed() {
+    check(3, || {
+        let memory = Arc::new(Memory::new(2));
+        let cells = Arc::new([Exclusive::new(), Exclusive::new()]);
+        let (producer, cells2) = (memory.clone(), cells.clone());
+        let thread = thread::spawn(move || {
+            for head in 0..3 {
+                while producer.ring().queued(head).unwrap() == 2 {
+                    thread::yield_now();
+                }
+                let write = |_: &[AtomicU64]| cells2[head as usize % 2].write(head + 10);
+                producer.ring().push(head, write);
+            }
+        });
+        let mut cursor = None;
+        for index in 0..3 {
+            let read = |_: &[AtomicU64]| cells[index % 2].read();
+            loop {
+                match memory.ring().peek(&mut cursor, read, |_| true).unwrap() {
+                    Popped::Taken(value) => break assert_eq!(value, index as u64 + 10),
+                    _ => thread::yield_now(),
+                }
+            }
+            // The second one is confirmed with the first.
+            if index == 1 {
+                assert_eq!(cells[0].read(), 10, "it is still there");
+                memory.ring().take_through(1);
+            }
+        }
+        thread.join().unwrap();
+    });
+}
+
+#[test]
 fn a_block_is_reused_only_after_its_consumer_released_it() {
     check(3, || {
         let memory = Arc::new(Memory::new(2));

@@ -82,10 +82,21 @@ pub struct Pairs {
 pub fn connect(
     edge: u32,
     (producer, output, blocks): (&TestNode, &Output, u32),
-    (consumer, inbox): (&TestNode, &Inbox),
+    consumer: (&TestNode, &Inbox),
     queue: Queue,
 ) -> Pairs {
     let region = EdgeRegion::create(queue.depth, blocks).expect("memory");
+    connect_over((&region, blocks), edge, (producer, output), consumer, queue)
+}
+
+/// As [`connect`], over a region that may have samples for the consumer.
+pub fn connect_over(
+    (region, blocks): (&OwnedFd, u32),
+    edge: u32,
+    (producer, output): (&TestNode, &Output),
+    (consumer, inbox): (&TestNode, &Inbox),
+    queue: Queue,
+) -> Pairs {
     let (a, b) = Seqpacket::pair().expect("a socket");
     let pairs = Pairs {
         producer: Arc::new(ProducerPair::new(a, edge)),
@@ -95,12 +106,12 @@ pub fn connect(
         id: edge,
         input: 0,
         policy: queue.policy,
-        region: EdgeRegion::map(&region, queue.depth, blocks).expect("a region"),
+        region: EdgeRegion::map(region, queue.depth, blocks).expect("a region"),
         pair: pairs.consumer.clone(),
         producer_wake: Arc::new(WakePage::map(&producer.wake).expect("a wake page")),
         counters: consumer.producer.counters.clone(),
     });
-    let attached = consumer.output_edge(edge, queue, (&region, blocks), pairs.producer.clone());
+    let attached = consumer.output_edge(edge, queue, (region, blocks), pairs.producer.clone());
     output.attach(attached).expect("it fits");
     pairs
 }
