@@ -120,6 +120,20 @@ pub struct Incoming {
     /// answers.
     #[serde(default)]
     pub requests: BTreeMap<String, String>,
+    /// Those of them whose samples are confirmed: see [`Stream::is_lossless`].
+    #[serde(default)]
+    pub lossless: BTreeSet<String>,
+}
+
+impl Stream {
+    /// Whether each sample is kept until its consumers' machine has confirmed that it was published
+    /// there, and sent again after the death of a daemon. Calls fail then, and a sample with a lifespan
+    /// may be dropped anyway.
+    #[must_use]
+    pub fn is_lossless(&self) -> bool {
+        let keeps_all = matches!(self.delivery, Delivery::KeepAll { .. });
+        keeps_all && self.carries == Carries::Samples && self.lifespan.is_none()
+    }
 }
 
 impl Outgoing {
@@ -146,6 +160,9 @@ impl Dataflow {
     }
 }
 
+/// Local consumers of a remote node, by its outputs.
+type Consumed<'d> = BTreeMap<usize, Vec<&'d Input>>;
+
 /// Consumers on one machine of one output.
 type Consumers<'d> = BTreeMap<OutputIndex, Vec<&'d Input>>;
 
@@ -153,7 +170,7 @@ struct Split<'d> {
     whole: &'d Dataflow,
     role: &'d str,
     /// Outputs of remote nodes with local consumers.
-    incoming: BTreeMap<usize, BTreeSet<usize>>,
+    incoming: BTreeMap<usize, Consumed<'d>>,
     /// By producing node and consuming machine.
     outgoing: BTreeMap<(usize, &'d str), Consumers<'d>>,
 }
@@ -182,7 +199,8 @@ impl<'d> Split<'d> {
         }
         if to == self.role {
             let outputs = self.incoming.entry(edge.from.node).or_default();
-            outputs.insert(edge.from.output);
+            let inputs = outputs.entry(edge.from.output).or_default();
+            inputs.push(self.whole.input(edge));
         } else if from == self.role {
             let consumers = self.outgoing.entry((edge.from.node, to)).or_default();
             let inputs = consumers.entry(edge.from).or_default();
@@ -217,9 +235,15 @@ impl<'d> Split<'d> {
                             _ => None,
                         }
                     };
-                    let requests = outputs.iter().filter_map(answers).collect();
+                    let requests = outputs.keys().filter_map(answers).collect();
+                    let streams = outputs.iter().map(|(output, inputs)| {
+                        let carries = carries(whole, node, *output);
+                        stream(node, &node.outputs[*output], carries, inputs)
+                    });
+                    let lossless = streams.filter(Stream::is_lossless);
+                    let lossless = lossless.map(|stream| stream.output).collect();
                     let outputs: Vec<Output> = outputs
-                        .iter()
+                        .keys()
                         .map(|output| node.outputs[*output].clone())
                         .collect();
                     let machine = self.role_of(old).to_owned();
@@ -227,6 +251,7 @@ impl<'d> Split<'d> {
                         node: node.id.clone(),
                         outputs: outputs.iter().map(|output| output.name.clone()).collect(),
                         requests,
+                        lossless,
                         machine: machine.clone(),
                     });
                     let mut stand_in = stand_in(node, node.id.clone(), name_of(&machine), outputs);
@@ -299,7 +324,7 @@ fn carries(whole: &Dataflow, node: &Node, output: usize) -> Carries {
 }
 
 /// The place of an output among those that a stand-in has.
-fn place(outputs: &BTreeSet<usize>, output: usize) -> usize {
+fn place(outputs: &Consumed<'_>, output: usize) -> usize {
     outputs.range(..output).count()
 }
 

@@ -119,20 +119,27 @@ fn the_quality_of_service_of_a_single_consumer_is_that_of_its_stream() {
 }
 
 proptest! {
-    /// Every connection of the file is there: within a part, or over one stream for each machine.
+    /// Every connection of the file is there: within a part, or over one stream for each machine. Both
+    /// machines agree on the streams whose samples are confirmed.
     #[test]
     fn every_connection_is_kept(
         roles in prop::collection::vec(0usize..3, 1..12),
-        inputs in prop::collection::vec((0usize..12, 0usize..12, 0usize..3), 0..40),
+        inputs in prop::collection::vec((0usize..12, 0usize..12, 0usize..3, 0usize..3), 0..40),
     ) {
         let machines = ["a", "b", "c"];
         let mut nodes: Vec<_> = roles.iter().enumerate().map(|(at, role)| json!({
             "id": format!("n{at}"), "path": "node.py", "machine": machines[*role],
             "inputs": {"tick": "nervure/timer/hz/1"}, "outputs": ["x", "y", "z"],
         })).collect();
-        for (at, (from, to, output)) in inputs.iter().enumerate() {
+        for (at, (from, to, output, queue)) in inputs.iter().enumerate() {
             let (from, to) = (from % roles.len(), to % roles.len());
-            nodes[to]["inputs"][format!("i{at}")] = json!(format!("n{from}/{}", ["x", "y", "z"][*output]));
+            let source = format!("n{from}/{}", ["x", "y", "z"][*output]);
+            let inputs = [
+                json!({"source": source}),
+                json!({"source": source, "queue_policy": "block"}),
+                json!({"source": source, "queue_policy": "block", "qos": {"lifespan": "1s"}}),
+            ];
+            nodes[to]["inputs"][format!("i{at}")] = inputs[if from == to { 0 } else { *queue }].clone();
         }
         let file = json!({"machines": {"a": {}, "b": {}, "c": {}}, "nodes": nodes}).to_string();
         let whole = dataflow(&file);
@@ -141,6 +148,7 @@ proptest! {
         let parts = machines.map(|role| (role, part(&whole, role)));
         let mut found = BTreeMap::new();
         let (mut sent, mut awaited) = (BTreeSet::new(), BTreeSet::new());
+        let (mut kept, mut confirmed) = (BTreeSet::new(), BTreeSet::new());
         for (role, part) in &parts {
             for (input, topic) in wires(&part.dataflow) {
                 if !input.contains(':') {
@@ -152,17 +160,21 @@ proptest! {
                 for stream in &outgoing.streams {
                     prop_assert!(sent.insert((stream.topic.clone(), outgoing.machine.clone())), "sent twice");
                     prop_assert_eq!(&role_of(&stream.topic), role);
+                    if stream.is_lossless() {
+                        kept.insert((stream.topic.clone(), outgoing.machine.clone()));
+                    }
                 }
             }
             for incoming in &part.incoming {
                 prop_assert_eq!(&role_of(&incoming.node), &incoming.machine);
-                for output in &incoming.outputs {
-                    awaited.insert((wiring::topic(&incoming.node, output), role.to_string()));
-                }
+                let place = |output| (wiring::topic(&incoming.node, output), role.to_string());
+                awaited.extend(incoming.outputs.iter().map(|it| place(it)));
+                confirmed.extend(incoming.lossless.iter().map(|it| place(it)));
             }
         }
         prop_assert_eq!(found, all);
         prop_assert_eq!(sent, awaited);
+        prop_assert_eq!(kept, confirmed);
     }
 }
 
