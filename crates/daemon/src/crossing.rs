@@ -1,18 +1,21 @@
 //! A run whose stand-ins are joined: what its threads share.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use nervure_link::sender::SendCounters;
 use nervure_node::binding::{self, Histogram, Waiter};
 use nervure_node::remote::FleetTime;
 use nervure_node::{Events, Next, Node, monotonic_nanos};
 use nervure_protocol::daemon_to_daemon::{StreamLatency, StreamReport};
+use nervure_protocol::wiring;
 
+use crate::part::StandIns;
 use crate::service_calls::ServiceCalls;
 use crate::threads::spawn_when_possible;
+use crate::totals::{Counted, Totals};
 
 /// The pause before a stand-in joins again whose place is taken.
 const JOIN_PAUSE: Duration = Duration::from_millis(20);
@@ -30,12 +33,26 @@ pub(crate) struct Crossing {
     stops: AtomicBool,
     /// Threads that wait for events of their nodes.
     waiters: Mutex<Vec<Waiter>>,
-    reports: Mutex<BTreeMap<(String, String), Counted>>,
+    /// The streams from and to this machine, by topic and consuming machine.
+    streams: BTreeMap<(String, String), CountedStream>,
+    /// What this daemon has counted of each.
+    counts: Mutex<Vec<Counted>>,
+    totals: Totals,
     latencies: Mutex<BTreeMap<(String, String), Arc<Latencies>>>,
     /// Requests to services on other machines.
     pub calls: ServiceCalls,
     /// Requests of other machines to services here, by the topic of the answers.
     requests: Mutex<BTreeMap<String, Requests>>,
+}
+
+/// A stream whose samples are counted.
+#[derive(Clone, Copy, Debug)]
+struct CountedStream {
+    /// Its place in the file of the counts.
+    at: usize,
+    is_lossless: bool,
+    /// Whether its consumers are here. Then it has counts only if samples have failed here.
+    is_incoming: bool,
 }
 
 /// Requests of another machine to a service here.
@@ -47,18 +64,6 @@ struct Requests {
     are_queued: bool,
     /// Some were queued for a process that has ended, and the client does not know it.
     are_lost: bool,
-}
-
-/// What became of the samples of a topic.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Counted {
-    pub link: SendCounters,
-    /// Dropped in the queue before the link, which did not take them in time.
-    pub queue: u64,
-    /// Waited for the link when the run ended.
-    pub unsent: u64,
-    /// Could not be encoded, sent or published.
-    pub failed: u64,
 }
 
 /// How long the samples of a topic took from their publication on the other machine.
@@ -105,16 +110,57 @@ impl Failures {
     }
 }
 
+/// The streams of a run from and to the machine with the name `own`.
+fn counted_streams(
+    stand_ins: &StandIns,
+    own: &str,
+    machine: impl Fn(&str) -> String,
+) -> BTreeMap<(String, String), CountedStream> {
+    let mut streams = BTreeMap::new();
+    for outgoing in &stand_ins.outgoing {
+        for stream in &outgoing.streams {
+            let place = (stream.topic.clone(), machine(&outgoing.machine));
+            streams.insert(place, (stream.is_lossless(), false));
+        }
+    }
+    for incoming in &stand_ins.incoming {
+        for output in &incoming.outputs {
+            let place = (wiring::topic(&incoming.node, output), own.to_owned());
+            streams.insert(place, (incoming.lossless.contains(output), true));
+        }
+    }
+    let numbered = streams.into_iter().enumerate();
+    let counted = numbered.map(|(at, (place, (is_lossless, is_incoming)))| {
+        let stream = CountedStream {
+            at,
+            is_lossless,
+            is_incoming,
+        };
+        (place, stream)
+    });
+    counted.collect()
+}
+
 impl Crossing {
-    pub fn new(run: &str, keeper: u32, machines: &BTreeMap<String, String>) -> Self {
+    /// `folder` is that of the run, and `own` the name of this machine.
+    pub fn new(
+        (run, keeper): (&str, u32),
+        (folder, own): (&Path, &str),
+        machines: &BTreeMap<String, String>,
+        stand_ins: &StandIns,
+    ) -> Self {
+        let machine = |role: &str| machines.get(role).map_or(role, String::as_str).to_owned();
+        let streams = counted_streams(stand_ins, own, machine);
         Self {
+            counts: Mutex::new(vec![Counted::default(); streams.len()]),
+            totals: Totals::open(folder, streams.len()),
+            streams,
             run: run.to_owned(),
             keeper,
             machines: machines.clone(),
             over: AtomicBool::new(false),
             stops: AtomicBool::new(false),
             waiters: Mutex::default(),
-            reports: Mutex::default(),
             latencies: Mutex::default(),
             calls: ServiceCalls::default(),
             requests: Mutex::default(),
@@ -224,11 +270,18 @@ impl Crossing {
 
     /// What became of the samples that were sent so far.
     pub fn reports(&self) -> Vec<StreamReport> {
-        let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
-        let report = |((topic, machine), counted): (&(String, String), &Counted)| {
+        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let report = |((topic, machine), stream): (&(String, String), &CountedStream)| {
+            let counted = self.totals.whole(stream.at, &counts[stream.at]);
+            if stream.is_incoming && counted.failed == 0 {
+                return None;
+            }
             let counters = &counted.link;
             // While the run goes on they may still arrive.
-            let in_flight = if self.is_over() { counters.held } else { 0 };
+            let (in_flight, not_taken) = match self.is_over() {
+                true => (counters.held, counted.not_taken),
+                false => (0, 0),
+            };
             let causes = [
                 ("queue", counted.queue),
                 ("overwritten", counters.overwritten),
@@ -240,20 +293,22 @@ impl Crossing {
                 ("not sent", counted.unsent),
                 ("failed", counted.failed),
             ];
-            StreamReport {
+            Some(StreamReport {
                 topic: topic.clone(),
                 machine: machine.clone(),
                 accepted: counters.accepted,
                 delivered: counters.delivered,
+                not_taken,
+                is_lossless: stream.is_lossless,
                 lost: causes
                     .into_iter()
                     .filter(|(_, count)| *count > 0)
                     .map(|(cause, count)| (cause.to_owned(), count))
                     .collect(),
                 latency: None,
-            }
+            })
         };
-        let sent = reports.iter().map(report);
+        let sent = self.streams.iter().filter_map(report);
         let latencies = self
             .latencies
             .lock()
@@ -280,12 +335,13 @@ impl Crossing {
     }
 
     pub fn count(&self, topic: &str, machine: &str, count: impl FnOnce(&mut Counted)) {
-        let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
-        count(
-            reports
-                .entry((topic.to_owned(), machine.to_owned()))
-                .or_default(),
-        );
+        let place = (topic.to_owned(), machine.to_owned());
+        let Some(CountedStream { at, .. }) = self.streams.get(&place) else {
+            return;
+        };
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        count(&mut counts[*at]);
+        self.totals.write(*at, &counts[*at]);
     }
 
     pub fn is_over(&self) -> bool {
@@ -300,6 +356,11 @@ impl Crossing {
     /// The name of the stream of a topic, or of the changes of a node.
     pub fn stream_name(&self, of: &str) -> String {
         format!("{}/{of}", self.run)
+    }
+
+    /// The name of the stream of the confirmations of a topic.
+    pub fn confirmations_name(&self, topic: &str) -> String {
+        format!("{}~confirmed", self.stream_name(topic))
     }
 
     /// Joins as a node; `None` if the run is over. The keeper may not know the last daemon's death
@@ -328,7 +389,10 @@ mod tests {
     #[test]
     fn a_request_that_was_queued_for_an_ended_process_is_lost_until_its_client_is_notified() {
         let answers = "server/double~client~twice";
-        let crossing = Crossing::new("1f", 1, &BTreeMap::new());
+        let folder = tempfile::tempdir().expect("a folder for a test");
+        let of_machine = (folder.path(), "edge");
+        let stand_ins = StandIns::default();
+        let crossing = Crossing::new(("1f", 1), of_machine, &BTreeMap::new(), &stand_ins);
         let queue = || crossing.request_queued(answers, crossing.ended_services(answers));
         // Queued before the client was notified: that notice is for it, too.
         queue();

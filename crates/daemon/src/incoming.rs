@@ -1,4 +1,4 @@
-//! The stand-in of a remote node: publishes here what arrives from its machine.
+//! The stand-in of a remote node: publishes here what arrives from its machine, and confirms it.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -6,17 +6,21 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use nervure_dataflow::Incoming;
-use nervure_link::shell::IncomingStream;
+use nervure_link::qos::{Delivery, Qos, TrafficClass};
+use nervure_link::shell::OutgoingStream;
+use nervure_message::Origin;
 use nervure_node::binding::{
     CONSUMER_ENDED, Crossed, RemoteProcess, Waiter, begin_no_traces, close_output,
-    report_ended_consumers, report_remote_process, send_in_pause, with_way,
+    report_ended_consumers, report_remote_process, send_in_pause, with_origin, with_way,
 };
 use nervure_node::remote::{self, Arrival, RemoteSample};
 use nervure_node::{Event, Handle, Next, Publisher, Receipt, SendError, Wait, monotonic_nanos};
 use nervure_protocol::wiring;
 
-use crate::bridge::{Bridge, Publishing};
+use crate::arrivals::{Arrivals, Taker};
+use crate::bridge::Bridge;
 use crate::crossing::{Crossing, Failures, Latencies, spawn};
+use crate::lossless::{Place, Receiver, Verdict};
 use crate::node_changes::{ChangeSenders, NodeChange};
 use crate::service_calls::Failure;
 
@@ -51,6 +55,17 @@ struct Topic {
     answers: Option<String>,
     failures: Failures,
     latencies: Arc<Latencies>,
+    /// If each sample is confirmed.
+    confirms: Option<Confirms>,
+}
+
+/// Confirms the samples of a topic to its machine.
+struct Confirms {
+    receiver: Receiver,
+    /// The stream of the confirmations, which has the newest.
+    stream: Option<OutgoingStream>,
+    /// How often the machine had lost its state when the newest was sent.
+    losses: u64,
 }
 
 /// Publishes as a remote node what arrives from its machine.
@@ -134,21 +149,15 @@ fn topics(
             publisher,
             has_answers,
             answers: incoming.requests.get(output).cloned(),
+            confirms: incoming.lossless.contains(output).then(|| Confirms {
+                receiver: Receiver::new(monotonic_nanos()),
+                stream: None,
+                losses: 0,
+            }),
             failures: Failures::default(),
         })
     };
     incoming.outputs.iter().filter_map(topic).collect()
-}
-
-/// Takes what has arrived on a stream.
-fn take_all(
-    stream: Option<&IncomingStream>,
-    mut take: impl FnMut(&[u8]) -> ControlFlow<()>,
-) -> ControlFlow<()> {
-    while let Some(sample) = stream.and_then(IncomingStream::try_receive) {
-        take(&sample.payload)?;
-    }
-    ControlFlow::Continue(())
 }
 
 /// A topic's thread: counted as running until this is dropped, and then the thread that waits for
@@ -169,86 +178,109 @@ impl StandIn {
 
     /// Publishes a topic until no sample follows.
     fn publish(&self, topic: &mut Topic) {
-        let (bridge, stream) = (&*self.bridge, topic.stream.clone());
-        let is_closed = || bridge.is_closed(&self.machine, &stream);
-        let ends = self.receive(&stream, is_closed, |payload| self.take(topic, payload));
+        let name = topic.stream.clone();
+        let is_closed = || self.bridge.is_closed(&self.machine, &name);
+        let arrivals = self.arrivals(&name);
+        let mut samples = Samples {
+            stand_in: self,
+            topic,
+        };
+        let ends = arrivals.receive(|| self.is_over(), is_closed, &mut samples);
         if ends.is_continue() {
             close_output(&self.handle, &topic.output);
+        } else if let Some(confirms) = &mut topic.confirms {
+            confirms.receiver.leave();
+            self.confirm(&topic.topic, confirms);
         }
     }
 
     /// Takes over what becomes of the node and its outputs.
     fn take_changes(&self) {
         let name = self.crossing.stream_name(&self.node);
-        let _ = self.receive(
-            &name,
-            || false,
-            |payload| {
-                self.take_change(payload);
-                ControlFlow::Continue(())
-            },
-        );
+        let arrivals = self.arrivals(&name);
+        let _ = arrivals.receive(|| self.is_over(), || false, &mut Changes(self));
     }
 
-    /// Receives the messages of a stream. Returns when the machine is no peer any more, or when
-    /// `is_closed` and all that had arrived before is taken; breaks if `take` does, and when the
-    /// stand-in leaves.
-    fn receive(
-        &self,
-        name: &str,
-        is_closed: impl Fn() -> bool,
-        mut take: impl FnMut(&[u8]) -> ControlFlow<()>,
-    ) -> ControlFlow<()> {
-        let bridge = &*self.bridge;
-        let mut current: Option<IncomingStream> = None;
-        let _publishing = Publishing::begin(bridge);
-        while !self.is_over() {
-            if bridge.is_excluded(&self.machine) {
-                return ControlFlow::Continue(());
-            }
-            let seen = bridge.changes();
-            let is_unchanged = || bridge.changes() == seen;
-            let is_last = is_closed();
-            // What arrived in one session comes before the next.
-            if let Some(newer) = bridge.take_arrived(&self.machine, name) {
-                take_all(current.as_ref(), &mut take)?;
-                current = Some(newer);
-            }
-            if is_last {
-                return take_all(current.as_ref(), &mut take);
-            }
-            let Some(stream) = &current else {
-                while is_unchanged() && !self.is_over() {
-                    std::thread::park();
-                }
-                continue;
-            };
-            while let Some(sample) = stream.receive_while(is_unchanged) {
-                take(&sample.payload)?;
-            }
-            if stream.has_ended() {
-                current = None;
-            }
+    fn arrivals<'a>(&'a self, name: &'a str) -> Arrivals<'a> {
+        Arrivals {
+            bridge: &self.bridge,
+            machine: &self.machine,
+            name,
         }
-        if let Some(stream) = current {
-            bridge.put_back(&self.machine, name, stream);
-        }
-        ControlFlow::Break(())
     }
 
     fn take(&self, topic: &mut Topic, payload: &[u8]) -> ControlFlow<()> {
+        if let (Some(confirms), Some((place, sample))) =
+            (&mut topic.confirms, Place::split(payload))
+        {
+            let verdict = confirms.receiver.arrived(place);
+            let mut is_published = false;
+            if verdict == Verdict::Publish {
+                is_published = self.take_message(topic, sample, Some(place.origin))?;
+            }
+            if let Some(confirms) = &mut topic.confirms {
+                if is_published {
+                    confirms.receiver.published(place.origin);
+                }
+                self.confirm(&topic.topic, confirms);
+            }
+            return ControlFlow::Continue(());
+        }
+        self.take_message(topic, payload, None).map_continue(drop)
+    }
+
+    /// Sends the newest confirmation.
+    fn confirm(&self, topic: &str, confirms: &mut Confirms) {
+        let bytes = confirms.receiver.confirmation().encode();
+        let losses = self.bridge.losses(&self.machine);
+        let open = || {
+            let qos = Qos {
+                traffic_class: TrafficClass::Control,
+                ..Qos::new(Delivery::Latest)
+            };
+            let key = self.bridge.key_of(&self.machine)?;
+            let name = self.crossing.confirmations_name(topic);
+            self.bridge.open_stream(key, &name, qos)
+        };
+        // The machine may not have the stream any more.
+        for _ in 0..2 {
+            confirms.stream = confirms.stream.take().or_else(open);
+            let sent = confirms
+                .stream
+                .as_ref()
+                .map(|it| it.try_send(bytes.clone()));
+            match sent {
+                Some(Err(_)) => confirms.stream = None,
+                _ => break,
+            }
+        }
+        confirms.losses = losses;
+    }
+
+    /// Takes a message, and returns whether it is done with: published, or counted as failed.
+    fn take_message(
+        &self,
+        topic: &mut Topic,
+        payload: &[u8],
+        origin: Option<Origin>,
+    ) -> ControlFlow<(), bool> {
         match remote::decode(payload) {
-            Ok(Arrival::Sample(value)) => return self.publish_sample(topic, &value),
+            Ok(Arrival::Sample(value)) => return self.publish_sample(topic, &value, origin),
             Ok(Arrival::EndOfProcess) if topic.has_answers => {
                 self.crossing.calls.fail_all(&topic.topic, Failure::Ended);
             }
             Ok(Arrival::EndOfProcess) => {}
             Err(error) => self.fail(topic, &error),
         }
-        ControlFlow::Continue(())
+        ControlFlow::Continue(true)
     }
 
-    fn publish_sample(&self, topic: &mut Topic, value: &RemoteSample<'_>) -> ControlFlow<()> {
+    fn publish_sample(
+        &self,
+        topic: &mut Topic,
+        value: &RemoteSample<'_>,
+        origin: Option<Origin>,
+    ) -> ControlFlow<(), bool> {
         let request = value.correlation_id();
         if topic.has_answers {
             self.crossing.calls.answered(&topic.topic, request);
@@ -269,6 +301,9 @@ impl StandIn {
         if let Some(way) = &way {
             envelope = with_way(envelope, way);
         }
+        if let Some(origin) = origin {
+            envelope = with_origin(envelope, origin);
+        }
         let answers = topic.answers.as_deref();
         while !self.is_over() {
             let until = monotonic_nanos() + CHECK.as_nanos() as u64;
@@ -288,16 +323,16 @@ impl StandIn {
                         }
                         _ => {}
                     }
-                    break;
+                    return ControlFlow::Continue(true);
                 }
                 Err(SendError::Stopped) => return ControlFlow::Break(()),
                 Err(error) => {
                     self.fail(topic, &error);
-                    break;
+                    return ControlFlow::Continue(true);
                 }
             }
         }
-        ControlFlow::Continue(())
+        ControlFlow::Continue(false)
     }
 
     /// A local service has not taken a request of this node.
@@ -354,5 +389,41 @@ impl StandIn {
         let count = topic.failures.count;
         let crossing = &self.crossing;
         crossing.count(&topic.topic, own, |counted| counted.failed = count);
+    }
+}
+
+/// The samples of a topic.
+struct Samples<'a> {
+    stand_in: &'a StandIn,
+    topic: &'a mut Topic,
+}
+
+impl Taker for Samples<'_> {
+    fn take(&mut self, payload: &[u8]) -> ControlFlow<()> {
+        self.stand_in.take(self.topic, payload)
+    }
+
+    fn on_change(&mut self) {
+        let Topic {
+            topic, confirms, ..
+        } = &mut *self.topic;
+        let losses = self.stand_in.bridge.losses(&self.stand_in.machine);
+        // The sender waits for the answer of a new receiver, and lacks one that was lost.
+        if let Some(confirms) = confirms
+            .as_mut()
+            .filter(|it| it.stream.is_none() || it.losses != losses)
+        {
+            self.stand_in.confirm(topic, confirms);
+        }
+    }
+}
+
+/// The changes of a node.
+struct Changes<'a>(&'a StandIn);
+
+impl Taker for Changes<'_> {
+    fn take(&mut self, payload: &[u8]) -> ControlFlow<()> {
+        self.0.take_change(payload);
+        ControlFlow::Continue(())
     }
 }

@@ -9,13 +9,16 @@
 //! [`machine`] decides, without a clock, a file or a process; [`serve`] is the thin shell around it.
 
 mod alive;
+mod arrivals;
 mod bridge;
 pub mod bundle;
 pub mod clock;
+mod confirmed;
 mod crossing;
 pub mod folder;
 mod incoming;
 pub mod lease;
+pub mod lossless;
 pub mod machine;
 pub mod node_changes;
 mod outgoing;
@@ -26,6 +29,7 @@ mod programs;
 mod replacement;
 mod reports;
 mod runs;
+mod sender;
 mod service_calls;
 mod shell;
 mod stand_ins;
@@ -33,6 +37,7 @@ pub mod state;
 mod sync;
 mod threads;
 mod tools;
+mod totals;
 
 pub use part::{PartProgram, PartSpec, StandIns};
 pub use shell::{Config, DaemonError, PAIRING, serve};

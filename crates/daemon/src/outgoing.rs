@@ -1,47 +1,26 @@
 //! The stand-in of remote consumers: sends the outputs of a local node to one machine.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::collections::HashMap;
+use std::sync::{Arc, mpsc};
+use std::time::Instant;
 
-use bytes::Bytes;
-use nervure_dataflow::{Carries, Delivery, Outgoing, Stream, TrafficClass};
-use nervure_link::qos::{self, Qos};
-use nervure_link::sender::{SendCounters, SendError as LinkSendError};
-use nervure_link::shell::{OutgoingStream, StreamError};
-use nervure_node::binding::{PRODUCER_ENDED, SequenceGaps, report_ended_producers};
-use nervure_node::remote::{self, END_OF_PROCESS};
-use nervure_node::{Event, Events, Handle, Next, Sample};
+use nervure_dataflow::Outgoing;
+use nervure_node::binding::{
+    PRODUCER_ENDED, SequenceGaps, keep_until_confirmed, report_ended_producers,
+};
+use nervure_node::{Event, Events, Handle, Next};
 
 use crate::bridge::Bridge;
-use crate::crossing::{Counted, Crossing, Failures};
-use crate::lease::{LIFETIME, REPEAT};
+use crate::confirmed::ConfirmedSender;
+use crate::crossing::Crossing;
 use crate::node_changes::{ChangeSenders, NodeChange};
-use crate::service_calls::Failure;
-
-/// The pause before a full or missing stream is tried again: the link has no event for it. It is
-/// below the time between two samples of a topic at 200 Hz.
-const RETRY: Duration = Duration::from_millis(2);
-
-/// The longest wait for the link without a look at whether the run is over; also the pause between two
-/// looks at requests that wait for answers.
-const CHECK: Duration = Duration::from_millis(200);
-
-/// Silence of a machine after which it is probed, if requests wait for its answers.
-const PROBE_AFTER: Duration = Duration::from_millis(400);
-
-/// How long the last samples of a topic may take until the stand-in leaves. The link carries the rest.
-const FLUSH: Duration = Duration::from_secs(2);
-
-/// The most requests of a client that wait for room in the stream. A client has as many in flight at most,
-/// but for those that it has given up.
-const MAX_WAITING: usize = 16;
+use crate::sender::{CHECK, FLUSH, RETRY, Sender};
 
 /// Takes the samples of a local node, and sends them to one machine. Drops `joins` when it has joined.
 pub(crate) fn send_all(
-    bridge: &Bridge,
+    bridge: &Arc<Bridge>,
     changes: &ChangeSenders,
-    crossing: &Crossing,
+    crossing: &Arc<Crossing>,
     outgoing: &Outgoing,
     joins: mpsc::Sender<()>,
 ) {
@@ -52,37 +31,36 @@ pub(crate) fn send_all(
     };
     let (handle, mut events) = node.split();
     report_ended_producers(&mut events);
-    crossing.add_waiter(&events);
+    let waiter = crossing.add_waiter(&events);
     let machine = crossing.machine(&outgoing.machine);
-    let streams = outgoing.streams.iter();
+    let (confirmed, others): (Vec<_>, Vec<_>) =
+        outgoing.streams.iter().partition(|it| it.is_lossless());
+    for spec in &confirmed {
+        keep_until_confirmed(&mut events, &spec.output);
+    }
     let mut stand_in = StandIn {
         producer: outgoing.producer(),
+        bridge,
         machine,
         changes,
         crossing,
         handle: &handle,
-        senders: streams
+        senders: others
+            .into_iter()
             .map(|spec| (&*spec.output, Sender::new(bridge, crossing, machine, spec)))
+            .collect(),
+        confirmed: confirmed
+            .into_iter()
+            .map(|spec| {
+                let of_run = (bridge, crossing);
+                let sender = ConfirmedSender::new(of_run, machine, spec, waiter.clone());
+                (&*spec.output, sender)
+            })
             .collect(),
         gaps: SequenceGaps::default(),
     };
-    loop {
-        let senders = stand_in.senders.values_mut();
-        let due = senders.filter_map(Sender::follow_requests).min();
-        match crossing.next_event(&mut events, due, || stand_in.has_lost_requests()) {
-            Next::End if !crossing.is_over() && stand_in.has_lost_requests() => {
-                if !stand_in.fail_lost_requests(&mut events) {
-                    break;
-                }
-            }
-            Next::Event(Event::Stop { .. }) | Next::End => break,
-            Next::Event(event) => stand_in.take(event),
-            Next::Nothing => {}
-        }
-        if stand_in.senders.values().all(|sender| sender.is_closed) {
-            break;
-        }
-    }
+    stand_in.send_all(&mut events);
+    stand_in.await_confirmations();
     for sender in stand_in.senders.values_mut() {
         sender.flush();
     }
@@ -90,26 +68,98 @@ pub(crate) fn send_all(
 
 struct StandIn<'a> {
     producer: &'a str,
+    bridge: &'a Bridge,
     machine: &'a str,
     changes: &'a ChangeSenders,
     crossing: &'a Crossing,
     handle: &'a Handle,
     /// By the name of the output.
     senders: HashMap<&'a str, Sender<'a>>,
+    /// Those of topics that are lossless.
+    confirmed: HashMap<&'a str, ConfirmedSender<'a>>,
     gaps: SequenceGaps,
 }
 
 impl StandIn<'_> {
+    /// Sends samples until all topics have ended, or the stand-in is to leave.
+    fn send_all(&mut self, events: &mut Events) {
+        loop {
+            let due = self.send_confirmed();
+            let senders = self.senders.values_mut();
+            let due = senders.filter_map(Sender::follow_requests).chain(due).min();
+            let has_news = || self.has_lost_requests() || self.has_news();
+            match self.crossing.next_event(events, due, has_news) {
+                Next::End if !self.crossing.is_over() && self.has_lost_requests() => {
+                    if !self.fail_lost_requests(events) {
+                        break;
+                    }
+                }
+                Next::End if !self.crossing.is_over() && self.has_news() => {}
+                Next::Event(Event::Stop { .. }) | Next::End => break,
+                Next::Event(event) => self.take(event),
+                Next::Nothing => {}
+            }
+            let are_closed = self.senders.values().all(|sender| sender.is_closed);
+            if are_closed && self.confirmed.values().all(|sender| sender.is_closed) {
+                break;
+            }
+        }
+    }
+
+    fn has_news(&self) -> bool {
+        self.confirmed.values().any(ConfirmedSender::has_news)
+    }
+
+    /// Sends the samples of lossless topics for which the link has room, and ends the topics whose samples
+    /// are all confirmed. Returns when to try again, if something is left.
+    fn send_confirmed(&mut self) -> Option<Instant> {
+        let mut due = None;
+        for (id, sender) in &mut self.confirmed {
+            due = sender.send().into_iter().chain(due).min();
+            if !sender.is_closed && sender.has_ended() {
+                sender.is_closed = true;
+                let name = self.crossing.stream_name(self.producer);
+                self.changes.close(self.machine, name, id, None);
+            }
+        }
+        due
+    }
+
+    /// Waits until all samples that were taken are confirmed, but not for long once the dataflow stops.
+    fn await_confirmations(&mut self) {
+        let mut leave_at = None;
+        loop {
+            let seen = self.bridge.changes();
+            let due = self.send_confirmed();
+            let now = Instant::now();
+            let is_stopping = self.handle.is_stopping() || self.crossing.is_stopping();
+            if is_stopping {
+                leave_at.get_or_insert(now + FLUSH);
+            }
+            let are_done = self.confirmed.values().all(|it| it.is_done(is_stopping));
+            if are_done || self.crossing.is_over() || leave_at.is_some_and(|at| at <= now) {
+                return;
+            }
+            let rest = if is_stopping { RETRY } else { CHECK };
+            let until = due.map_or(rest, |due| due.saturating_duration_since(now));
+            self.bridge.wait_for_change(seen, Some(until.min(rest)));
+        }
+    }
+
     fn take(&mut self, event: Event) {
         match event {
             Event::Input { id, sample } => {
-                if let Some(sender) = self.senders.get_mut(&*id) {
+                if let Some(sender) = self.confirmed.get_mut(&*id) {
+                    sender.take(sample);
+                } else if let Some(sender) = self.senders.get_mut(&*id) {
                     sender.queue += self.gaps.record(&id, sample.header());
                     sender.take(&sample, self.handle);
                 }
             }
             Event::InputClosed { id } => {
-                if let Some(sender) = self.senders.get_mut(&*id) {
+                if let Some(sender) = self.confirmed.get_mut(&*id) {
+                    sender.end();
+                } else if let Some(sender) = self.senders.get_mut(&*id) {
                     sender.flush();
                     sender.is_closed = true;
                     if !sender.hides_its_end() {
@@ -168,326 +218,5 @@ impl StandIn<'_> {
     fn send(&self, change: NodeChange) {
         let name = self.crossing.stream_name(self.producer);
         self.changes.send(self.machine, name, change);
-    }
-}
-
-/// The stream of a topic to a machine.
-struct Sender<'b> {
-    bridge: &'b Bridge,
-    crossing: &'b Crossing,
-    machine: &'b str,
-    spec: &'b Stream,
-    stream: Option<OutgoingStream>,
-    /// Counters of its former streams, and the last ones of the present stream.
-    past: SendCounters,
-    last: SendCounters,
-    /// Messages that were accepted and are no samples.
-    ends: u64,
-    queue: u64,
-    unsent: u64,
-    failures: Failures,
-    is_closed: bool,
-    /// Requests that wait for room in the stream, with their ids.
-    waiting: VecDeque<(Bytes, u64)>,
-    /// Requests wait for answers since.
-    waiting_since: Option<Instant>,
-    /// How often the machine had lost its state when the first of them was sent.
-    losses: u64,
-    /// Probes of the link, while requests wait and nothing arrives.
-    probes: Option<OutgoingStream>,
-}
-
-impl<'b> Sender<'b> {
-    fn new(bridge: &'b Bridge, crossing: &'b Crossing, machine: &'b str, spec: &'b Stream) -> Self {
-        Self {
-            bridge,
-            crossing,
-            machine,
-            spec,
-            stream: None,
-            past: SendCounters::default(),
-            last: SendCounters::default(),
-            ends: 0,
-            queue: 0,
-            unsent: 0,
-            failures: Failures::default(),
-            is_closed: false,
-            waiting: VecDeque::new(),
-            waiting_since: None,
-            losses: 0,
-            probes: None,
-        }
-    }
-}
-
-impl Sender<'_> {
-    /// Takes a sample of the stand-in's queue.
-    fn take(&mut self, sample: &Sample, handle: &Handle) {
-        let published = self.bridge.clock().time(sample.header().publish_mono);
-        let bytes: Bytes = match remote::encode(sample, published) {
-            Ok(bytes) => bytes.into(),
-            Err(error) => return self.fail(&error),
-        };
-        match &self.spec.carries {
-            Carries::Requests { answers } => {
-                self.take_request(bytes, answers, sample.header().correlation_id);
-            }
-            _ => drop(self.send(&bytes, handle)),
-        }
-    }
-
-    /// The process of the node has ended. Clients on the other machine fail their calls behind the
-    /// last answer; requests of a client that has ended wait for no answer.
-    fn process_ended(&mut self, handle: &Handle) {
-        match &self.spec.carries {
-            Carries::Samples => {}
-            Carries::Requests { answers } => {
-                self.crossing.calls.forget_all(answers);
-                self.drop_waiting();
-            }
-            Carries::Answers if self.hides_its_end() => {
-                self.crossing.forget_requests(&self.spec.topic);
-            }
-            Carries::Answers => {
-                // First: what is queued later may have been sent after this has arrived.
-                self.crossing.forget_requests(&self.spec.topic);
-                let is_sent = self.send(&Bytes::from_static(END_OF_PROCESS), handle);
-                self.ends += u64::from(is_sent);
-                self.count();
-            }
-        }
-    }
-
-    fn has_lost_requests(&self) -> bool {
-        let topic = &self.spec.topic;
-        matches!(self.spec.carries, Carries::Answers) && self.crossing.has_lost_requests(topic)
-    }
-
-    /// Whether the end of its topic is kept from the other machine, whose clients would fail: it is being
-    /// stopped, too.
-    fn hides_its_end(&self) -> bool {
-        matches!(self.spec.carries, Carries::Answers) && self.crossing.is_stopping()
-    }
-
-    /// Sends a request, behind those that wait for room in the stream.
-    fn take_request(&mut self, message: Bytes, answers: &str, request: u64) {
-        self.crossing.calls.begin(answers, request);
-        if self.waiting.len() >= MAX_WAITING {
-            return self.fail_request(answers, request, Failure::Busy);
-        }
-        self.waiting.push_back((message, request));
-        self.send_requests(answers);
-    }
-
-    /// Sends the requests that wait while the stream has room, which one with an answer may still
-    /// take: its arrival is confirmed later. Fails those that cannot be sent.
-    fn send_requests(&mut self, answers: &str) {
-        while let Some((message, request)) = self.waiting.pop_front() {
-            match self.try_send(&message) {
-                Some(Ok(())) => {}
-                Some(Err(LinkSendError::Full { .. })) => {
-                    self.waiting.push_front((message, request));
-                    break;
-                }
-                Some(Err(error)) => {
-                    let reason = error.to_string();
-                    self.fail_request(answers, request, Failure::Refused(&reason));
-                }
-                None => self.fail_request(answers, request, Failure::Unreachable(self.machine)),
-            }
-        }
-        self.count();
-    }
-
-    /// Sends on the present stream, or on a new one if the machine does not have that. `None`
-    /// without a connection.
-    fn try_send(&mut self, message: &Bytes) -> Option<Result<(), LinkSendError>> {
-        for _ in 0..2 {
-            self.stream = self.stream.take().or_else(|| self.open());
-            match self.stream.as_ref()?.try_send(message.clone()) {
-                Ok(()) => return Some(Ok(())),
-                Err(StreamError::Send(
-                    error @ (LinkSendError::Full { .. } | LinkSendError::TooLong { .. }),
-                )) => return Some(Err(error)),
-                // The state of the peer is gone, or it had no memory for the stream.
-                Err(_) => {
-                    self.count();
-                    self.forget_stream();
-                }
-            }
-        }
-        None
-    }
-
-    fn fail_request(&mut self, answers: &str, request: u64, failure: Failure<'_>) {
-        self.unsent += 1;
-        self.count();
-        self.crossing.calls.fail(answers, request, failure);
-    }
-
-    /// Drops the requests that wait for room.
-    fn drop_waiting(&mut self) {
-        self.unsent += self.waiting.len() as u64;
-        self.waiting.clear();
-        self.count();
-    }
-
-    /// Fails the requests that cannot be answered any more. Returns the time of the next look, if
-    /// requests wait for answers.
-    fn follow_requests(&mut self) -> Option<Instant> {
-        let Carries::Requests { answers } = &self.spec.carries else {
-            return None;
-        };
-        let calls = &self.crossing.calls;
-        if !calls.any_waits(answers) {
-            (self.waiting_since, self.probes) = (None, None);
-            return None;
-        }
-        self.send_requests(answers);
-        let now = Instant::now();
-        let losses = self.bridge.losses(self.machine);
-        let since = *self.waiting_since.get_or_insert_with(|| {
-            self.losses = losses;
-            now
-        });
-        let silence = self.bridge.silence(self.machine).unwrap_or(Duration::MAX);
-        let silence = silence.min(now - since);
-        if std::mem::replace(&mut self.losses, losses) != losses {
-            calls.fail_all(answers, Failure::Interrupted(self.machine));
-            self.drop_waiting();
-        } else if silence > LIFETIME || self.bridge.is_excluded(self.machine) {
-            calls.fail_all(answers, Failure::Unreachable(self.machine));
-            self.drop_waiting();
-        } else if silence > PROBE_AFTER {
-            self.probe();
-            return Some(now + REPEAT);
-        }
-        Some(
-            now + if self.waiting.is_empty() {
-                CHECK
-            } else {
-                RETRY
-            },
-        )
-    }
-
-    /// Makes the peer's link answer. There are as many probes in a lifetime as a lease has renewals,
-    /// so a loss of them all means as much.
-    fn probe(&mut self) {
-        let qos = Qos {
-            traffic_class: qos::TrafficClass::Control,
-            ..Qos::new(qos::Delivery::best_effort(1))
-        };
-        let name = format!("{}~probes", self.crossing.stream_name(&self.spec.topic));
-        let key = self.bridge.key_of(self.machine);
-        let open = || self.bridge.open_stream(key?, &name, qos);
-        self.probes = self.probes.take().or_else(open);
-        let sent = self.probes.as_ref().map(|it| it.try_send(vec![0]));
-        if sent.is_some_and(|sent| sent.is_err()) {
-            self.probes = None;
-        }
-    }
-
-    /// Sends a message, and returns whether it was accepted. Waits while a stream that keeps all is
-    /// full, or there is no connection yet: the input's queue holds the samples behind it, by its
-    /// policy.
-    fn send(&mut self, message: &Bytes, handle: &Handle) -> bool {
-        while !self.crossing.is_over()
-            && !handle.is_stopping()
-            && !self.bridge.is_excluded(self.machine)
-        {
-            let Some(stream) = &self.stream else {
-                self.stream = self.open();
-                if self.stream.is_none() {
-                    std::thread::sleep(RETRY);
-                }
-                continue;
-            };
-            match stream.try_send(message.clone()) {
-                Ok(()) => {
-                    self.count();
-                    return true;
-                }
-                Err(StreamError::Send(LinkSendError::Full { .. })) => std::thread::sleep(RETRY),
-                Err(StreamError::Send(error @ LinkSendError::TooLong { .. })) => {
-                    self.fail(&error);
-                    return false;
-                }
-                // The session is gone, or the peer had no memory for the stream: open it again.
-                Err(_) => {
-                    self.count();
-                    self.forget_stream();
-                    std::thread::sleep(RETRY * 10);
-                }
-            }
-        }
-        self.unsent += 1;
-        self.count();
-        false
-    }
-
-    fn forget_stream(&mut self) {
-        self.stream = None;
-        let mut ended = std::mem::take(&mut self.last);
-        ended.unconfirmed += std::mem::take(&mut ended.held);
-        self.past = self.past + ended;
-    }
-
-    fn open(&self) -> Option<OutgoingStream> {
-        let key = self.bridge.key_of(self.machine)?;
-        let name = self.crossing.stream_name(&self.spec.topic);
-        self.bridge.open_stream(key, &name, qos(self.spec))
-    }
-
-    /// Keeps the counters for the report. Those of a stream whose session is gone are those of its
-    /// last sample.
-    fn count(&mut self) {
-        if let Some(counters) = self.stream.as_ref().and_then(OutgoingStream::counters) {
-            self.last = counters;
-        }
-        let mut link = self.past + self.last;
-        link.accepted = link.accepted.saturating_sub(self.ends);
-        link.delivered = link.delivered.saturating_sub(self.ends);
-        let counted = Counted {
-            link,
-            queue: self.queue,
-            unsent: self.unsent,
-            failed: self.failures.count,
-        };
-        self.crossing
-            .count(&self.spec.topic, self.machine, |place| *place = counted);
-    }
-
-    fn fail(&mut self, error: &dyn std::fmt::Display) {
-        self.failures.add(&self.spec.topic, self.machine, error);
-        self.count();
-    }
-
-    /// Waits for the last samples.
-    fn flush(&mut self) {
-        self.drop_waiting();
-        if let Some(stream) = &self.stream {
-            let until = Instant::now() + FLUSH;
-            while !stream.flush(CHECK) && Instant::now() < until {}
-        }
-        self.count();
-    }
-}
-
-fn qos(stream: &Stream) -> Qos {
-    let delivery = match stream.delivery {
-        Delivery::KeepAll { depth } => qos::Delivery::keep_all(depth),
-        Delivery::KeepLast { depth } => qos::Delivery::keep_last(depth),
-        Delivery::BestEffort { depth } => qos::Delivery::best_effort(depth),
-        Delivery::Latest => qos::Delivery::Latest,
-    };
-    Qos {
-        traffic_class: match stream.traffic_class {
-            TrafficClass::Control => qos::TrafficClass::Control,
-            TrafficClass::Default => qos::TrafficClass::Default,
-            TrafficClass::Bulk => qos::TrafficClass::Bulk,
-        },
-        lifespan: stream.lifespan,
-        ..Qos::new(delivery)
     }
 }

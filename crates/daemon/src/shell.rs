@@ -642,13 +642,7 @@ fn follow(
     let crossing = match spec.stand_ins() {
         Ok(stand_ins) => {
             let of_run = (run, keeper);
-            Some(stand_ins::join(
-                bridge,
-                changes,
-                of_run,
-                &spec.machines,
-                stand_ins,
-            ))
+            Some(stand_ins::join(bridge, changes, of_run, spec, stand_ins))
         }
         Err(error) => {
             tracing::warn!(

@@ -7,7 +7,6 @@
 //! Those of remote consumers join first, so that a local node can answer the first request from another
 //! machine: the edge for its answers is attached before the request arrives.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
@@ -16,7 +15,7 @@ use nervure_dataflow::Carries;
 use crate::bridge::Bridge;
 use crate::crossing::{Crossing, spawn};
 use crate::node_changes::ChangeSenders;
-use crate::part::StandIns;
+use crate::part::{PartSpec, StandIns};
 use crate::{incoming, outgoing};
 
 /// Joins as the stand-ins of a run. Its threads end with [`Crossing::end`], after which
@@ -25,10 +24,17 @@ pub(crate) fn join(
     bridge: &Arc<Bridge>,
     changes: &Arc<ChangeSenders>,
     (run, keeper): (&str, u32),
-    machines: &BTreeMap<String, String>,
+    spec: &PartSpec,
     stand_ins: StandIns,
 ) -> Arc<Crossing> {
-    let crossing = Arc::new(Crossing::new(run, keeper, machines));
+    let of_machine = (spec.folder.as_path(), bridge.own());
+    let of_run = (run, keeper);
+    let crossing = Arc::new(Crossing::new(
+        of_run,
+        of_machine,
+        &spec.machines,
+        &stand_ins,
+    ));
     for stream in stand_ins.outgoing.iter().flat_map(|it| &it.streams) {
         if let Carries::Requests { answers } = &stream.carries {
             crossing.calls.add(answers);

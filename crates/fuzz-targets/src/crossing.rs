@@ -2,6 +2,7 @@
 //! command, and a bundle of programs. A message is refused, or becomes a value that can be published;
 //! a frame survives encoding; a bundle writes nothing outside of its folder.
 
+use nervure_daemon::lossless::{Confirmation, Place};
 use nervure_daemon::{bundle, node_changes::NodeChange};
 use nervure_message::{Encode, Metadata, encode_head};
 use nervure_node::remote::{self, Arrival};
@@ -15,6 +16,7 @@ pub fn run(bytes: &[u8]) {
     match bytes.split_first() {
         Some((b'f', rest)) => frame(rest),
         Some((b'n', rest)) => change(rest),
+        Some((b'p', rest)) => place(rest),
         Some((byte, rest)) if byte % 2 == 0 => message(rest),
         Some((_, rest)) => archive(rest),
         None => {}
@@ -61,6 +63,17 @@ fn frame(bytes: &[u8]) {
 fn change(bytes: &[u8]) {
     if let Some(change) = NodeChange::decode(bytes) {
         assert_eq!(NodeChange::decode(&change.encode()), Some(change));
+    }
+}
+
+fn place(bytes: &[u8]) {
+    if let Some((place, sample)) = Place::split(bytes) {
+        let again = [&place.encode()[..], sample].concat();
+        assert_eq!(Place::split(&again), Some((place, sample)));
+    }
+    if let Some(confirmation) = Confirmation::decode(bytes) {
+        let again = confirmation.encode();
+        assert_eq!(Confirmation::decode(&again), Some(confirmation));
     }
 }
 

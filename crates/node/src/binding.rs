@@ -24,8 +24,9 @@ use crate::node::Node;
 use crate::observer::{ObserveError, Observer};
 use crate::receiving::{self, CallError, Events, ReplyError, Request, Ticket};
 use crate::running::{self, Connection};
+use crate::sample::Sample;
 use crate::sending::{Envelope, Loan, Publisher};
-use nervure_message::{Encode, Layout, Value};
+use nervure_message::{Encode, Layout, Origin, Value};
 use nervure_shm::{Receipt, SendError, Wait};
 
 /// The reason with which [`fail_request`] says that the service's node has ended.
@@ -85,6 +86,27 @@ pub fn begin_no_traces(handle: &Handle) {
 #[must_use]
 pub fn with_way<'a>(envelope: Envelope<'a>, way: &'a Crossed) -> Envelope<'a> {
     envelope.crossed(way)
+}
+
+/// The envelope of a sample from another machine, where it was first published with this origin. A
+/// consumer that has received it, or a later one of that machine, drops it.
+#[must_use]
+pub fn with_origin(envelope: Envelope<'_>, origin: Origin) -> Envelope<'_> {
+    envelope.origin(origin)
+}
+
+/// Leaves the samples of an input in their queue until each is given to [`confirm`], in their order.
+/// The next process of the node gets those that were not. For inputs whose queue has the policy
+/// `block`; another process may have taken samples before.
+pub fn keep_until_confirmed(events: &mut Events, input: &str) {
+    if let Some(index) = events.names.iter().position(|name| &**name == input) {
+        events.inbox.keep(index as u32);
+    }
+}
+
+/// Takes a sample out of the queue of an input that keeps its samples: see [`keep_until_confirmed`].
+pub fn confirm(sample: Sample) {
+    sample.raw().confirm();
 }
 
 /// Sets the name of this machine in the spans of this process, which no daemon has started.

@@ -82,20 +82,25 @@ pub enum ArrivalError {
     View(#[from] ViewError),
 }
 
-/// Encodes a sample for the link, with the time of its publication, if that is known. Its payload is
-/// copied once.
+/// Encodes a sample for the link, with the time of its publication, if that is known, behind `prefix`.
+/// Its payload is copied once.
 ///
 /// # Errors
 /// If its producer announced a damaged schema.
-pub fn encode(sample: &Sample, published: Option<FleetTime>) -> Result<Vec<u8>, SampleError> {
+pub fn encode(
+    sample: &Sample,
+    published: Option<FleetTime>,
+    prefix: &[u8],
+) -> Result<Vec<u8>, SampleError> {
     let header = sample.header();
     let frame = sample.frame().unwrap_or_default();
     let schema = sample.schema()?;
     let schema = schema.as_ref().map_or(&[][..], Schema::bytes);
     let head = sample.raw().head();
     let payload = sample.bytes();
-    let mut bytes =
-        Vec::with_capacity(FIXED_BYTES + frame.len() + schema.len() + head.len() + payload.len());
+    let parts = frame.len() + schema.len() + head.len() + payload.len();
+    let mut bytes = Vec::with_capacity(prefix.len() + FIXED_BYTES + parts);
+    bytes.extend_from_slice(prefix);
     bytes.push(SAMPLE);
     bytes.extend(header.stamp.to_le_bytes());
     bytes.extend(header.correlation_id.to_le_bytes());

@@ -220,6 +220,13 @@ pub struct StreamReport {
     pub accepted: u64,
     /// Samples that were delivered to the machine; of them, those that failed there are lost.
     pub delivered: u64,
+    /// Samples that the machine had not taken when the run ended. They are not lost: their producer and
+    /// their consumers were stopped at about the same time.
+    #[serde(default)]
+    pub not_taken: u64,
+    /// Whether none should be lost: a consumer has `queue_policy: block`, and there is no lifespan.
+    #[serde(default)]
+    pub is_lossless: bool,
     /// Samples that were dropped, by cause.
     pub lost: BTreeMap<String, u64>,
     /// How long they took; from the machine of the consumers, if it knows the clock of the other.
@@ -246,6 +253,8 @@ impl StreamReport {
         (self.topic, self.machine) = (other.topic.clone(), other.machine.clone());
         self.accepted += other.accepted;
         self.delivered += other.delivered;
+        self.not_taken += other.not_taken;
+        self.is_lossless |= other.is_lossless;
         self.latency = self.latency.or(other.latency);
         for (cause, count) in &other.lost {
             *self.lost.entry(cause.clone()).or_default() += count;
@@ -491,6 +500,8 @@ mod tests {
             machine: "edge".to_owned(),
             accepted: 10,
             delivered: 8,
+            not_taken: 0,
+            is_lossless: false,
             lost: BTreeMap::from([("queue".to_owned(), 1), ("failed".to_owned(), 1)]),
             latency: None,
         };

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, process::ExitCode};
 use nervure_coordinator::DESIRED;
 use nervure_daemon::state::{Desired, DesiredRun, Phase, RunState, parse};
 use nervure_node::running;
+use nervure_protocol::daemon_to_daemon::StreamReport;
 use nervure_store::Store;
 use serde_json::json;
 
@@ -146,7 +147,7 @@ fn stop(fleet: &Fleet, runs: &[KnownRun], arguments: &StopArguments) -> Result<E
         let failed: BTreeMap<_, _> = states
             .filter(|(_, state)| state.starts_with("failed"))
             .collect();
-        if !failed.is_empty() {
+        if !failed.is_empty() || have_lost(&streams) {
             code = ExitCode::from(IMPERFECT);
         }
         if arguments.target.json {
@@ -162,14 +163,24 @@ fn stop(fleet: &Fleet, runs: &[KnownRun], arguments: &StopArguments) -> Result<E
                 true => "none lost".to_owned(),
                 false => format!("lost: {}", streams::causes(report)),
             };
+            let not_taken = match report.not_taken {
+                0 => String::new(),
+                count => format!(", {count} not taken at the stop"),
+            };
             text += &format!(
-                "{} -> {}: {} sent, {} delivered, {lost}\n",
+                "{} -> {}: {} sent, {} delivered, {lost}{not_taken}\n",
                 report.topic, report.machine, report.accepted, report.delivered
             );
         }
         output::write(&format!("{text}{} has stopped\n", run.dataflow))?;
     }
     Ok(code)
+}
+
+/// Whether streams have lost samples that none should be lost of.
+fn have_lost(streams: &[StreamReport]) -> bool {
+    let mut lossless = streams.iter().filter(|stream| stream.is_lossless);
+    lossless.any(|stream| !stream.lost.is_empty())
 }
 
 /// Stops parts, and waits until they have. They stay desired, with their reports.
@@ -183,4 +194,32 @@ pub fn await_stop<'f>(
     let has_ended = |run: &_| matches!(run, RunState::Ended | RunState::Failed { .. });
     progress.wait("stop", |_, run| has_ended(&run.state))?;
     Ok(progress)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_count_where_none_should_be_and_on_whichever_machine() {
+        let report = |is_lossless, lost: &[(&str, u64)]| StreamReport {
+            topic: "camera/image".to_owned(),
+            machine: "edge".to_owned(),
+            is_lossless,
+            not_taken: 3,
+            lost: lost
+                .iter()
+                .map(|(cause, count)| ((*cause).to_owned(), *count))
+                .collect(),
+            ..StreamReport::default()
+        };
+        assert!(!have_lost(&[
+            report(true, &[]),
+            report(false, &[("queue", 9)])
+        ]));
+        assert!(have_lost(&[report(true, &[("not sent", 1)])]));
+        // The machine of the consumers reports what it could not publish.
+        let both = [report(true, &[]), report(true, &[("failed", 1)])];
+        assert!(have_lost(&streams::merged(&both)));
+    }
 }

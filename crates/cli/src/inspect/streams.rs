@@ -126,6 +126,8 @@ mod tests {
             machine: machine.to_owned(),
             accepted: 9,
             delivered: 6,
+            not_taken: 0,
+            is_lossless: false,
             lost: lost
                 .iter()
                 .map(|(cause, count)| ((*cause).to_owned(), *count))

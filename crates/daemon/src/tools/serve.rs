@@ -494,7 +494,7 @@ fn send_samples(mut observer: Observer, topics: &[String], answers: &Answers, cr
                         latency_nanos: sample.latency().as_nanos() as u64,
                         now_utc_nanos: observer.now(),
                     };
-                    let Ok(bytes) = remote::encode(&sample, None) else {
+                    let Ok(bytes) = remote::encode(&sample, None, &[]) else {
                         continue;
                     };
                     break answers.send(&Frame::Sample(info, &bytes));

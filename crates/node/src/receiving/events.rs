@@ -42,7 +42,7 @@ pub struct Events {
     core: Arc<Core>,
     pub(crate) inbox: Inbox,
     /// Names of the inputs.
-    names: Vec<Arc<str>>,
+    pub(crate) names: Vec<Arc<str>>,
     /// Per input.
     roles: Vec<Role>,
     schedule: Schedule,

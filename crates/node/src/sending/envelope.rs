@@ -1,7 +1,7 @@
 use crate::sample::Sample;
 use crate::trace::context::Context;
 use crate::trace::way::Crossed;
-use nervure_message::{Header, Metadata};
+use nervure_message::{Header, Metadata, Origin};
 use nervure_shm::{Output, SendError};
 
 pub(super) static NO_METADATA: Metadata = Metadata::new();
@@ -16,6 +16,7 @@ pub struct Envelope<'a> {
     correlation_id: u64,
     trace_id: u128,
     crossed: Option<&'a Crossed>,
+    origin: Option<Origin>,
 }
 
 impl<'a> Envelope<'a> {
@@ -72,6 +73,17 @@ impl<'a> Envelope<'a> {
     pub(crate) fn crossed(mut self, way: &'a Crossed) -> Self {
         self.crossed = Some(way);
         self
+    }
+
+    /// Where a sample from another machine was first published.
+    #[must_use]
+    pub(crate) fn origin(mut self, origin: Origin) -> Self {
+        self.origin = Some(origin);
+        self
+    }
+
+    pub(super) fn known_origin(&self) -> Option<Origin> {
+        self.origin
     }
 
     pub(crate) fn has_trace(&self) -> bool {

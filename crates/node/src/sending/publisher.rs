@@ -97,6 +97,7 @@ impl Publisher {
             other => other?,
         };
         value.write(loan.payload_mut());
+        loan.set_origin(envelope.known_origin());
         match self.output.publish(&mut loan, header, &head, wait) {
             Ok(receipt) => {
                 report_sent(traced, receipt);

@@ -9,6 +9,7 @@ mod edges;
 mod ends;
 mod instances;
 mod interrupted;
+mod lossless;
 mod membership;
 mod partition;
 mod pause;

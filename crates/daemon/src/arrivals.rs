@@ -1,0 +1,80 @@
+//! Receives the messages of a stream, over all sessions with the machine that sends them.
+
+use std::ops::ControlFlow;
+
+use nervure_link::shell::IncomingStream;
+
+use crate::bridge::{Bridge, Publishing};
+
+/// A stream of a machine.
+pub(crate) struct Arrivals<'a> {
+    pub bridge: &'a Bridge,
+    pub machine: &'a str,
+    pub name: &'a str,
+}
+
+/// What becomes of the messages of a stream.
+pub(crate) trait Taker {
+    /// A message has arrived. A break ends the stream here.
+    fn take(&mut self, payload: &[u8]) -> ControlFlow<()>;
+
+    /// Something on the links has changed, such as a connection.
+    fn on_change(&mut self) {}
+}
+
+impl Arrivals<'_> {
+    /// Receives messages. Returns when the machine is no peer any more, or when `is_closed` and all that
+    /// had arrived before is taken; breaks if the taker does, and when `is_over`, which is looked at after
+    /// each change.
+    pub fn receive(
+        &self,
+        is_over: impl Fn() -> bool,
+        is_closed: impl Fn() -> bool,
+        taker: &mut impl Taker,
+    ) -> ControlFlow<()> {
+        let bridge = self.bridge;
+        let mut current: Option<IncomingStream> = None;
+        let _publishing = Publishing::begin(bridge);
+        while !is_over() {
+            if bridge.is_excluded(self.machine) {
+                return ControlFlow::Continue(());
+            }
+            let seen = bridge.changes();
+            let is_unchanged = || bridge.changes() == seen;
+            taker.on_change();
+            let is_last = is_closed();
+            // What arrived in one session comes before the next.
+            if let Some(newer) = bridge.take_arrived(self.machine, self.name) {
+                take_all(current.as_ref(), taker)?;
+                current = Some(newer);
+            }
+            if is_last {
+                return take_all(current.as_ref(), taker);
+            }
+            let Some(stream) = &current else {
+                while is_unchanged() && !is_over() {
+                    std::thread::park();
+                }
+                continue;
+            };
+            while let Some(sample) = stream.receive_while(is_unchanged) {
+                taker.take(&sample.payload)?;
+            }
+            if stream.has_ended() {
+                current = None;
+            }
+        }
+        if let Some(stream) = current {
+            bridge.put_back(self.machine, self.name, stream);
+        }
+        ControlFlow::Break(())
+    }
+}
+
+/// Takes what has arrived on a stream.
+fn take_all(stream: Option<&IncomingStream>, taker: &mut impl Taker) -> ControlFlow<()> {
+    while let Some(sample) = stream.and_then(IncomingStream::try_receive) {
+        taker.take(&sample.payload)?;
+    }
+    ControlFlow::Continue(())
+}

@@ -1,0 +1,299 @@
+//! Sends the samples of a topic to a machine, and takes each out of its producer's queue when it is
+//! confirmed: see [`crate::lossless`].
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use bytes::Bytes;
+use nervure_dataflow::Stream;
+use nervure_link::sender::SendError as LinkSendError;
+use nervure_link::shell::{OutgoingStream, StreamError};
+use nervure_node::binding::{Waiter, confirm};
+use nervure_node::{Sample, SampleError, monotonic_nanos, remote};
+
+use crate::arrivals::{Arrivals, Taker};
+use crate::bridge::Bridge;
+use crate::crossing::{Crossing, Failures, spawn};
+use crate::lossless::{Confirmation, Place, Unconfirmed};
+use crate::sender::{RETRY, qos};
+use crate::totals::Counted;
+
+/// The sender of a topic.
+pub(crate) struct ConfirmedSender<'b> {
+    bridge: &'b Bridge,
+    crossing: &'b Crossing,
+    machine: &'b str,
+    spec: &'b Stream,
+    stream: Option<OutgoingStream>,
+    /// The next message, and its place.
+    next: Option<(Place, Bytes)>,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    unsent: u64,
+    failures: Failures,
+    pub is_closed: bool,
+}
+
+/// What the sender shares with the thread that receives the confirmations.
+#[derive(Debug)]
+struct Shared {
+    samples: Mutex<Samples>,
+    is_done: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Samples {
+    unconfirmed: Unconfirmed<Sample>,
+    confirmed: u64,
+    /// Another attempt has begun.
+    has_news: bool,
+    /// No sample follows.
+    is_ending: bool,
+    /// The receiver publishes nothing more: its dataflow stops, too.
+    is_receiver_gone: bool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Samples> {
+        self.samples.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<'b> ConfirmedSender<'b> {
+    /// `waiter` ends the wait of the stand-in for its events.
+    pub fn new(
+        (bridge, crossing): (&'b Arc<Bridge>, &'b Arc<Crossing>),
+        machine: &'b str,
+        spec: &'b Stream,
+        waiter: Waiter,
+    ) -> Self {
+        let samples = Samples {
+            // Later than those of the daemon before.
+            unconfirmed: Unconfirmed::new(monotonic_nanos()),
+            confirmed: 0,
+            has_news: false,
+            is_ending: false,
+            is_receiver_gone: false,
+        };
+        let shared = Arc::new(Shared {
+            samples: Mutex::new(samples),
+            is_done: AtomicBool::new(false),
+        });
+        let confirmations = Confirmations {
+            bridge: Arc::clone(bridge),
+            crossing: Arc::clone(crossing),
+            machine: machine.to_owned(),
+            topic: spec.topic.clone(),
+            shared: Arc::clone(&shared),
+            waiter,
+        };
+        Self {
+            bridge,
+            crossing,
+            machine,
+            spec,
+            stream: None,
+            next: None,
+            thread: Some(spawn(move || confirmations.receive())),
+            shared,
+            unsent: 0,
+            failures: Failures::default(),
+            is_closed: false,
+        }
+    }
+
+    /// Takes a sample of the stand-in's queue, where it stays until it is confirmed.
+    pub fn take(&mut self, sample: Sample) {
+        let origin = sample.header().origin();
+        self.shared.lock().unconfirmed.push(origin, sample);
+        self.count();
+    }
+
+    /// No sample follows.
+    pub fn end(&mut self) {
+        self.shared.lock().is_ending = true;
+    }
+
+    /// Whether the topic has ended, and all of its samples are confirmed.
+    pub fn has_ended(&self) -> bool {
+        let samples = self.shared.lock();
+        samples.is_ending && samples.unconfirmed.is_empty()
+    }
+
+    /// Whether there is more to do than after the last call of [`Self::send`].
+    pub fn has_news(&self) -> bool {
+        !self.is_closed && (self.shared.lock().has_news || self.has_ended())
+    }
+
+    /// Whether nothing is left to wait for: all samples are confirmed or, when the dataflow stops, no
+    /// further ones will be.
+    pub fn is_done(&self, is_stopping: bool) -> bool {
+        let samples = self.shared.lock();
+        samples.unconfirmed.is_empty() || is_stopping && samples.is_receiver_gone
+    }
+
+    /// Sends what the link has room for. Returns when to try again, if something is left.
+    pub fn send(&mut self) -> Option<Instant> {
+        if self.bridge.is_excluded(self.machine) {
+            self.give_up();
+            return None;
+        }
+        if std::mem::take(&mut self.shared.lock().has_news) {
+            // What is left of the last attempt is of no use.
+            self.stream = None;
+        }
+        loop {
+            let shared = Arc::clone(&self.shared);
+            let mut samples = shared.lock();
+            if self.stream.is_none() {
+                samples.unconfirmed.begin_again();
+                self.stream = self.open();
+            }
+            let (place, sample) = samples.unconfirmed.to_send()?;
+            let Some(stream) = &self.stream else {
+                return Some(Instant::now() + RETRY);
+            };
+            let known = self.next.take().filter(|next| next.0 == place);
+            let encoded = known.map_or_else(|| self.encode(place, sample), |next| Ok(next.1));
+            let sent = match &encoded {
+                Ok(message) => stream.try_send(message.clone()),
+                Err(error) => {
+                    self.leave_out(&mut samples, error);
+                    continue;
+                }
+            };
+            match sent {
+                Ok(()) => samples.unconfirmed.note_sent(),
+                Err(StreamError::Send(LinkSendError::Full { .. })) => {
+                    self.next = encoded.ok().map(|message| (place, message));
+                    return Some(Instant::now() + RETRY);
+                }
+                Err(StreamError::Send(error @ LinkSendError::TooLong { .. })) => {
+                    self.leave_out(&mut samples, &error);
+                }
+                // The session is gone, or the peer had no memory for the stream: open it again.
+                Err(_) => {
+                    self.stream = None;
+                    return Some(Instant::now() + RETRY * 10);
+                }
+            }
+        }
+    }
+
+    fn encode(&self, place: Place, sample: &Sample) -> Result<Bytes, SampleError> {
+        let published = self.bridge.clock().time(sample.header().publish_mono);
+        remote::encode(sample, published, &place.encode()).map(Bytes::from)
+    }
+
+    fn open(&self) -> Option<OutgoingStream> {
+        let key = self.bridge.key_of(self.machine)?;
+        let name = self.crossing.stream_name(&self.spec.topic);
+        self.bridge.open_stream(key, &name, qos(self.spec))
+    }
+
+    /// The next sample cannot be sent.
+    fn leave_out(&mut self, samples: &mut Samples, error: &dyn std::fmt::Display) {
+        samples
+            .unconfirmed
+            .leave_out()
+            .into_iter()
+            .for_each(confirm);
+        self.failures.add(&self.spec.topic, self.machine, error);
+        let failed = self.failures.count;
+        self.crossing
+            .count(&self.spec.topic, self.machine, |counted| {
+                counted.failed = failed;
+            });
+    }
+
+    /// The machine is no peer any more.
+    fn give_up(&mut self) {
+        let mut samples = self.shared.lock();
+        let left = samples.unconfirmed.clear();
+        self.unsent += left.len() as u64;
+        left.into_iter().for_each(confirm);
+        drop(samples);
+        self.count();
+    }
+
+    fn count(&self) {
+        let (samples, unsent) = (self.shared.lock(), self.unsent);
+        self.crossing
+            .count(&self.spec.topic, self.machine, |counted| {
+                counted.unsent = unsent;
+                samples.note(counted);
+            });
+    }
+}
+
+impl Samples {
+    fn note(&self, counted: &mut Counted) {
+        let held = self.unconfirmed.len() as u64;
+        counted.not_taken = held;
+        counted.link.delivered = self.confirmed;
+        counted.link.accepted = self.confirmed + held;
+    }
+}
+
+impl Drop for ConfirmedSender<'_> {
+    fn drop(&mut self) {
+        self.shared.is_done.store(true, Ordering::SeqCst);
+        self.bridge.on_change();
+        // The panic hook has reported a panic.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// Receives the confirmations of a topic.
+struct Confirmations {
+    bridge: Arc<Bridge>,
+    crossing: Arc<Crossing>,
+    machine: String,
+    topic: String,
+    shared: Arc<Shared>,
+    waiter: Waiter,
+}
+
+impl Confirmations {
+    fn receive(mut self) {
+        let (bridge, crossing) = (Arc::clone(&self.bridge), Arc::clone(&self.crossing));
+        let (machine, shared) = (self.machine.clone(), Arc::clone(&self.shared));
+        let name = crossing.confirmations_name(&self.topic);
+        let arrivals = Arrivals {
+            bridge: &bridge,
+            machine: &machine,
+            name: &name,
+        };
+        let is_over = || crossing.is_over() || shared.is_done.load(Ordering::SeqCst);
+        let _ = arrivals.receive(is_over, || false, &mut self);
+        // The machine is no peer any more: nothing waits for it.
+        self.waiter.wake();
+    }
+}
+
+impl Taker for Confirmations {
+    fn take(&mut self, payload: &[u8]) -> ControlFlow<()> {
+        let Some(confirmation) = Confirmation::decode(payload) else {
+            let (topic, machine) = (&self.topic, &self.machine);
+            tracing::warn!("a confirmation of {topic} from {machine} cannot be read");
+            return ControlFlow::Continue(());
+        };
+        let mut samples = self.shared.lock();
+        let (published, begins_again) = samples.unconfirmed.confirm(confirmation);
+        samples.confirmed += published.len() as u64;
+        // In the order of the queue: one thread at a time.
+        published.into_iter().for_each(confirm);
+        samples.has_news |= begins_again;
+        samples.is_receiver_gone = confirmation.is_leaving;
+        self.crossing
+            .count(&self.topic, &self.machine, |counted| samples.note(counted));
+        if samples.has_news || samples.is_ending {
+            self.waiter.wake();
+            self.bridge.on_change();
+        }
+        ControlFlow::Continue(())
+    }
+}

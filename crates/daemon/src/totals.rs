@@ -1,0 +1,200 @@
+//! The counters of a run's streams, in a file that outlives the daemon: the last report of a run is of
+//! all its time.
+//!
+//! Each count is written at once, without waiting for the disk: a daemon that is killed leaves what it
+//! has counted. After a power failure the run begins again, and older counts suffice.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+use nervure_link::sender::SendCounters;
+
+/// Name of the file, in the folder of a run.
+const FILE: &str = "streams";
+/// Numbers of a stream in the file.
+const NUMBERS: usize = 12;
+const BYTES: usize = NUMBERS * 8;
+
+/// What became of the samples of a topic.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counted {
+    pub link: SendCounters,
+    /// Dropped in the queue before the link, which did not take them in time.
+    pub queue: u64,
+    /// Waited for the link when the run ended.
+    pub unsent: u64,
+    /// Could not be encoded, sent or published.
+    pub failed: u64,
+    /// Of a stream whose samples are confirmed: those that are not yet. They are still in the queue of
+    /// their producer.
+    pub not_taken: u64,
+}
+
+impl Counted {
+    /// The sum of the counts of two daemons.
+    pub fn plus(&self, other: &Self) -> Self {
+        Self {
+            link: self.link + other.link,
+            queue: self.queue + other.queue,
+            unsent: self.unsent + other.unsent,
+            failed: self.failed + other.failed,
+            not_taken: self.not_taken + other.not_taken,
+        }
+    }
+}
+
+/// The file, and what it had of each stream.
+#[derive(Debug)]
+pub(crate) struct Totals {
+    file: Option<File>,
+    before: Vec<Counted>,
+}
+
+impl Totals {
+    /// Opens the file of a run with this number of streams. Without it, the counts are of this daemon
+    /// alone.
+    pub fn open(folder: &Path, streams: usize) -> Self {
+        let mut options = OpenOptions::new();
+        let options = options.read(true).write(true).create(true).truncate(false);
+        let file = options.mode(0o600).open(folder.join(FILE));
+        let file = file
+            .inspect_err(|error| tracing::warn!("the counts of samples are not kept: {error}"))
+            .ok();
+        let read = |at: usize| {
+            let mut bytes = [0; BYTES];
+            let read = file.as_ref()?.read_exact_at(&mut bytes, offset(at));
+            read.is_ok().then(|| decode(&bytes))
+        };
+        Self {
+            before: (0..streams)
+                .map(|at| read(at).unwrap_or_default())
+                .collect(),
+            file,
+        }
+    }
+
+    /// The counts of a stream over the whole run. `counted` are those of this daemon.
+    pub fn whole(&self, at: usize, counted: &Counted) -> Counted {
+        self.before[at].plus(counted)
+    }
+
+    /// Writes the counts of a stream. `counted` are those of this daemon.
+    pub fn write(&self, at: usize, counted: &Counted) {
+        if let Some(file) = &self.file {
+            // A full disk: the file has its length after the first counts, and the next may succeed.
+            let _ = file.write_all_at(&encode(&self.whole(at, counted)), offset(at));
+        }
+    }
+}
+
+fn offset(at: usize) -> u64 {
+    (at * BYTES) as u64
+}
+
+fn encode(counted: &Counted) -> [u8; BYTES] {
+    let link = &counted.link;
+    let numbers: [u64; NUMBERS] = [
+        link.accepted,
+        link.delivered,
+        link.overwritten,
+        link.expired,
+        link.superseded,
+        link.incomplete,
+        link.refused,
+        link.unconfirmed,
+        counted.queue,
+        counted.unsent,
+        counted.failed,
+        counted.not_taken,
+    ];
+    let mut bytes = [0; BYTES];
+    for (place, number) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(numbers) {
+        *place = number.to_le_bytes();
+    }
+    bytes
+}
+
+/// The counts that a daemon has left, which is gone: what was in flight is not confirmed. Samples that
+/// are still in the queue of their producer are counted again.
+fn decode(bytes: &[u8; BYTES]) -> Counted {
+    let mut numbers = bytes.as_chunks::<8>().0.iter();
+    let mut next = || numbers.next().map_or(0, |it| u64::from_le_bytes(*it));
+    let mut counted = Counted {
+        link: SendCounters {
+            accepted: next(),
+            delivered: next(),
+            overwritten: next(),
+            expired: next(),
+            superseded: next(),
+            incomplete: next(),
+            refused: next(),
+            unconfirmed: next(),
+            ..SendCounters::default()
+        },
+        queue: next(),
+        unsent: next(),
+        failed: next(),
+        not_taken: 0,
+    };
+    let link = &mut counted.link;
+    link.accepted = link.accepted.saturating_sub(next());
+    let known = [
+        link.delivered,
+        link.overwritten,
+        link.expired,
+        link.superseded,
+        link.incomplete,
+        link.refused,
+        link.unconfirmed,
+    ];
+    link.unconfirmed += link.accepted.saturating_sub(known.iter().sum());
+    counted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_daemon_counts_on_and_what_was_in_flight_is_unconfirmed() {
+        let folder = tempfile::tempdir().expect("a folder for a test");
+        let link = |accepted, delivered, held| SendCounters {
+            accepted,
+            delivered,
+            held,
+            ..SendCounters::default()
+        };
+        let counted = |link| Counted {
+            link,
+            ..Counted::default()
+        };
+        let first = Totals::open(folder.path(), 2);
+        first.write(1, &counted(link(10, 7, 3)));
+        let second = Totals::open(folder.path(), 2);
+        let whole = second.whole(1, &counted(link(5, 5, 0)));
+        let SendCounters {
+            accepted,
+            delivered,
+            unconfirmed,
+            ..
+        } = whole.link;
+        assert_eq!((accepted, delivered, unconfirmed), (15, 12, 3));
+        assert_eq!(second.whole(0, &Counted::default()).link.accepted, 0);
+        // Samples that stay with their producer until they are confirmed.
+        let kept = Counted {
+            not_taken: 3,
+            ..counted(link(5, 2, 0))
+        };
+        second.write(0, &kept);
+        let third = Totals::open(folder.path(), 2);
+        let whole = third.whole(0, &Counted::default());
+        let SendCounters {
+            accepted,
+            delivered,
+            unconfirmed,
+            ..
+        } = whole.link;
+        assert_eq!((accepted, delivered, unconfirmed), (2, 2, 0));
+    }
+}
