@@ -5,7 +5,8 @@
 //! it: it can only close its connection. Before it joins, and after it is gone, its node is held:
 //! its neighbours keep their inputs open. Neither the start of the dataflow nor its end waits for a
 //! dynamic node, nor does a producer. The start waits for the stand-ins of other machines, which the
-//! daemon joins at once.
+//! daemon joins at once; so do producers on `block` edges to them, and the end of the dataflow until
+//! they have sent what is queued.
 //!
 //! A guest is a node with inputs only, behind those of the plan. Its edges are added to the plan
 //! when it connects and removed when it is gone; its place, with a new incarnation, is the next
