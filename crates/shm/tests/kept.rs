@@ -48,7 +48,7 @@ fn what_is_not_confirmed_is_for_the_next_process(bytes: usize) {
     let first = TestNode::new(0);
     let mut inbox = first.inbox();
     inbox.keep(0);
-    connect_over(&region, 0, of_producer, (&first, &inbox), queue);
+    connect_over((&region, BLOCKS), 0, of_producer, (&first, &inbox), queue);
     for number in 0..3 {
         send(&output, number, bytes, None).expect("there is room");
     }
@@ -74,7 +74,7 @@ fn what_is_not_confirmed_is_for_the_next_process(bytes: usize) {
     let second = TestNode::new(0);
     let mut inbox = second.inbox();
     inbox.keep(0);
-    connect_over(&region, 0, of_producer, (&second, &inbox), queue);
+    connect_over((&region, BLOCKS), 0, of_producer, (&second, &inbox), queue);
     let samples = received(&mut inbox);
     assert_eq!(sequences(&samples), [1, 2, 3]);
     for (sample, number) in samples.iter().zip(1..) {
