@@ -143,11 +143,11 @@ bench-link: $(VENV)/.installed-dist $(VENV)/.lab ## Measure the link and its pee
 	@$(BIN)/python -m nervure_lab run link $(if $(RESUME),--resume) --report docs/reference/link.md
 
 wheel: $(VENV)/.zig ## Build a wheel with module, command, and the APIs for C and C++ into dist/, for this machine or ARCHITECTURES="x86_64 aarch64"
-	$(call say,Building the wheel (release) against the glibc of manylinux2014)
+	$(call say,Building the wheel (profile dist) against the glibc of manylinux2014)
 	@./scripts/wheel.sh $(ARCHITECTURES)
 
 packages: ## Build a tarball and a Debian package with command, and the API for C and C++, into dist/
-	$(call say,Building the tarball and the Debian package (release))
+	$(call say,Building the tarball and the Debian package (profile dist))
 	@$(PYTHON) scripts/packages.py dist
 
 linkemu: $(VENV)/.linkemu ## Build nervure-linkemu, the emulated link, into .venv

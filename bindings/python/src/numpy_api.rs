@@ -3,6 +3,7 @@
 //! (<https://numpy.org/doc/stable/reference/c-api/array.html>, `numpy_api.py` in its sources).
 
 use nervure_node::message::DType;
+use pyo3::exceptions::PyModuleNotFoundError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -52,10 +53,13 @@ impl Api {
     }
 
     fn load(py: Python<'_>) -> PyResult<Self> {
-        // The name of NumPy 2, then that of NumPy 1.
-        let module = py
-            .import("numpy._core._multiarray_umath")
-            .or_else(|_| py.import("numpy.core._multiarray_umath"))?;
+        // The name of NumPy 2, then that of NumPy 1. Another error is passed on, as Ctrl-C during the import.
+        let module = match py.import("numpy._core._multiarray_umath") {
+            Err(error) if error.is_instance_of::<PyModuleNotFoundError>(py) => {
+                py.import("numpy.core._multiarray_umath")
+            }
+            found => found,
+        }?;
         let capsule = module.getattr("_ARRAY_API")?.cast_into::<PyCapsule>()?;
         // SAFETY: the capsule is valid; NumPy gives it no name.
         let table = unsafe { ffi::PyCapsule_GetPointer(capsule.as_ptr(), std::ptr::null()) };

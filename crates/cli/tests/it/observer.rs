@@ -351,10 +351,11 @@ fn a_client_with_invalid_messages_is_disconnected_and_the_dataflow_goes_on() {
 /// library's own threads have a size of their own.
 #[test]
 fn a_command_that_gets_no_thread_says_so() {
-    let run = Dataflow::named()
+    let mut run = Dataflow::named()
         .node("source", "source 1000000 10", json!({"outputs": ["out"]}))
         .node("sink", "sink", json!({"inputs": {"in": "source/out"}}))
         .run(&[]);
+    run.started("sink");
     let topic = format!("{}:source/out", run.name());
     for arguments in [
         &["topic", "echo", &topic][..],

@@ -595,9 +595,9 @@ fn without_samples() -> Vec<u8> {
     };
     let header = record(1, &[text(""), text("test")].concat());
     let ids = [0; 4];
-    let channel = [&ids[..], &text("/source/out"), &text("json"), &[0; 4]].concat();
+    let channel = [&ids[..], &text("/source/out"), &text("flatbuffer"), &[0; 4]].concat();
     let (channel, times) = (record(4, &channel), [1; 16]);
-    let message = record(5, &[&ids[..2], &[0; 4], &times, b"{}"].concat());
+    let message = record(5, &[&ids[..2], &[0; 4], &times, b"xx"].concat());
     let (data_end, footer) = (record(15, &[0; 4]), record(2, &[0; 20]));
     [
         MAGIC, &header, &channel, &message, &data_end, &footer, MAGIC,
