@@ -54,6 +54,7 @@ def _execute(*arguments: str) -> None:
     try:
         finished = subprocess.run([command, *arguments], check=False)
     except FileNotFoundError as error:
-        raise RuntimeError("the command `nervure` is not on the PATH: activate the environment that has its wheel") from error
+        text = "the command `nervure` is not on the PATH: activate the environment that has its wheel"
+        raise RuntimeError(text) from error
     if finished.returncode != 0:
         raise RuntimeError(f"`nervure {' '.join(arguments)}` exited with code {finished.returncode}")
