@@ -26,7 +26,7 @@ def checked(*command: str | Path, cwd: Path, **environment: str) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Both files by their ends, with command and library of this environment."""
     folder = tmp_path_factory.mktemp("packages")

@@ -35,7 +35,7 @@ def is_editable() -> bool:
     return origin is not None and json.loads(origin).get("dir_info", {}).get("editable", False)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of programs of an environment in which a wheel is installed."""
     if not is_editable():
