@@ -8,6 +8,8 @@ pub mod connection;
 mod daemon;
 mod detached;
 mod down;
+mod here;
+mod interrupt;
 mod launch;
 mod members;
 mod part;
@@ -20,8 +22,8 @@ mod roll;
 mod roll_node;
 mod start;
 mod stop;
+mod up;
 
-pub use daemon::up;
 pub use down::down;
 pub use members::machine;
 #[cfg(feature = "api")]
@@ -32,6 +34,7 @@ pub use start::start;
 #[cfg(feature = "api")]
 pub use stop::has_run;
 pub use stop::stop_if_fleet;
+pub use up::up;
 
 use std::process::ExitCode;
 

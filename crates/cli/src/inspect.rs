@@ -6,6 +6,7 @@ pub mod attach;
 mod echo;
 pub mod explain;
 pub mod holders;
+pub mod keeper_end;
 pub mod lint;
 pub mod list;
 pub mod logs;
@@ -43,7 +44,7 @@ fn lower_priority() {
 }
 
 /// Sends an order, and waits for the keeper's answer.
-fn send_order(
+pub fn send_order(
     connection: &mut Connection,
     message: &cli_to_keeper::Message,
 ) -> Result<(), Failure> {

@@ -1,5 +1,6 @@
 //! A machine's connections to the coordinator.
 
+use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +26,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::api::{Answer, Call, MAX_BODY_BYTES, MAX_WAIT_MILLIS, copied_text};
 use crate::ends::DAEMON;
-use crate::{ALPN, Invitation, MAX_BUNDLE_BYTES, Machine, Terms, socket};
+use crate::{ALPN, Address, Invitation, MACHINES, MAX_BUNDLE_BYTES, Machine, Terms, socket};
 
 /// The longest time for a connection, and for an answer that has nothing to wait for.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -33,11 +34,14 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The longest time for a bundle of programs.
 const BUNDLE_PATIENCE: Duration = Duration::from_secs(600);
 
-/// The times after which a connection is attempted once more, each after the one before. RFC 8305, section
-/// 8, recommends 250 ms between attempts.
-const HEDGES: [Duration; 2] = [Duration::from_millis(250), Duration::from_millis(500)];
+/// The time after which the next address is attempted beside those before, or the first one once more. RFC
+/// 8305, section 8, recommends it.
+const NEXT_ATTEMPT: Duration = Duration::from_millis(250);
 
-/// The longest time for a connection where another coordinator can be asked.
+/// Number of attempts beside those to each address.
+const HEDGES: usize = 2;
+
+/// The longest time for a connection where another address can be asked.
 const PATIENCE_OF_SEVERAL: Duration = Duration::from_millis(2500);
 
 /// Why a call had no result.
@@ -100,6 +104,7 @@ pub struct Client {
     /// The number of the daemon whose client this is.
     daemon: OnceLock<u64>,
     is_copy: AtomicBool,
+    reached: Mutex<Option<(PublicKey, IpAddr)>>,
 }
 
 /// The coordinators of the fleet, which is never empty. The first one is asked.
@@ -111,13 +116,47 @@ impl Coordinators {
         self.0.borrow()[0]
     }
 
-    /// Asks the next one, unless another thread has turned to it already.
+    /// Asks the next coordinator, unless another thread has turned to it already. Another address of the
+    /// same one is none.
     fn leave(&self, asked: Endpoint) {
         self.0.send_if_modified(|all| {
-            let is_asked = all[0] == asked && all.len() > 1;
+            let next = all.iter().position(|one| one.key != asked.key);
+            let next = next.filter(|_| all[0] == asked);
+            all.rotate_left(next.unwrap_or(0));
+            next.is_some()
+        });
+    }
+
+    /// Ends what waits for an answer of a coordinator that does not answer, and asks it at another address,
+    /// or the next one.
+    fn avoid(&self, key: PublicKey) {
+        self.0.send_if_modified(|all| {
+            let is_asked = all[0].key == key && all.len() > 1;
             all.rotate_left(usize::from(is_asked));
             is_asked
         });
+    }
+
+    /// Asks at this address from now on, at which there is a connection.
+    fn prefer(&self, connected: Endpoint) {
+        self.0.send_if_modified(|all| {
+            let is_asked = all[0].key == connected.key && all[0] != connected;
+            let at = all.iter().position(|one| *one == connected);
+            let at = at.filter(|_| is_asked);
+            if let Some(at) = at {
+                all[..=at].rotate_right(1);
+            }
+            at.is_some()
+        });
+    }
+
+    /// The addresses of a coordinator, beginning with one.
+    fn addresses(&self, first: Endpoint) -> Vec<Endpoint> {
+        let all = self.0.borrow();
+        let others = all
+            .iter()
+            .filter(|one| one.key == first.key && **one != first);
+        std::iter::once(first).chain(others.copied()).collect()
     }
 }
 
@@ -211,6 +250,7 @@ impl Client {
             idle: Mutex::default(),
             daemon: OnceLock::new(),
             is_copy: AtomicBool::new(false),
+            reached: Mutex::default(),
         })
     }
 
@@ -234,6 +274,7 @@ impl Client {
         self.coordinators.0.send_if_modified(|known| {
             let mut all = all.to_vec();
             let asked = all.iter().position(|one| *one == known[0]);
+            let asked = asked.or_else(|| all.iter().position(|one| one.key == known[0].key));
             all.rotate_left(asked.unwrap_or(0));
             let has_changed = *known != all;
             *known = all;
@@ -241,12 +282,16 @@ impl Client {
         });
     }
 
-    /// Asks another coordinator than that with this key, if there is one: its machine does not answer.
+    /// Asks another coordinator than that with this key, or at another address, if there is one: its
+    /// machine does not answer.
     pub fn avoid(&self, key: PublicKey) {
-        let asked = self.coordinators.asked();
-        if asked.key == key {
-            self.coordinators.leave(asked);
-        }
+        self.coordinators.avoid(key);
+    }
+
+    /// The IP address at which a coordinator was reached last.
+    pub fn reached(&self, key: PublicKey) -> Option<IpAddr> {
+        let reached = self.reached.lock().unwrap_or_else(PoisonError::into_inner);
+        reached.filter(|(of, _)| *of == key).map(|(_, ip)| ip)
     }
 
     /// The address of the coordinator that is asked.
@@ -280,13 +325,34 @@ impl Client {
             Answer::Invited(secret) => {
                 let asked = self.coordinators.asked();
                 Ok(Invitation {
-                    address: asked.address,
+                    addresses: self.invited_to(asked),
                     coordinator: asked.key,
                     secret,
                 })
             }
             other => Err(self.unexpected(format!("{other:?}"))),
         }
+    }
+
+    /// The addresses of a coordinator for others, as its entry has them: this machine may be its own, and reach
+    /// it on the loopback.
+    fn invited_to(&self, asked: Endpoint) -> Vec<Address> {
+        const MOST: usize = 4;
+        let key = asked.key.to_string();
+        let entries = self
+            .list(MACHINES)
+            .map_or_else(|_| Vec::new(), |it| it.entries);
+        let mut machines = entries
+            .iter()
+            .filter_map(|it| serde_json::from_slice::<Machine>(&it.value).ok());
+        let of_key = machines.find(|machine| machine.key == key);
+        let Some(coordinator) = of_key.and_then(|machine| machine.coordinator) else {
+            return vec![asked.address.into()];
+        };
+        let others = coordinator.others.into_iter();
+        let others = others.filter(|other| other.ip().is_some());
+        let all = std::iter::once(coordinator.address.into()).chain(others);
+        all.take(MOST).collect()
     }
 
     /// Pairs a machine that waits for approval.
@@ -337,6 +403,34 @@ impl Client {
                 self.put_back(connection);
                 Ok(local)
             })
+        })
+    }
+
+    /// Connects to a coordinator, or gives up after this time.
+    ///
+    /// # Errors
+    /// [`CallError::Unreachable`].
+    pub fn connect_within(&self, patience: Duration) -> Result<(), CallError> {
+        let connect = async {
+            let mut failure = None;
+            for one in self.all() {
+                match self.connection(one).await {
+                    Ok(connection) => {
+                        self.put_back(connection);
+                        return Ok(());
+                    }
+                    Err(fault) => failure = Some(fault.into_error()),
+                }
+            }
+            Err(failure
+                .unwrap_or_else(|| unreachable(self.coordinators.asked(), &"it is not known")))
+        };
+        let connected = self
+            .runtime
+            .block_on(async { tokio::time::timeout(patience, connect).await });
+        connected.unwrap_or_else(|_| {
+            let text = format!("no connection within {patience:?}");
+            Err(unreachable(self.coordinators.asked(), &text))
         })
     }
 
@@ -442,8 +536,12 @@ impl Client {
         Err(failure.expect("there is a coordinator"))
     }
 
+    /// The coordinators, each with its first address.
     fn all(&self) -> Vec<Endpoint> {
-        self.coordinators.0.borrow().clone()
+        let mut all = self.coordinators.0.borrow().clone();
+        let mut keys = HashSet::new();
+        all.retain(|one| keys.insert(one.key));
+        all
     }
 
     fn call(&self, call: &Call, patience: Duration) -> Result<Answer, CallError> {
@@ -600,11 +698,19 @@ impl Client {
             1 => PATIENCE,
             _ => PATIENCE_OF_SEVERAL,
         };
-        let connect = connect_hedged(to, self.tls.clone());
-        let (stream, local) = match tokio::time::timeout(patience, connect).await {
+        let addresses = self.coordinators.addresses(to);
+        let connect = connect_hedged(&addresses, self.tls.clone());
+        let (stream, to) = match tokio::time::timeout(patience, connect).await {
             Ok(connected) => connected.map_err(|error| failed(&error))?,
             Err(_) => return Err(failed(&"no connection in time")),
         };
+        let ips = stream.get_ref().0;
+        let ips = ips
+            .local_addr()
+            .and_then(|own| Ok((own.ip(), ips.peer_addr()?.ip())));
+        let (local, there) = ips.map_err(|error| failed(&error))?;
+        *self.reached.lock().unwrap_or_else(PoisonError::into_inner) = Some((to.key, there));
+        self.coordinators.prefer(to);
         let (send, connection) = http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| failed(&error))?;
@@ -646,23 +752,30 @@ impl Client {
     }
 }
 
-type Connected = (TlsStream<TcpStream>, IpAddr);
+type Connected = (TlsStream<TcpStream>, Endpoint);
 
-/// Connects, with further attempts beside the first one while it takes long: the kernel repeats a
-/// lost SYN after a second only.
-async fn connect_hedged(to: Endpoint, tls: TlsConnector) -> std::io::Result<Connected> {
+/// Connects to a coordinator at one of its addresses: to the next one when the one before has failed, or beside
+/// it while it takes long. The first one gets further attempts: the kernel repeats a lost SYN after a second
+/// only.
+async fn connect_hedged(to: &[Endpoint], tls: TlsConnector) -> std::io::Result<Connected> {
     let mut attempts = JoinSet::new();
-    let mut waits = HEDGES.iter();
+    let (mut fresh, mut hedges) = (to.iter(), to.iter().cycle().take(HEDGES));
+    let mut next = fresh.next();
+    let mut failure = std::io::Error::other("it has no address");
     loop {
-        attempts.spawn(connect_once(to, tls.clone()));
-        let next = async {
-            match waits.next() {
-                Some(wait) => tokio::time::timeout(*wait, attempts.join_next()).await.ok(),
-                None => Some(attempts.join_next().await),
+        if let Some(one) = next {
+            attempts.spawn(connect_once(*one, tls.clone()));
+        }
+        match tokio::time::timeout(NEXT_ATTEMPT, attempts.join_next()).await {
+            Ok(Some(ended)) => {
+                match ended.unwrap_or_else(|error| Err(std::io::Error::other(error))) {
+                    Ok(connected) => return Ok(connected),
+                    Err(error) => failure = error,
+                }
+                next = fresh.next();
             }
-        };
-        if let Some(Some(ended)) = next.await {
-            return ended.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+            Ok(None) => return Err(failure),
+            Err(_) => next = fresh.next().or_else(|| hedges.next()),
         }
     }
 }
@@ -670,7 +783,6 @@ async fn connect_hedged(to: Endpoint, tls: TlsConnector) -> std::io::Result<Conn
 async fn connect_once(to: Endpoint, tls: TlsConnector) -> std::io::Result<Connected> {
     let stream = TcpStream::connect(to.address).await?;
     socket::tune(&stream)?;
-    let local = stream.local_addr()?.ip();
     // The name is not sent, and not checked: the key is.
     let name = ServerName::IpAddress(to.address.ip().into());
     let connected = tls.connect(name, stream).await;
@@ -680,7 +792,7 @@ async fn connect_once(to: Endpoint, tls: TlsConnector) -> std::io::Result<Connec
     })?;
     let certificates = stream.get_ref().1.peer_certificates();
     match certificates.and_then(tls::peer_key) {
-        Some(key) if key == to.key => Ok((stream, local)),
+        Some(key) if key == to.key => Ok((stream, to)),
         _ => Err(another_coordinator()),
     }
 }

@@ -1,14 +1,13 @@
-//! The text that pairs a machine: `ADDRESS#KEY.SECRET`.
+//! The text that pairs a machine: `ADDRESS,..#KEY.SECRET`.
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
 use nervure_identity::PublicKey;
 use serde::{Deserialize, Serialize};
 
-use crate::Role;
+use crate::{Address, Role};
 
 /// What an invitation gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,8 +35,8 @@ impl Terms {
 /// What a machine needs to pair: where the coordinator is, its key, and a secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Invitation {
-    /// The address of the coordinator.
-    pub address: SocketAddr,
+    /// The addresses of the coordinator, of which one is enough.
+    pub addresses: Vec<Address>,
     /// Its key.
     pub coordinator: PublicKey,
     /// 128 random bits in hexadecimal.
@@ -47,7 +46,7 @@ pub struct Invitation {
 /// A text that is not an invitation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "this is no invitation: expected `ADDRESS:PORT#` and 64 hexadecimal digits, `.` and 32 hexadecimal digits, as `nervure up` prints it"
+    "this is no invitation: expected `HOST:PORT#` and 64 hexadecimal digits, `.` and 32 hexadecimal digits, as `nervure up` prints it"
 )]
 pub struct ParseInvitationError;
 
@@ -55,7 +54,8 @@ impl fmt::Display for Invitation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let key = self.coordinator.to_string();
         let digits = key.split_once(':').map_or("", |(_, digits)| digits);
-        write!(f, "{}#{digits}.{}", self.address, self.secret)
+        let addresses: Vec<String> = self.addresses.iter().map(Address::to_string).collect();
+        write!(f, "{}#{digits}.{}", addresses.join(","), self.secret)
     }
 }
 
@@ -63,7 +63,7 @@ impl fmt::Display for Invitation {
 impl fmt::Debug for Invitation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Invitation")
-            .field("address", &self.address)
+            .field("addresses", &self.addresses)
             .finish_non_exhaustive()
     }
 }
@@ -72,11 +72,14 @@ impl FromStr for Invitation {
     type Err = ParseInvitationError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (address, rest) = text.trim().split_once('#').ok_or(ParseInvitationError)?;
+        let (addresses, rest) = text.trim().split_once('#').ok_or(ParseInvitationError)?;
         let (key, secret) = rest.split_once('.').ok_or(ParseInvitationError)?;
         let is_secret = secret.len() == 32 && secret.bytes().all(|digit| digit.is_ascii_hexdigit());
         Ok(Self {
-            address: address.parse().map_err(|_| ParseInvitationError)?,
+            addresses: addresses
+                .split(',')
+                .map(|address| address.parse().map_err(|_| ParseInvitationError))
+                .collect::<Result<_, _>>()?,
             coordinator: format!("ed25519:{key}")
                 .parse()
                 .map_err(|_| ParseInvitationError)?,

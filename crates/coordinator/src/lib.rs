@@ -10,6 +10,7 @@
 //! entries. Each grants the others what it may do itself.
 
 pub mod access;
+mod address;
 #[doc(hidden)]
 pub mod api;
 mod bundles;
@@ -24,6 +25,7 @@ mod server;
 mod socket;
 
 pub use access::{Ask, Role};
+pub use address::{Address, PORT, ParseAddressError, own_addresses};
 pub use client::{CallError, Client, Endpoint, Joining};
 pub use invitation::{Invitation, ParseInvitationError, Terms};
 pub use server::{Config, Coordinator, StartError};
@@ -91,10 +93,13 @@ impl Machine {
 }
 
 /// The coordinator of a machine. It proves the machine's key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CoordinatorOf {
-    /// Where it listens.
+    /// Where it can be reached.
     pub address: SocketAddr,
+    /// Its other addresses and names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<Address>,
     /// When it has first started, by its machine's clock. The oldest one has the clock that all
     /// machines refer to.
     pub since_utc_millis: u64,

@@ -1,7 +1,7 @@
 //! Who belongs to the fleet: invitations and machines, in the store.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nervure_identity::PublicKey;
@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::Answer;
 use crate::{
-    ACTUAL, ALIVE, CoordinatorOf, INVITATIONS, LINKS, MACHINES, Machine, Role, Standing, Terms,
-    check_machine_name, digest, hexadecimal,
+    ACTUAL, ALIVE, Address, CoordinatorOf, INVITATIONS, LINKS, MACHINES, Machine, Role, Standing,
+    Terms, check_machine_name, digest, hexadecimal,
 };
 
 /// Open invitations at a time.
@@ -67,7 +67,9 @@ pub(crate) struct Members {
     /// The key of the coordinator.
     pub key: PublicKey,
     /// Where it listens.
-    pub address: SocketAddr,
+    pub listens: SocketAddr,
+    /// Its addresses and names.
+    pub announced: Mutex<Vec<Address>>,
     pub store: Arc<dyn Store>,
     /// Called with each machine whose standing has changed.
     pub on_change: Box<dyn Fn(Machine) + Send + Sync>,
@@ -167,16 +169,14 @@ impl Members {
         check_machine_name(&name).map_err(StoreError::Refused)?;
         let entry = self.store.get(&machine_key(&name))?;
         let known = entry.as_ref().and_then(machine_of);
-        let was = known.as_ref().and_then(|known| known.coordinator);
+        let was = known.as_ref().and_then(|known| known.coordinator.as_ref());
+        let since = was.map_or_else(utc_millis, |was| was.since_utc_millis);
         let machine = Machine {
             key: self.key.to_string(),
             address,
             role: Role::Operator,
             standing: Standing::Paired,
-            coordinator: Some(CoordinatorOf {
-                address: self.address,
-                since_utc_millis: was.map_or_else(utc_millis, |was| was.since_utc_millis),
-            }),
+            coordinator: Some(self.coordinator_since(since)),
             name,
         };
         if known.as_ref() == Some(&machine) {
@@ -190,6 +190,56 @@ impl Members {
             }
             _ => self.write(&machine, entry.as_ref()),
         }
+    }
+
+    fn announced(&self) -> Vec<Address> {
+        let announced = self.announced.lock();
+        announced.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn coordinator_since(&self, since_utc_millis: u64) -> CoordinatorOf {
+        let mut others = self.announced();
+        let address = others.iter().find_map(Address::ip).unwrap_or(self.listens);
+        others.retain(|other| other.ip() != Some(address));
+        CoordinatorOf {
+            address,
+            others,
+            since_utc_millis,
+        }
+    }
+
+    /// The addresses in an invitation: a robot may be on another network than the default route.
+    pub fn invited_to(&self) -> Vec<Address> {
+        const MOST: usize = 4;
+        let mut addresses = self.announced();
+        addresses.retain(|address| address.ip().is_some());
+        addresses.truncate(MOST);
+        addresses
+    }
+
+    /// Changes the addresses in the entry of this machine.
+    pub fn announce(&self, announced: Vec<Address>) -> Result<(), StoreError> {
+        *self
+            .announced
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = announced;
+        let own = self.key.to_string();
+        for entry in self.store.list(MACHINES)?.entries {
+            let Some(mut machine) = machine_of(&entry).filter(|machine| machine.key == own) else {
+                continue;
+            };
+            let Some(was) = machine.coordinator.take() else {
+                continue;
+            };
+            let is = self.coordinator_since(was.since_utc_millis);
+            if is != was {
+                machine.coordinator = Some(is);
+                let expected = Expected::Revision(entry.revision);
+                self.store
+                    .compare_and_set(&entry.key, expected, Some(&json(&machine)), None)?;
+            }
+        }
+        Ok(())
     }
 
     fn join_invited(

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -11,7 +11,7 @@ use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::Incoming;
 use hyper::{Method, Request, Response, StatusCode};
 use nervure_identity::{KeyPair, PublicKey};
-use nervure_store::{Change, Changes, Revision, Store, StoreError};
+use nervure_store::{Change, Revision, Store, StoreError};
 use tokio::net::TcpListener;
 use tokio::task::spawn_blocking;
 
@@ -24,7 +24,9 @@ use crate::ends::{Copied, DAEMON, Ends};
 use crate::invitation::{Invitation, Terms};
 use crate::pairing::{Caller, Members};
 use crate::places::unless_lost;
-use crate::{BUNDLES, INVITATIONS, MACHINES, MAX_BUNDLE_BYTES, Machine, Standing};
+use crate::{
+    Address, BUNDLES, INVITATIONS, MACHINES, MAX_BUNDLE_BYTES, Machine, Standing, own_addresses,
+};
 
 /// The longest pause within a request: a slow client holds a connection no longer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -126,7 +128,8 @@ impl Coordinator {
             watcher: Watcher::start(Arc::clone(&config.store)).map_err(StartError::Threads)?,
             members: Members {
                 key: config.key.public(),
-                address,
+                listens: address,
+                announced: Mutex::new(announced(address)),
                 store: config.store,
                 on_change: config.on_change,
             },
@@ -160,13 +163,22 @@ impl Coordinator {
         self.address
     }
 
+    /// Looks at the addresses of this machine, if it listens on all of them, and announces them to the
+    /// machines of the fleet when they have changed.
+    ///
+    /// # Errors
+    /// [`StoreError`]: they are announced with the next call.
+    pub fn announce(&self) -> Result<(), StoreError> {
+        self.shared.members.announce(announced(self.address))
+    }
+
     /// Makes an invitation.
     ///
     /// # Errors
     /// [`StoreError`]; also when the system gives no random numbers, or too many are open.
     pub fn invite(&self, terms: Terms) -> Result<Invitation, StoreError> {
         Ok(Invitation {
-            address: self.address,
+            addresses: self.shared.members.invited_to(),
             coordinator: self.shared.members.key,
             secret: self.shared.members.invite(terms)?,
         })
@@ -188,6 +200,14 @@ impl Drop for Coordinator {
             // Connections and the listener are closed when this returns.
             runtime.shutdown_timeout(SHUTDOWN);
         }
+    }
+}
+
+/// The addresses of a coordinator that listens there.
+fn announced(listens: SocketAddr) -> Vec<Address> {
+    match listens.ip().is_unspecified() {
+        true => own_addresses(listens.port()),
+        false => vec![listens.into()],
     }
 }
 
@@ -373,12 +393,16 @@ impl Shared {
             changes.changes.iter().any(may)
         });
         let asks_again = self.ends.ask_again(key);
-        let changes = unless_lost(&asks_again, changes).await;
-        let none = || {
-            let (revision, changes) = (after, Vec::new());
-            Ok(Changes { revision, changes })
+        let changes = match unless_lost(&asks_again, changes).await {
+            Some(changes) => changes,
+            // At once: the epoch is that of the store.
+            None => {
+                let at_once = Duration::ZERO;
+                let watcher = &self.watcher;
+                watcher.watch(store, prefix, after, at_once, |_| true).await
+            }
         };
-        match changes.unwrap_or_else(none) {
+        match changes {
             Ok(mut changes) => {
                 // Another coordinator of the same store may have revoked the machine meanwhile.
                 if let Caller::Known(machine) = caller

@@ -83,8 +83,8 @@ fn a_client_asks_the_next_coordinator_when_one_is_gone_or_has_lost_its_store() {
         key: key(seed),
     };
     let all = [at(&first, 1), at(&second, 2)];
-    let known: Vec<_> = machines(&*store).iter().map(|it| it.coordinator).collect();
-    let addresses: Vec<_> = known.iter().map(|it| it.unwrap().address).collect();
+    let known = machines(&*store).into_iter().map(|it| it.coordinator);
+    let addresses: Vec<_> = known.map(|it| it.unwrap().address).collect();
     assert_eq!(addresses, [first.address(), second.address()]);
 
     let join = |name: &str, role: Role| {

@@ -186,10 +186,11 @@ impl Bridge {
             peer.is_none_or(|peer| of(peer) != of(old))
         };
         if let Some(peer) = peer.filter(|_| known.is_none_or(moved)) {
-            match peer.address.filter(|_| peer.dials) {
+            // Also one that this end connects to may connect: this end may not know where it is.
+            self.link.allow(peer.key);
+            if let Some(address) = peer.address.filter(|_| peer.dials) {
                 // Fails if the address cannot be sent to; the next report of the peer has another.
-                Some(address) => drop(self.link.connect(address, peer.key)),
-                None => self.link.allow(peer.key),
+                drop(self.link.connect(address, peer.key));
             }
         }
         self.on_change();
@@ -311,6 +312,21 @@ impl Bridge {
     /// Whether a machine was a peer, and is none any more: its topics have ended.
     pub fn is_excluded(&self, machine: &str) -> bool {
         self.lock().excluded.contains(machine)
+    }
+
+    /// Connects to a machine, also if that one is to connect: it may not know where this one is.
+    pub fn dial(&self, peer: Peer) {
+        if let Some(address) = peer.address {
+            // Fails if the address cannot be sent to now.
+            let _ = self.link.connect(address, peer.key);
+        }
+    }
+
+    /// The other machines, and how they are reached.
+    pub fn peers(&self) -> Vec<(String, Peer)> {
+        let state = self.lock();
+        let peers = state.peers.iter();
+        peers.map(|(name, peer)| (name.clone(), *peer)).collect()
     }
 
     /// The other machines.

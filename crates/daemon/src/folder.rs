@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use nervure_coordinator::{Address, Endpoint};
 use nervure_identity::PublicKey;
 use nervure_protocol::domain::Domain;
 use rustix::fs::{FlockOperation, flock};
@@ -14,6 +15,12 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 /// The environment variable with the folder.
 pub const STATE_VARIABLE: &str = "NERVURE_STATE";
+
+/// File of the pairing.
+pub const PAIRING: &str = "machine.json";
+
+/// File of the last desired state.
+pub(crate) const DESIRED: &str = "desired.json";
 
 /// The folder: keys, the machine's pairing, the last desired state, the files of its runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,8 +31,11 @@ pub struct Folder(PathBuf);
 pub struct Pairing {
     /// Name of this machine.
     pub name: String,
-    /// Address of the coordinator.
-    pub address: SocketAddr,
+    /// Address of the coordinator; on its own machine that which it listens on.
+    pub address: Address,
+    /// Other addresses of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<Address>,
     /// Key of the coordinator.
     pub coordinator: String,
     /// Port of the link, if it is to stay the same.
@@ -43,6 +53,40 @@ impl Pairing {
     /// If the file was altered.
     pub fn coordinator_key(&self) -> io::Result<PublicKey> {
         self.coordinator.parse().map_err(io::Error::other)
+    }
+
+    /// The coordinator at each of its addresses that is no name.
+    ///
+    /// # Errors
+    /// If the file was altered.
+    pub fn endpoints(&self) -> io::Result<Vec<Endpoint>> {
+        let key = self.coordinator_key()?;
+        let addresses = std::iter::once(&self.address).chain(&self.others);
+        let endpoints: Vec<Endpoint> = addresses
+            .filter_map(Address::ip)
+            .map(|address| Endpoint {
+                address: reachable(address),
+                key,
+            })
+            .collect();
+        match endpoints.is_empty() {
+            true => Err(io::Error::other(
+                "no IP address of the coordinator is known",
+            )),
+            false => Ok(endpoints),
+        }
+    }
+}
+
+/// The address at which this machine reaches a coordinator that listens on all addresses of this machine.
+pub fn reachable(listens: SocketAddr) -> SocketAddr {
+    let loopback: IpAddr = match listens {
+        SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+    };
+    match listens.ip().is_unspecified() {
+        true => SocketAddr::new(loopback, listens.port()),
+        false => listens,
     }
 }
 
@@ -226,6 +270,17 @@ impl Folder {
 /// Makes a folder that only its owner can enter.
 pub(crate) fn make(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Opens a file that only its owner can read, which is made if it does not exist.
+pub(crate) fn private_file(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options
+        .create(true)
+        .truncate(false)
+        .append(true)
+        .mode(0o600);
+    options.open(path)
 }
 
 #[cfg(test)]

@@ -9,14 +9,17 @@
 //! [`machine`] decides, without a clock, a file or a process; [`serve`] is the thin shell around it.
 
 mod alive;
+mod announce;
 mod arrivals;
 mod bridge;
 pub mod bundle;
+pub mod by_hand;
 pub mod clock;
 mod confirmed;
 mod crossing;
 pub mod folder;
 mod incoming;
+mod kept;
 pub mod lease;
 pub mod lossless;
 pub mod machine;
@@ -29,6 +32,7 @@ mod programs;
 mod replacement;
 mod reports;
 mod runs;
+pub mod runs_here;
 mod sender;
 mod service_calls;
 mod shell;
@@ -39,7 +43,8 @@ mod threads;
 mod tools;
 mod totals;
 
+pub use folder::PAIRING;
 pub use part::{PartProgram, PartSpec, StandIns};
-pub use shell::{Config, DaemonError, PAIRING, serve};
+pub use shell::{Config, DaemonError, serve};
 pub use sync::PEERS;
 pub use tools::{Host, socket_name};

@@ -5,6 +5,9 @@
 //! run is identified by its id, not by the dataflow's name: a stale revision names only runs that
 //! have been, and a run that has ended does not start again.
 //!
+//! What the user of the machine has ordered there ([`ByHand`]) comes before what is desired, and the
+//! coordinator learns of it.
+//!
 //! A desired state counts once it is on disk, so that the next daemon does not go back behind it. The
 //! disk may take its time: events of the lease are handled meanwhile. If the disk is full, the state
 //! counts nevertheless, and is kept later; but no run starts that no state on disk names, since the next
@@ -14,23 +17,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use nervure_store::Revision;
-use serde::{Deserialize, Serialize};
 
+use crate::by_hand::ByHand;
+pub use crate::kept::Kept;
 use crate::pauses::pause;
 use crate::programs::Programs;
-use crate::state::{ActualProgram, Desired, DesiredRun, Phase, RunId, RunState};
+use crate::state::{ActualProgram, ActualRun, DesiredRun, Phase, RunId, RunState};
 
 /// The pause before a desired state is kept again that could not be.
 const KEEP_PAUSE: Duration = Duration::from_secs(5);
-
-/// The desired state that a daemon keeps on disk.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kept {
-    /// The revision of the store.
-    pub revision: Revision,
-    /// The state.
-    pub desired: Desired,
-}
 
 /// What has happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +60,13 @@ pub enum Event {
     HasFiles {
         /// The run.
         run: RunId,
+    },
+    /// What the user of this machine orders of a run, read from its folder.
+    ByHand {
+        /// The run.
+        run: RunId,
+        /// The order.
+        order: Option<ByHand>,
     },
     /// The preparation of a run has ended.
     Prepared {
@@ -118,6 +120,15 @@ pub enum Event {
 /// What the shell is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
+    /// Report that the store was restored from a backup, or emptied.
+    ReportOldStore {
+        /// The revision that was known.
+        known: Revision,
+        /// The revision that it has begun at.
+        begin: Revision,
+        /// The runs whose state there is an old one, by their ids.
+        held: Vec<RunId>,
+    },
     /// Keep the desired state on disk: answered by [`Event::Kept`].
     Keep(Kept),
     /// Fetch and check the programs of a run: answered by [`Event::Prepared`].
@@ -199,6 +210,9 @@ pub enum Action {
 struct Run {
     /// `None` if it is not desired any more.
     desired: Option<DesiredRun>,
+    by_hand: Option<ByHand>,
+    /// Whether it is desired only because it was before the store went back.
+    is_orphan: bool,
     /// Name of its dataflow; empty if that is not known.
     dataflow: String,
     state: State,
@@ -276,6 +290,12 @@ impl Daemon {
                 actions.push(Action::NoteEnded { run });
             }
             Event::HasFiles { run } => drop(self.run(&run)),
+            Event::ByHand { run, order } => {
+                if let Some(run) = self.runs.get_mut(&run) {
+                    // The keeper has got it too: whether it is paused now is not known.
+                    (run.by_hand, run.asked_to_pause) = (order, None);
+                }
+            }
             Event::Prepared { run, result } => {
                 self.finish_step(
                     &run,
@@ -312,6 +332,7 @@ impl Daemon {
         if self.keep_at.is_some_and(|at| at <= now) {
             self.keep_newest(&mut actions);
         }
+        self.forget_ended_orphans(&mut actions);
         self.settle(now, &mut actions);
         actions
     }
@@ -322,16 +343,27 @@ impl Daemon {
         waits.chain(self.keep_at).min()
     }
 
-    /// The runs and their states, and whether each is paused.
-    pub fn runs(&self) -> impl Iterator<Item = (&RunId, &str, RunState, bool)> {
+    /// The runs, without what threads of the shell know of them.
+    pub fn runs(&self) -> impl Iterator<Item = (&RunId, ActualRun)> {
         self.runs.iter().map(|(id, run)| {
             let dataflow = run.desired.as_ref().map_or("", |desired| &desired.dataflow);
-            (id, dataflow, run.report(), run.is_paused)
+            let actual = ActualRun {
+                dataflow: dataflow.to_owned(),
+                state: run.report(),
+                is_paused: run.is_paused,
+                by_hand: run.by_hand,
+                is_orphan: run.is_orphan,
+                is_ready: false,
+                nodes: BTreeMap::new(),
+                programs: self.programs(id),
+                streams: Vec::new(),
+            };
+            (id, actual)
         })
     }
 
     /// What became of the programs that are to replace those of nodes of a run that runs.
-    pub fn programs(&self, run: &str) -> BTreeMap<String, ActualProgram> {
+    fn programs(&self, run: &str) -> BTreeMap<String, ActualProgram> {
         let run = self.runs.get(run);
         let run = run.filter(|run| matches!(run.state, State::Running { .. }));
         let found = run.and_then(|run| Some((run, run.desired.as_ref()?)));
@@ -343,6 +375,8 @@ impl Daemon {
     fn run(&mut self, id: &str) -> &mut Run {
         self.runs.entry(id.to_owned()).or_insert(Run {
             desired: None,
+            by_hand: None,
+            is_orphan: false,
             dataflow: String::new(),
             state: State::New,
             asked_to_pause: None,
@@ -355,12 +389,43 @@ impl Daemon {
     }
 
     fn desired(&mut self, kept: Kept, actions: &mut Vec<Action>) {
-        let newest = self.newest.as_ref();
-        if newest.is_some_and(|known| kept.revision <= known.revision) {
-            return;
-        }
+        let kept = match &self.newest {
+            None => kept,
+            Some(known) => {
+                let (was, is) = ((known.epoch, known.revision), kept.epoch);
+                let Some(kept) = kept.after(known) else {
+                    return;
+                };
+                if !is.continues(was.0, was.1) {
+                    actions.push(Action::ReportOldStore {
+                        known: was.1,
+                        begin: is.begin,
+                        held: kept.held.keys().cloned().collect(),
+                    });
+                }
+                kept
+            }
+        };
         self.newest = Some(kept);
         if !self.is_keeping {
+            self.keep_newest(actions);
+        }
+    }
+
+    /// No order of the coordinator removes them.
+    fn forget_ended_orphans(&mut self, actions: &mut Vec<Action>) {
+        let Some(newest) = &mut self.newest else {
+            return;
+        };
+        let before = newest.held.len();
+        let has_ended = |id: &RunId| {
+            let run = self.runs.get(id);
+            run.is_some_and(|run| run.state == State::Ended)
+        };
+        newest
+            .held
+            .retain(|id, held| held.stale.is_some() || !has_ended(id));
+        if newest.held.len() != before && !self.is_keeping {
             self.keep_newest(actions);
         }
     }
@@ -381,9 +446,10 @@ impl Daemon {
         self.is_durable = is_durable;
         self.revision = Some(kept.revision);
         for (id, run) in &mut self.runs {
-            run.desired = kept.desired.runs.get(id).cloned();
+            run.desired = kept.get(id).cloned();
+            run.is_orphan = kept.is_orphan(id);
         }
-        for (id, desired) in kept.desired.runs {
+        for (id, desired) in kept.runs() {
             let run = self.run(&id);
             run.dataflow.clone_from(&desired.dataflow);
             run.desired = Some(desired);
@@ -470,13 +536,22 @@ impl Run {
         now + pause
     }
 
-    fn deadline(&self) -> Option<Duration> {
+    /// How far it is to be brought; `None` if it is not desired.
+    fn phase(&self) -> Option<Phase> {
         let desired = self.desired.as_ref()?;
+        match self.by_hand {
+            Some(ByHand::Stopped) => Some(Phase::Stop),
+            Some(ByHand::Paused) | None => Some(desired.phase),
+        }
+    }
+
+    fn deadline(&self) -> Option<Duration> {
+        let phase = self.phase()?;
         match self.state {
             State::Waiting { until } | State::Failed { until, .. } => {
-                (desired.phase == Phase::Run).then_some(until)
+                (phase == Phase::Run).then_some(until)
             }
-            State::Running { .. } => self.programs.deadline(),
+            State::Running { .. } if phase == Phase::Run => self.programs.deadline(),
             _ => None,
         }
     }
@@ -500,8 +575,7 @@ impl Run {
             self.state,
             State::Starting | State::Running { .. } | State::Stopping
         );
-        let desired = self.desired.as_ref();
-        has_keeper && desired.is_none_or(|desired| desired.phase == Phase::Stop)
+        has_keeper && self.phase().is_none_or(|phase| phase == Phase::Stop)
     }
 
     /// `can_start`: whether no other run of its dataflow is to end before.
@@ -513,10 +587,11 @@ impl Run {
         actions: &mut Vec<Action>,
     ) {
         let run = || id.to_owned();
-        let Some(desired) = &self.desired else {
+        let (Some(desired), Some(phase)) = (&self.desired, self.phase()) else {
             return self.settle_removed(id, is_durable, actions);
         };
-        if let (Phase::Run, State::Running { keeper }) = (desired.phase, &self.state)
+        let is_paused = desired.is_paused || self.by_hand == Some(ByHand::Paused);
+        if let (Phase::Run, State::Running { keeper }) = (phase, &self.state)
             && self.programs.begin(&desired.programs, now)
         {
             actions.push(Action::SetPrograms {
@@ -525,7 +600,7 @@ impl Run {
                 desired: desired.clone(),
             });
         }
-        match (desired.phase, &self.state) {
+        match (phase, &self.state) {
             (Phase::Prepare | Phase::Run, State::New) if !self.is_on_disk => {
                 self.state = State::Failed {
                     reason: "the desired state cannot be kept on disk".to_owned(),
@@ -561,13 +636,11 @@ impl Run {
                 });
                 self.state = State::Starting;
             }
-            (Phase::Run, State::Running { .. })
-                if self.asked_to_pause != Some(desired.is_paused) =>
-            {
-                self.asked_to_pause = Some(desired.is_paused);
+            (Phase::Run, State::Running { .. }) if self.asked_to_pause != Some(is_paused) => {
+                self.asked_to_pause = Some(is_paused);
                 actions.push(Action::SetPaused {
                     run: run(),
-                    is_paused: desired.is_paused,
+                    is_paused,
                 });
             }
             (Phase::Stop, State::Running { .. }) => self.stop(id, actions),

@@ -1,10 +1,10 @@
 //! The part of a dataflow on this machine, for the process that checks or starts it.
 
 use std::collections::BTreeMap;
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, Metadata};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -15,7 +15,8 @@ use nervure_protocol::cli_to_keeper::Replace;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
-use crate::folder::Folder;
+use crate::by_hand::{self, ByHand};
+use crate::folder::{Folder, private_file};
 use crate::state::{DesiredProgram, DesiredRun};
 
 /// What `nervure __part` is given on its standard input.
@@ -131,6 +132,11 @@ impl PartSpec {
             _ => {}
         }
         Folder::at(&self.folder)?.write(STAND_INS, stand_ins)
+    }
+
+    /// Whether the run has ended meanwhile: its user has stopped it.
+    pub fn has_ended(&self) -> bool {
+        has_ended(&self.folder)
     }
 
     /// The file that the keeper renames when the part has ended, and its name then.
@@ -255,9 +261,9 @@ pub(crate) fn prepare_end(folder: &Path) -> io::Result<()> {
     private_file(&folder.join(NOT_ENDED)).map(drop)
 }
 
-/// Whether a run has ended, as its keeper or the daemon has noted.
+/// Whether a run has ended, as its keeper, the daemon or the user of this machine has noted.
 pub(crate) fn has_ended(folder: &Path) -> bool {
-    folder.join(ENDED).exists()
+    folder.join(ENDED).exists() || by_hand::current(folder) == Some(ByHand::Stopped)
 }
 
 /// Notes durably that a run has ended. Its keeper may have done so, which did not wait for the disk.
@@ -268,16 +274,6 @@ pub(crate) fn note_ended(folder: &Path) -> io::Result<()> {
         private_file(&folder.join(ENDED))?;
     }
     File::open(folder)?.sync_all()
-}
-
-fn private_file(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options
-        .create(true)
-        .truncate(false)
-        .append(true)
-        .mode(0o600);
-    options.open(path)
 }
 
 /// Whether a process checks or starts the run with this folder, or its keeper lives.

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use nervure_coordinator::{Endpoint, Machine, Role, Standing};
+use nervure_coordinator::{Address, Endpoint, Machine, Role, Standing};
 use nervure_identity::PublicKey;
 use serde::{Deserialize, Serialize};
 
@@ -18,27 +18,67 @@ pub struct Known {
     pub machines: BTreeMap<String, Machine>,
     /// Addresses of links, by name.
     pub links: BTreeMap<String, SocketAddr>,
+    /// Addresses that coordinators have announced over their links, by key.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub announced: BTreeMap<String, Vec<Address>>,
 }
 
 impl Known {
-    /// The coordinators, in the order in which a machine asks them: the one that it has paired with, and
-    /// then the others by their age. One that was revoked is none, unless no other is known.
-    pub fn coordinators(&self, paired_with: Endpoint) -> Vec<Endpoint> {
-        let first = self.of_key(paired_with.key);
+    /// The coordinators at their addresses, in the order in which a machine asks them: the one that it has
+    /// paired with, and then the others by their age. One that was revoked is none, unless no other is known.
+    pub fn coordinators(&self, paired_with: &[Endpoint]) -> Vec<Endpoint> {
+        let first = paired_with.first().and_then(|one| self.of_key(one.key));
         let is_revoked = first.is_some_and(|first| first.standing == Standing::Revoked);
         let mut all: Vec<Endpoint> = Vec::new();
-        all.extend((!is_revoked).then_some(paired_with));
         // It may have moved since.
+        let announced = paired_with.first().map(|one| self.announced(one.key));
+        let of_paired = announced
+            .into_iter()
+            .flatten()
+            .chain(paired_with.iter().copied());
+        let of_paired = of_paired.filter(|_| !is_revoked);
         let by_age = first.into_iter().chain(self.by_age());
-        for endpoint in by_age.filter_map(endpoint) {
+        for endpoint in of_paired.chain(by_age.flat_map(|it| self.endpoints(it))) {
             if !all.contains(&endpoint) {
                 all.push(endpoint);
             }
         }
-        if all.is_empty() {
-            all.push(paired_with);
+        match all.is_empty() {
+            true => paired_with.to_vec(),
+            false => all,
         }
-        all
+    }
+
+    /// The names of coordinators, which the resolver of the system may know.
+    pub fn names(&self) -> Vec<(Address, PublicKey)> {
+        let others = self.machines.values().filter_map(|machine| {
+            let key = machine.key.parse().ok()?;
+            let coordinator = machine.coordinator.as_ref()?;
+            Some(coordinator.others.iter().map(move |it| (it.clone(), key)))
+        });
+        others
+            .flatten()
+            .filter(|(it, _)| it.ip().is_none())
+            .collect()
+    }
+
+    /// A coordinator at the addresses that it has announced.
+    fn announced(&self, key: PublicKey) -> Vec<Endpoint> {
+        let announced = self.announced.get(&key.to_string()).into_iter().flatten();
+        let ips = announced.filter_map(Address::ip);
+        ips.map(|address| Endpoint { address, key }).collect()
+    }
+
+    fn endpoints(&self, machine: &Machine) -> Vec<Endpoint> {
+        let coordinator = machine.coordinator.as_ref();
+        let coordinator = coordinator.filter(|_| machine.is_coordinator());
+        let (Some(of), Ok(key)) = (coordinator, machine.key.parse()) else {
+            return Vec::new();
+        };
+        let others = of.others.iter().filter_map(Address::ip);
+        let ips = std::iter::once(of.address).chain(others);
+        let ips = ips.map(|address| Endpoint { address, key });
+        ips.chain(self.announced(key)).collect()
     }
 
     fn of_key(&self, key: PublicKey) -> Option<&Machine> {
@@ -54,22 +94,12 @@ impl Known {
             .collect();
         all.sort_by_key(|machine| {
             (
-                machine.coordinator.map(|it| it.since_utc_millis),
+                machine.coordinator.as_ref().map(|it| it.since_utc_millis),
                 &machine.key,
             )
         });
         all.into_iter()
     }
-}
-
-fn endpoint(machine: &Machine) -> Option<Endpoint> {
-    Some(Endpoint {
-        address: machine
-            .coordinator
-            .filter(|_| machine.is_coordinator())?
-            .address,
-        key: machine.key.parse().ok()?,
-    })
 }
 
 /// A machine to exchange samples with.
@@ -153,6 +183,31 @@ impl Peers {
         (!self.is_own(name)).then(|| (name.to_owned(), self.peer(name)))
     }
 
+    /// A coordinator has announced its addresses. Returns false if it is none.
+    pub fn announced(&mut self, key: PublicKey, addresses: Vec<Address>) -> bool {
+        let is_coordinator = self.coordinators().contains(&key);
+        if is_coordinator {
+            self.known.announced.insert(key.to_string(), addresses);
+        }
+        is_coordinator
+    }
+
+    /// The addresses of the coordinator on this machine.
+    pub fn own_addresses(&self) -> Vec<Address> {
+        let own = self.known.of_key(self.own);
+        let own = own.and_then(|own| own.coordinator.as_ref());
+        let all = own.map(|own| {
+            let others = own.others.iter().cloned();
+            std::iter::once(own.address.into()).chain(others).collect()
+        });
+        all.unwrap_or_default()
+    }
+
+    /// The key of a machine.
+    pub fn key_of(&self, name: &str) -> Option<PublicKey> {
+        self.known.machines.get(name)?.key.parse().ok()
+    }
+
     /// The address of a machine's link has changed.
     pub fn link(&mut self, name: &str, address: SocketAddr) -> Option<PeerChange> {
         let known = self.known.links.insert(name.to_owned(), address);
@@ -219,6 +274,7 @@ mod tests {
         Machine {
             coordinator: Some(CoordinatorOf {
                 address,
+                others: Vec::new(),
                 since_utc_millis,
             }),
             ..machine(name, of, Standing::Paired)
@@ -232,7 +288,7 @@ mod tests {
             key: key(of),
         };
         let mut peers = Peers::new(key(5), key(2), Known::default());
-        let asked = |peers: &Peers| peers.known().coordinators(at(2, 7700));
+        let asked = |peers: &Peers| peers.known().coordinators(&[at(2, 7700)]);
         assert_eq!(
             (asked(&peers), peers.coordinators()),
             (vec![at(2, 7700)], vec![key(2)])
@@ -245,6 +301,14 @@ mod tests {
         // It listens elsewhere now, which another one has told.
         peers.machine("b", Some(coordinator("b", 2, 7701, 20)));
         assert_eq!(asked(&peers)[..2], [at(2, 7700), at(2, 7701)]);
+        // It has moved, and says so over its link; others announce nothing for it.
+        let moved: Vec<Address> =
+            vec!["10.9.0.2:7700".parse().unwrap(), "b.local".parse().unwrap()];
+        assert!(peers.announced(key(2), moved.clone()));
+        assert!(!peers.announced(key(9), moved));
+        assert_eq!(asked(&peers)[0].address, "10.9.0.2:7700".parse().unwrap());
+        assert_eq!(asked(&peers)[0].key, key(2));
+        assert!(asked(&peers).contains(&at(2, 7700)), "it may return");
         peers.machine("b", Some(machine("b", 2, Standing::Revoked)));
         assert_eq!(asked(&peers), [at(3, 7700), at(1, 7700)]);
         assert_eq!(peers.coordinators(), [key(3), key(1)]);

@@ -10,18 +10,20 @@ use std::time::{Duration, Instant};
 
 use nervure_coordinator::Client;
 use nervure_node::running::{self, Connection, ConnectionError};
+use nervure_protocol::address::KeeperAddress;
 use nervure_protocol::cli_to_keeper::{Message, NodeOrder, Watch};
 use nervure_protocol::keeper_to_cli;
 use nervure_protocol::report::{NodeEnded, Report};
 
 use crate::bundle;
+use crate::by_hand;
 use crate::folder::{self, Folder};
 use crate::part::{self, FILES, PartSpec, STOPPED};
 use crate::state::DesiredRun;
 use crate::threads::spawn;
 
 /// Pause between two looks for a keeper that is being started.
-const LOOK: Duration = Duration::from_millis(5);
+pub(crate) const LOOK: Duration = Duration::from_millis(5);
 
 /// Fetches the bundle of a run, unpacks it, and checks the part.
 pub(crate) fn prepare(
@@ -33,6 +35,7 @@ pub(crate) fn prepare(
     let target = folder.run(run);
     folder::make(&target)
         .and_then(|()| part::prepare_end(&target))
+        .and_then(|()| by_hand::prepare(&target))
         .map_err(|error| format!("{}: {error}", target.display()))?;
     fetch(client, &desired.bundle, &target)?;
     check(&PartSpec::new(folder, run, desired, true))
@@ -127,7 +130,7 @@ fn await_keeper(folder: &Folder, run: &str, dataflow: Option<&str>) -> Start {
         let is_over = !is_starting(folder, run);
         let mut keepers = keepers(folder, dataflow);
         match keepers.find(|(of, _)| of == run) {
-            Some((_, keeper)) => return Start::Runs(keeper),
+            Some((_, address)) => return Start::Runs(address.keeper),
             None if is_over && part::has_ended(&folder.run(run)) => return Start::Ended,
             None if is_over => return Start::Failed,
             None => std::thread::sleep(LOOK),
@@ -149,18 +152,31 @@ pub(crate) fn run_of(folder: &Folder, file: &str) -> Option<String> {
 
 /// The keepers of all runs of this machine that answer: they outlive the daemon.
 pub(crate) fn find_all(folder: &Folder) -> BTreeMap<String, u32> {
-    keepers(folder, None).collect()
+    let keepers = keepers(folder, None);
+    keepers
+        .map(|(run, address)| (run, address.keeper))
+        .collect()
+}
+
+/// The keeper of a run, if it answers.
+pub(crate) fn keeper_of(folder: &Folder, run: &str) -> Option<KeeperAddress> {
+    let mut keepers = keepers(folder, None);
+    keepers
+        .find(|(of, _)| of == run)
+        .map(|(_, address)| address)
 }
 
 /// The runs of keepers that answer, of one dataflow or of all.
-fn keepers(folder: &Folder, dataflow: Option<&str>) -> impl Iterator<Item = (String, u32)> {
+fn keepers(
+    folder: &Folder,
+    dataflow: Option<&str>,
+) -> impl Iterator<Item = (String, KeeperAddress)> {
     let mut asked = running::dataflows().unwrap_or_default();
     asked.retain(|it| dataflow.is_none_or(|name| it.dataflow == name));
     let opened = Connection::open_all(asked, "daemon").into_iter();
-    let connections = opened.filter_map(|(_, opened)| opened.ok());
-    connections.filter_map(|connection| {
-        let run = run_of(folder, connection.welcome().file.as_deref()?)?;
-        Some((run, connection.address().keeper))
+    opened.filter_map(|(address, opened)| {
+        let run = run_of(folder, opened.ok()?.welcome().file.as_deref()?)?;
+        Some((run, address))
     })
 }
 

@@ -7,14 +7,16 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use nervure_coordinator::{Client, Endpoint};
+use nervure_coordinator::{Address, CallError, Client, own_addresses};
 use nervure_identity::{IdentityError, KeyPair};
 use nervure_link::shell::{Link, LinkConfig, LinkError};
-use nervure_store::Store;
+use nervure_store::{Store, StoreError};
 
 use crate::alive::{self, Leases, Noted};
+use crate::announce;
 use crate::bridge::Bridge;
-use crate::folder::{Folder, Pairing};
+use crate::by_hand::{self, ByHand};
+use crate::folder::{DESIRED, Folder, PAIRING, Pairing};
 use crate::machine::{Action, Daemon, Event, Kept};
 use crate::node_changes::ChangeSenders;
 use crate::part::{self, PartSpec};
@@ -23,15 +25,10 @@ use crate::replacement;
 use crate::reports::Reports;
 use crate::runs::{self, StoppedNodes};
 use crate::stand_ins;
-use crate::state::{ActualRun, RunId, desired_key, random_number};
+use crate::state::{DesiredRun, Phase, RunId, desired_key, random_number};
 use crate::sync::{self, Live, PEERS};
 use crate::threads::{self, Work, spawn};
 use crate::tools::{self, Dataflows, Host, Served};
-
-/// File of the last desired state.
-const DESIRED: &str = "desired.json";
-/// File of the pairing.
-pub const PAIRING: &str = "machine.json";
 
 /// How long the start of a daemon waits for the answer whether another one has its key.
 const COPY_ANSWER: Duration = Duration::from_secs(1);
@@ -76,7 +73,7 @@ struct Shell {
     machine: Daemon,
     begin: Instant,
     live: Arc<Live>,
-    desired: BTreeMap<RunId, crate::state::DesiredRun>,
+    desired: BTreeMap<RunId, DesiredRun>,
     /// Whether the runs of this machine are found when it is known what is desired.
     awaits_desired: bool,
     keepers: BTreeMap<RunId, u32>,
@@ -191,10 +188,12 @@ pub fn serve(config: Config, on_ready: impl FnOnce()) -> Result<(), DaemonError>
     let key = KeyPair::load_or_generate(&folder.key())?;
     let own_key = key.public();
     let coordinator = pairing.coordinator_key()?;
-    let client = Arc::new(Client::new(pairing.address, coordinator, &key)?);
+    let paired_with = pairing.endpoints()?;
+    let client = Arc::new(Client::new(paired_with[0].address, coordinator, &key)?);
+    client.set_coordinators(&paired_with);
     client.identify(place().or_else(|_| random_number())?);
     let is_copy = is_copy(&client, &pairing.name)?;
-    let any = match pairing.address {
+    let any = match paired_with[0].address {
         SocketAddr::V4(_) => IpAddr::from([0; 4]),
         SocketAddr::V6(_) => IpAddr::from([0; 16]),
     };
@@ -208,6 +207,7 @@ pub fn serve(config: Config, on_ready: impl FnOnce()) -> Result<(), DaemonError>
     if let Err(error) = folder.write(PAIRING, &pairing) {
         tracing::warn!("the port of the link is not kept on disk: {error}");
     }
+    let (events, received) = channel();
     let (requests, arrived) = channel();
     let bridge = Bridge::start(pairing.name.clone(), link, requests)?;
     let reports = Arc::new(Reports::default());
@@ -229,10 +229,10 @@ pub fn serve(config: Config, on_ready: impl FnOnce()) -> Result<(), DaemonError>
         Arc::clone(&bridge),
         Arc::clone(&reports),
         dataflows,
+        events.clone(),
     )?;
     sync::follow_reports(&client, reports)?;
     let folder_for_peers = folder.clone();
-    let (events, received) = channel();
     let shell = Shell {
         disk: start_disk(events.clone())?,
         background: threads::starter()?,
@@ -250,26 +250,33 @@ pub fn serve(config: Config, on_ready: impl FnOnce()) -> Result<(), DaemonError>
         pauses: Arc::default(),
         folder,
     };
-    let (for_watch, name) = (Arc::clone(&client), pairing.name.clone());
-    let for_lease = events.clone();
-    spawn("nervure-desired", move || {
-        sync::watch_desired(&*for_watch, &name, &events)
-    })?;
     let known = folder_for_peers.read_cache(PEERS)?.unwrap_or_default();
     let peers = Peers::new(own_key, coordinator, known);
-    let leases = Leases::new(&bridge, &client, own_key, for_lease);
-    let paired_with = Endpoint {
-        address: pairing.address,
-        key: coordinator,
-    };
+    let leases = Leases::new(&bridge, &client, own_key, events.clone());
     let of_fleet = (&client, &bridge);
-    sync::follow_peers(peers, paired_with, of_fleet, &leases, folder_for_peers)?;
-    if own_key == coordinator {
+    let followed = sync::follow_peers(peers, paired_with, of_fleet, &leases, folder_for_peers)?;
+    let (for_watch, name) = (Arc::clone(&client), pairing.name.clone());
+    let for_addresses = Arc::clone(&followed);
+    spawn("nervure-desired", move || {
+        let on_away = || for_addresses.look_for_addresses();
+        sync::watch_desired(&*for_watch, &name, &events, on_away);
+    })?;
+    let is_coordinator = own_key == coordinator;
+    if is_coordinator {
         grant_leases(&bridge, &client, &leases, &pairing.name)?;
+        let (bridge, followed) = (Arc::clone(&bridge), Arc::clone(&followed));
+        spawn("nervure-announce", move || {
+            announce::announce(&bridge, &followed)
+        })?;
     }
+    let for_follow = Arc::clone(&bridge);
+    spawn("nervure-announced", move || {
+        announce::follow(&for_follow, &followed)
+    })?;
     spawn("nervure-report", move || {
         let Pairing { name, labels, .. } = &pairing;
-        sync::report(&client, name, labels, resources, address, link_port, &live);
+        let own_ip = || own_ip(address, is_coordinator, &client);
+        sync::report(&client, name, labels, resources, own_ip, link_port, &live);
     })?;
     on_ready();
     shell.run(&received, is_copy)
@@ -297,6 +304,19 @@ fn is_copy(client: &Arc<Client>, name: &str) -> io::Result<bool> {
     // A coordinator that is away delays no start for longer.
     let _ = asked.recv_timeout(COPY_ANSWER);
     Ok(client.is_copy())
+}
+
+/// The address of this machine for links. A coordinator that listens on all addresses is reached on each of
+/// them.
+fn own_ip(
+    named: Option<IpAddr>,
+    is_coordinator: bool,
+    client: &Client,
+) -> Result<IpAddr, StoreError> {
+    let of_interface = || own_addresses(0).iter().find_map(Address::ip);
+    let found = named.or_else(|| Some(of_interface().filter(|_| is_coordinator)?.ip()));
+    let unavailable = |error: CallError| StoreError::Unavailable(error.to_string());
+    found.map_or_else(|| client.local_address().map_err(unavailable), Ok)
 }
 
 /// Starts the thread that writes to the disk.
@@ -362,7 +382,7 @@ impl Shell {
         let kept: Option<Kept> = self.folder.read_cache(DESIRED)?;
         match kept.filter(|_| !is_copy) {
             Some(kept) => {
-                self.desired.clone_from(&kept.desired.runs);
+                self.desired = kept.runs();
                 self.find_runs()?;
                 self.handle(Event::Desired(kept));
             }
@@ -383,12 +403,17 @@ impl Shell {
             // a keeper, which may be too slow now to answer.
             let is_starting = runs::is_starting(&self.folder, &run);
             let has_ended = part::has_ended(&self.folder.run(&run));
+            let by_hand = Event::ByHand {
+                run: run.clone(),
+                order: by_hand::current(&self.folder.run(&run)),
+            };
             self.handle(match keepers.remove(&run) {
                 Some(keeper) => Event::Found { run, keeper },
                 None if is_starting => Event::WasStarting { run },
                 None if has_ended => Event::WasEnded { run },
                 None => Event::HasFiles { run },
             });
+            self.handle(by_hand);
         }
         Ok(())
     }
@@ -405,7 +430,7 @@ impl Shell {
             self.lease.set(*is_held);
         }
         if let Event::Kept { kept, .. } = &event {
-            self.desired.clone_from(&kept.desired.runs);
+            self.desired = kept.runs();
             if std::mem::take(&mut self.awaits_desired)
                 && let Err(error) = self.find_runs()
             {
@@ -421,6 +446,13 @@ impl Shell {
 
     fn perform(&mut self, action: Action) {
         match action {
+            Action::ReportOldStore { known, begin, held } => tracing::warn!(
+                "the coordinator's store has gone back from revision {} to {}: it was restored from a backup or emptied. \
+                 New orders are taken; {} run(s) stay as they are, and old ones are not started",
+                known.0,
+                begin.0,
+                held.len()
+            ),
             Action::Keep(kept) => {
                 let folder = self.folder.clone();
                 self.on_disk(move |events| {
@@ -464,11 +496,15 @@ impl Shell {
                 self.background(move |events| follow(keeper, events));
             }
             Action::Stop { run } => {
-                self.live.change(|state| {
-                    if let Some(crossing) = state.crossings.get(&run) {
-                        crossing.begin_stop();
-                    }
-                });
+                // After a stop by hand the dataflow goes on elsewhere, without the services of this machine.
+                let desired = self.desired.get(&run);
+                if desired.is_none_or(|desired| desired.phase == Phase::Stop) {
+                    self.live.change(|state| {
+                        if let Some(crossing) = state.crossings.get(&run) {
+                            crossing.begin_stop();
+                        }
+                    });
+                }
                 if let Some(keeper) = self.keepers.get(&run).copied() {
                     self.background(move |_| runs::stop(keeper));
                 }
@@ -561,14 +597,15 @@ impl Shell {
         let lease = Arc::clone(&self.lease);
         let desired = self.desired.get(run);
         let spec = desired.map(|desired| PartSpec::new(&self.folder, run, desired, false));
-        let starts_paused = has_just_started && desired.is_some_and(|desired| desired.is_paused);
+        let is_paused = desired.is_some_and(|desired| desired.is_paused);
         let folder = self.folder.run(run);
         let run = run.to_owned();
         move |keeper, events| match spec {
             Some(spec) => {
                 // Before the stand-ins join, so that no node starts without its lease, and no timer.
                 lease.apply(keeper, &spec, has_just_started);
-                if starts_paused {
+                let is_held = || by_hand::current(&folder) == Some(ByHand::Paused);
+                if has_just_started && (is_paused || is_held()) {
                     runs::set_paused(keeper, true);
                 }
                 follow(&live, (&bridge, &changes), (&run, keeper), &spec, events);
@@ -593,22 +630,8 @@ impl Shell {
     }
 
     fn publish_state(&self) {
-        let runs: BTreeMap<RunId, ActualRun> = self
-            .machine
-            .runs()
-            .map(|(run, dataflow, state, is_paused)| {
-                let run_state = ActualRun {
-                    dataflow: dataflow.to_owned(),
-                    state,
-                    is_paused,
-                    is_ready: false,
-                    nodes: BTreeMap::new(),
-                    programs: self.machine.programs(run),
-                    streams: Vec::new(),
-                };
-                (run.clone(), run_state)
-            })
-            .collect();
+        let runs = self.machine.runs();
+        let runs = runs.map(|(run, actual)| (run.clone(), actual)).collect();
         self.live.change(|state| state.runs = runs);
     }
 }

@@ -9,6 +9,7 @@ use nervure_protocol::daemon_to_daemon::StreamReport;
 use nervure_store::{Entry, Expected, Revision, Store, StoreError};
 use serde::{Deserialize, Serialize};
 
+use crate::by_hand::ByHand;
 use crate::clock::ClockOffset;
 
 /// Identifies one start of a dataflow on all its machines: 16 hexadecimal digits.
@@ -63,6 +64,9 @@ pub struct DesiredRun {
     /// Whether it is to be paused, as long as it runs.
     #[serde(default)]
     pub is_paused: bool,
+    /// The id of the store's epoch in which it was made desired; 0 by a command of an earlier version.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub epoch: u64,
     /// The programs of nodes that were replaced since the start.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub programs: BTreeMap<String, DesiredProgram>,
@@ -77,6 +81,14 @@ pub struct DesiredProgram {
     pub bundle: String,
     /// The dataflow file, relative to the bundle.
     pub file: String,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl DesiredRun {
@@ -137,6 +149,12 @@ pub struct ActualRun {
     /// Whether it is paused.
     #[serde(default)]
     pub is_paused: bool,
+    /// What the user of the machine has ordered there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by_hand: Option<ByHand>,
+    /// Whether the coordinator's store does not name it: it was restored from a backup, or emptied.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_orphan: bool,
     /// Whether all nodes have been ready since it was started.
     #[serde(default)]
     pub is_ready: bool,

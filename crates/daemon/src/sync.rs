@@ -4,22 +4,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use nervure_coordinator::{ACTUAL, Client, Endpoint, LINKS, MACHINES, Machine};
+use nervure_coordinator::{ACTUAL, Address, Client, Endpoint, LINKS, MACHINES, Machine};
+use nervure_identity::PublicKey;
 use nervure_protocol::daemon_to_daemon::StreamReport;
-use nervure_store::{Entry, Expected, Revision, Store, StoreError};
+use nervure_store::{Entry, Epoch, Expected, Revision, Store, StoreError};
 
 use crate::alive::Leases;
 use crate::bridge::Bridge;
 use crate::crossing::Crossing;
-use crate::folder::Folder;
-use crate::machine::{Event, Kept};
+use crate::folder::{Folder, PAIRING, Pairing};
+use crate::kept::Kept;
+use crate::machine::Event;
 use crate::peers::{PeerChange, Peers};
 use crate::reports::Reports;
 use crate::runs::NodeStates;
-use crate::state::{Actual, ActualRun, Resources, RunId, actual_key, desired_key, link_key, parse};
+use crate::state::{
+    Actual, ActualRun, Desired, Resources, RunId, actual_key, desired_key, link_key, parse,
+};
 use crate::threads::spawn;
 
 /// File of the other machines.
@@ -94,30 +98,44 @@ impl Live {
     }
 }
 
-/// Follows the desired state of this machine.
-pub(crate) fn watch_desired(store: &dyn Store, machine: &str, events: &Sender<Event>) {
+/// Follows the desired state of this machine. Calls `on_away` again and again while the store cannot be used.
+pub(crate) fn watch_desired(
+    store: &dyn Store,
+    machine: &str,
+    events: &Sender<Event>,
+    mut on_away: impl FnMut(),
+) {
     let key = desired_key(machine);
-    let mut is_away = false;
+    // Whether it refuses this machine, while it cannot be used.
+    let mut away: Option<bool> = None;
     let on_error = |error: Option<&StoreError>| match error {
-        Some(error) if !std::mem::replace(&mut is_away, true) => {
-            tracing::warn!("{error}; the dataflows of this machine go on");
+        Some(error) => {
+            let is_refused = matches!(error, StoreError::Refused(_));
+            if away.replace(is_refused) != Some(is_refused) {
+                tracing::warn!("{error}; the dataflows of this machine go on");
+            }
+            on_away();
         }
-        Some(_) => {}
-        None if std::mem::take(&mut is_away) => tracing::info!("the coordinator is back"),
+        None if away.take().is_some() => tracing::info!("the coordinator is back"),
         None => {}
     };
-    let found = |_: &str, entry: Option<&Entry>| {
-        // A state that is gone says nothing: a store that was lost must end no dataflow.
-        let Some(entry) = entry.filter(|entry| entry.key == key) else {
+    let found = |epoch: Epoch, of: &str, entry: Option<&Entry>| {
+        if of != key {
             return true;
+        }
+        // A state that is gone has no revision. It ends nothing: the store was restored or lost.
+        let kept = |revision, desired| Kept {
+            epoch,
+            revision,
+            desired,
+            held: BTreeMap::new(),
         };
-        match parse(&key, &entry.value) {
-            Ok(desired) => events
-                .send(Event::Desired(Kept {
-                    revision: entry.revision,
-                    desired,
-                }))
-                .is_ok(),
+        let kept = match entry {
+            None => Ok(kept(Revision(0), Desired::default())),
+            Some(entry) => parse(&key, &entry.value).map(|it| kept(entry.revision, it)),
+        };
+        match kept {
+            Ok(kept) => events.send(Event::Desired(kept)).is_ok(),
             Err(error) => {
                 tracing::warn!("{error}");
                 true
@@ -127,7 +145,7 @@ pub(crate) fn watch_desired(store: &dyn Store, machine: &str, events: &Sender<Ev
     follow_prefix(
         store,
         &key,
-        BTreeSet::new(),
+        BTreeSet::from([key.clone()]),
         Duration::ZERO,
         on_error,
         found,
@@ -136,15 +154,16 @@ pub(crate) fn watch_desired(store: &dyn Store, machine: &str, events: &Sender<Ev
 
 /// Calls `found` with each key below a prefix and each later change of one, until it returns false.
 /// `known` are keys that were there before. After changes it pauses for `gather`. Errors, and their end, are passed to `on_error`.
+/// After an error the store may be another one, so that all keys are listed again.
 fn follow_prefix(
     store: &dyn Store,
     prefix: &str,
     mut known: BTreeSet<String>,
     gather: Duration,
     mut on_error: impl FnMut(Option<&StoreError>),
-    mut found: impl FnMut(&str, Option<&Entry>) -> bool,
+    mut found: impl FnMut(Epoch, &str, Option<&Entry>) -> bool,
 ) {
-    let mut from: Option<Revision> = None;
+    let mut from: Option<(Epoch, Revision)> = None;
     loop {
         let step = match from {
             None => store.list(prefix).map(|listing| {
@@ -152,20 +171,22 @@ fn follow_prefix(
                 let gone = known.difference(&there).cloned().map(|key| (key, None));
                 let there = listing.entries.into_iter();
                 let there = there.map(|entry| (entry.key.clone(), Some(entry)));
-                (listing.revision, gone.chain(there).collect::<Vec<_>>())
+                let state = (listing.epoch, listing.revision);
+                (state, gone.chain(there).collect::<Vec<_>>())
             }),
-            Some(after) => store.watch(prefix, after, WATCH).map(|changes| {
+            Some((_, after)) => store.watch(prefix, after, WATCH).map(|changes| {
                 let changed = changes.changes.into_iter();
                 let changed = changed.map(|change| (change.key, change.entry));
-                (changes.revision, changed.collect())
+                ((changes.epoch, changes.revision), changed.collect())
             }),
         };
         match step {
-            Ok((revision, changes)) => {
+            Ok(((epoch, _), _)) if from.is_some_and(|(known, _)| known != epoch) => from = None,
+            Ok((state, changes)) => {
                 on_error(None);
-                let has_changed = from.replace(revision).is_some() && !changes.is_empty();
+                let has_changed = from.replace(state).is_some() && !changes.is_empty();
                 for (key, entry) in changes {
-                    if !found(&key, entry.as_ref()) {
+                    if !found(state.0, &key, entry.as_ref()) {
                         return;
                     }
                     match entry {
@@ -179,6 +200,7 @@ fn follow_prefix(
             }
             Err(StoreError::Compacted { .. }) => from = None,
             Err(error) => {
+                from = None;
                 on_error(Some(&error));
                 std::thread::sleep(match error {
                     StoreError::Refused(_) => REFUSED,
@@ -192,20 +214,20 @@ fn follow_prefix(
 /// Follows the other machines, in two threads. They are kept on disk.
 pub(crate) fn follow_peers(
     peers: Peers,
-    paired_with: Endpoint,
+    paired_with: Vec<Endpoint>,
     (client, bridge): (&Arc<Client>, &Arc<Bridge>),
     leases: &Arc<Leases>,
     folder: Folder,
-) -> io::Result<()> {
+) -> io::Result<Arc<Followed>> {
     let machines = peers.known().machines.keys();
     let known = machines.map(|name| format!("{MACHINES}{name}")).collect();
     let followed = Arc::new(Followed {
         bridge: Arc::clone(bridge),
         client: Arc::clone(client),
         leases: Arc::clone(leases),
-        paired_with,
         state: Mutex::new(FollowedState {
             peers,
+            paired_with,
             is_copy: None,
         }),
         folder,
@@ -220,31 +242,33 @@ pub(crate) fn follow_peers(
             BTreeSet::new(),
             GATHER,
             |_| {},
-            |key, entry| {
+            |_, key, entry| {
                 let name = key.strip_prefix(LINKS).unwrap_or_default();
                 if let Some(address) = entry.and_then(|entry| parse(key, &entry.value).ok()) {
+                    let address = for_links.link_address(name, address);
                     for_links.change(|peers| peers.link(name, address));
                 }
                 true
             },
         );
     })?;
-    let client = Arc::clone(client);
+    let (client, for_peers) = (Arc::clone(client), Arc::clone(&followed));
     spawn("nervure-peers", move || {
         follow_prefix(
             &*client,
             MACHINES,
             known,
             GATHER,
-            |_| followed.note_copy(),
-            |key, entry| {
+            |_| for_peers.note_copy(),
+            |_, key, entry| {
                 let name = key.strip_prefix(MACHINES).unwrap_or_default();
                 let machine = entry.and_then(|entry| parse::<Machine>(key, &entry.value).ok());
-                followed.change(|peers| peers.machine(name, machine));
+                for_peers.change(|peers| peers.machine(name, machine));
                 true
             },
         );
-    })
+    })?;
+    Ok(followed)
 }
 
 /// Keeps what the machines of the fleet report, if this one may read it.
@@ -257,7 +281,7 @@ pub(crate) fn follow_reports(client: &Arc<Client>, reports: Arc<Reports>) -> io:
             BTreeSet::new(),
             GATHER,
             |_| {},
-            |key, entry| {
+            |_, key, entry| {
                 let name = key.strip_prefix(ACTUAL).unwrap_or_default();
                 reports.keep(name, entry.and_then(|entry| parse(key, &entry.value).ok()));
                 true
@@ -266,25 +290,31 @@ pub(crate) fn follow_reports(client: &Arc<Client>, reports: Arc<Reports>) -> io:
     })
 }
 
-struct Followed {
+/// What is known of the other machines, and what follows from it.
+pub(crate) struct Followed {
     bridge: Arc<Bridge>,
     client: Arc<Client>,
     leases: Arc<Leases>,
-    paired_with: Endpoint,
     state: Mutex<FollowedState>,
     folder: Folder,
 }
 
 struct FollowedState {
     peers: Peers,
+    /// The coordinator that this machine has paired with, at each address that is known here.
+    paired_with: Vec<Endpoint>,
     /// Whether the coordinator refuses this machine as a copy of another one; `None` at first.
     is_copy: Option<bool>,
 }
 
 impl Followed {
+    fn state(&self) -> MutexGuard<'_, FollowedState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A copy of a machine has no links: it would take those of the other one.
     fn note_copy(&self) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
         let is_copy = self.client.is_copy();
         if state.is_copy.replace(is_copy) == Some(is_copy) {
             return;
@@ -294,9 +324,65 @@ impl Followed {
         }
     }
 
+    /// The addresses of the coordinator on this machine.
+    pub fn own_addresses(&self) -> Vec<Address> {
+        self.state().peers.own_addresses()
+    }
+
+    /// A coordinator has announced where it is.
+    pub fn announced(&self, key: PublicKey, addresses: Vec<Address>) {
+        let ips: Vec<IpAddr> = addresses
+            .iter()
+            .filter_map(|it| Some(it.ip()?.ip()))
+            .collect();
+        let mut is_taken = false;
+        self.change(|peers| {
+            is_taken = peers.announced(key, addresses);
+            None
+        });
+        let is_there = |ip| ips.contains(&ip);
+        if is_taken && !self.client.reached(key).is_some_and(is_there) {
+            self.client.avoid(key);
+        }
+    }
+
+    /// The address of a machine's link. That of the coordinator's machine is on the network on which the
+    /// coordinator is reached.
+    fn link_address(&self, name: &str, reported: SocketAddr) -> SocketAddr {
+        let key = self.state().peers.key_of(name);
+        let reached = key.and_then(|key| self.client.reached(key));
+        let reached = reached.filter(|ip| !ip.is_loopback());
+        reached.map_or(reported, |ip| SocketAddr::new(ip, reported.port()))
+    }
+
+    /// The coordinator cannot be reached: looks for other addresses of it, in the file of the pairing and by
+    /// its names.
+    pub fn look_for_addresses(&self) {
+        let Ok(Some(pairing)) = self.folder.read::<Pairing>(PAIRING) else {
+            return;
+        };
+        let Ok(mut endpoints) = pairing.endpoints() else {
+            return;
+        };
+        let own = std::iter::once(&pairing.address).chain(&pairing.others);
+        let own = own.filter(|it| it.ip().is_none());
+        let mut names = self.state().peers.known().names();
+        names.extend(own.filter_map(|it| Some((it.clone(), pairing.coordinator_key().ok()?))));
+        for (name, key) in names {
+            let found = name.resolve().unwrap_or_default().into_iter();
+            endpoints.extend(found.map(|address| Endpoint { address, key }));
+        }
+        self.state().paired_with = endpoints;
+        self.change(|_| None);
+    }
+
     fn change(&self, change: impl FnOnce(&mut Peers) -> Option<PeerChange>) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let FollowedState { peers, is_copy } = &mut *state;
+        let mut state = self.state();
+        let FollowedState {
+            peers,
+            paired_with,
+            is_copy,
+        } = &mut *state;
         let before = peers.known().clone();
         let changed = change(peers);
         if *peers.known() != before
@@ -308,8 +394,8 @@ impl Followed {
         if let Some((name, peer)) = changed.filter(|_| *is_copy == Some(false)) {
             self.bridge.set_peer(&name, peer);
         }
-        self.client
-            .set_coordinators(&peers.known().coordinators(self.paired_with));
+        let coordinators = peers.known().coordinators(paired_with);
+        self.client.set_coordinators(&coordinators);
         if let Err(error) = self.leases.set_granters(&peers.coordinators()) {
             tracing::warn!("the lease of a coordinator is not held: {error}");
         }
@@ -322,7 +408,7 @@ pub(crate) fn report(
     machine: &str,
     labels: &BTreeMap<String, String>,
     resources: Resources,
-    address: Option<IpAddr>,
+    own_ip: impl Fn() -> Result<IpAddr, StoreError>,
     port: u16,
     live: &Live,
 ) {
@@ -335,9 +421,7 @@ pub(crate) fn report(
             resources: Some(resources),
             runs: live.runs_after(&mut version, WATCH),
         };
-        let link = address.map_or_else(|| client.local_address(), Ok);
-        let done = link
-            .map_err(|error| StoreError::Unavailable(error.to_string()))
+        let done = own_ip()
             .and_then(|ip| {
                 write(
                     client,

@@ -1,5 +1,6 @@
 //! The daemon's state machine on a virtual clock, with seeds: the coordinator is away, daemons and
-//! keepers are killed at any time, revisions arrive late and again.
+//! keepers are killed at any time, revisions arrive late and again, and the machine's own user stops and
+//! pauses runs.
 
 mod desired;
 mod random;
@@ -7,11 +8,12 @@ mod random;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use nervure_daemon::by_hand::ByHand;
 use nervure_daemon::machine::{Action, Daemon, Event, Kept};
 use nervure_daemon::state::{
     ActualProgram, Desired, DesiredProgram, Phase, ProgramState, RunState,
 };
-use nervure_store::Revision;
+use nervure_store::{Epoch, Revision};
 
 use desired::desired_run;
 use random::Random;
@@ -23,6 +25,8 @@ struct World {
     disk: Kept,
     files: BTreeSet<String>,
     ended: BTreeSet<String>,
+    /// What the user of the machine has ordered of each run there.
+    by_hand: BTreeMap<String, ByHand>,
     keepers: BTreeMap<String, u32>,
     /// Whether each run was last to be paused, by this daemon.
     wanted_pauses: BTreeMap<String, bool>,
@@ -37,6 +41,8 @@ struct World {
     // Of the daemon.
     daemon: Daemon,
     under_way: Vec<Action>,
+    /// Runs with an order by hand that the daemon has not read yet.
+    unread: Vec<String>,
     now: Duration,
 }
 
@@ -64,6 +70,7 @@ impl World {
                     );
                     self.files.remove(&run);
                     self.ended.remove(&run);
+                    self.by_hand.remove(&run);
                 }
                 Action::Prepare { ref run, .. } => {
                     self.files.insert(run.clone());
@@ -80,8 +87,8 @@ impl World {
 
     /// Lets something happen that the daemon waits for.
     fn proceed(&mut self, random: &mut Random) {
-        if self.under_way.is_empty() {
-            return;
+        if self.under_way.is_empty() || random.one_in(4) {
+            return self.read_order();
         }
         let at = random.below(self.under_way.len() as u64) as usize;
         match self.under_way[at].clone() {
@@ -92,18 +99,11 @@ impl World {
                     result: Ok(()),
                 });
             }
-            Action::Start { run, .. } => {
+            Action::Start { run, .. } | Action::AwaitStart { run } => {
                 self.under_way.swap_remove(at);
-                let keeper = self.start(&run);
-                self.handle(Event::Started {
-                    run: run.clone(),
-                    result: Ok(keeper),
-                });
-                self.under_way.push(Action::Follow { run, keeper });
-            }
-            Action::AwaitStart { run } => {
-                self.under_way.swap_remove(at);
-                let keeper = self.start(&run);
+                let Some(keeper) = self.start(&run) else {
+                    return self.handle(Event::WasEnded { run });
+                };
                 self.handle(Event::Started {
                     run: run.clone(),
                     result: Ok(keeper),
@@ -113,10 +113,8 @@ impl World {
             Action::Follow { run, keeper } => {
                 if self.keepers.get(&run) != Some(&keeper) {
                     self.under_way.swap_remove(at);
-                    self.handle(Event::KeeperGone {
-                        run,
-                        finished: false,
-                    });
+                    let finished = self.is_stopped(&run);
+                    self.handle(Event::KeeperGone { run, finished });
                 }
             }
             Action::Stop { run } => {
@@ -159,19 +157,60 @@ impl World {
         }
     }
 
-    /// The process that starts a run: it finds a keeper that another has started.
-    fn start(&mut self, run: &str) -> u32 {
+    /// The process that starts a run: it finds a keeper that another has started, and starts none of a
+    /// run that the user has stopped.
+    fn start(&mut self, run: &str) -> Option<u32> {
         assert!(
             !self.ended.contains(run),
             "{run} has ended, and is started again"
         );
         if let Some(keeper) = self.keepers.get(run) {
-            return *keeper;
+            return Some(*keeper);
+        }
+        if self.is_stopped(run) {
+            return None;
         }
         self.next_keeper += 1;
         *self.starts.entry(run.to_owned()).or_default() += 1;
         self.keepers.insert(run.to_owned(), self.next_keeper);
-        self.next_keeper
+        Some(self.next_keeper)
+    }
+
+    fn is_stopped(&self, run: &str) -> bool {
+        self.by_hand.get(run) == Some(&ByHand::Stopped)
+    }
+
+    /// The user stops or pauses a run, or lets it go on, with or without the daemon: the order is on disk,
+    /// the keeper gets it, and the daemon reads it later.
+    fn order_by_hand(&mut self, random: &mut Random) {
+        let runs: Vec<_> = self.files.iter().cloned().collect();
+        if runs.is_empty() {
+            return;
+        }
+        let run = runs[random.below(runs.len() as u64) as usize].clone();
+        if self.is_stopped(&run) {
+            return;
+        }
+        let keeper = self.keepers.get(&run).copied();
+        match random.below(3) {
+            0 => {
+                self.by_hand.insert(run.clone(), ByHand::Stopped);
+                self.keepers.remove(&run);
+            }
+            1 => {
+                self.by_hand.insert(run.clone(), ByHand::Paused);
+                self.paused.extend(keeper.map(|keeper| (keeper, true)));
+            }
+            _ => drop(self.by_hand.remove(&run)),
+        }
+        self.unread.push(run);
+    }
+
+    fn read_order(&mut self) {
+        if let Some(run) = self.unread.pop() {
+            let order = self.by_hand.get(&run).copied();
+            self.handle(Event::ByHand { run, order });
+        }
     }
 
     fn kill_keeper(&mut self, random: &mut Random) {
@@ -199,27 +238,35 @@ impl World {
         }
         self.daemon = Daemon::default();
         self.now = Duration::ZERO;
+        self.unread.clear();
         for run in self.files.clone() {
             let keeper = self.keepers.get(&run).copied();
+            let has_ended = self.ended.contains(&run) || self.is_stopped(&run);
+            let order = self.by_hand.get(&run).copied();
+            let by_hand = Event::ByHand {
+                run: run.clone(),
+                order,
+            };
             self.handle(match keeper {
                 Some(keeper) => Event::Found { run, keeper },
                 None if late.contains(&run) => Event::WasStarting { run },
-                None if self.ended.contains(&run) => Event::WasEnded { run },
+                None if has_ended => Event::WasEnded { run },
                 None => Event::HasFiles { run },
             });
+            self.handle(by_hand);
         }
         self.handle(Event::Desired(self.disk.clone()));
     }
 
     fn reports_pause(&self, run: &str) -> bool {
         let mut runs = self.daemon.runs();
-        runs.any(|(id, _, _, is_paused)| id == run && is_paused)
+        runs.any(|(id, actual)| id == run && actual.is_paused)
     }
 
     fn states(&self) -> BTreeMap<String, RunState> {
         self.daemon
             .runs()
-            .map(|(run, _, state, _)| (run.clone(), state))
+            .map(|(run, actual)| (run.clone(), actual.state))
             .collect()
     }
 }
@@ -277,6 +324,8 @@ impl Store {
             revision => self.history[revision - 1].clone(),
         };
         Kept {
+            epoch: Epoch::default(),
+            held: BTreeMap::new(),
             revision: Revision(revision as u64),
             desired,
         }
@@ -299,7 +348,7 @@ fn a_run_has_one_keeper_at_a_time_and_what_is_desired_becomes_so() {
         world.restart_daemon(&mut random);
         for _ in 0..120 {
             world.now += Duration::from_millis(random.below(2000));
-            match random.below(10) {
+            match random.below(11) {
                 0 | 1 => store.change(&mut random),
                 2 | 3 => world.handle(Event::Desired(store.latest())),
                 // A delayed answer of the coordinator.
@@ -310,6 +359,7 @@ fn a_run_has_one_keeper_at_a_time_and_what_is_desired_becomes_so() {
                 5 if random.one_in(3) => world.restart_daemon(&mut random),
                 6 if random.one_in(3) => world.kill_keeper(&mut random),
                 7 => world.handle(Event::Tick),
+                8 if random.one_in(2) => world.order_by_hand(&mut random),
                 _ => world.proceed(&mut random),
             }
             for (run, starts) in &world.starts {
@@ -322,7 +372,7 @@ fn a_run_has_one_keeper_at_a_time_and_what_is_desired_becomes_so() {
         }
         // The coordinator is back, and nothing fails any more.
         world.handle(Event::Desired(store.latest()));
-        for _ in 0..200 {
+        for _ in 0..300 {
             world.now += Duration::from_secs(61);
             world.handle(Event::Tick);
             world.proceed(&mut random);
@@ -331,7 +381,11 @@ fn a_run_has_one_keeper_at_a_time_and_what_is_desired_becomes_so() {
         let desired = store.latest().desired.runs;
         for (run, desired) in &desired {
             let state = &states[run];
+            let order = world.by_hand.get(run).copied();
             match desired.phase {
+                _ if order == Some(ByHand::Stopped) => {
+                    assert_eq!(*state, RunState::Ended, "seed {seed}: {run}");
+                }
                 Phase::Prepare => assert!(
                     matches!(
                         state,
@@ -347,13 +401,18 @@ fn a_run_has_one_keeper_at_a_time_and_what_is_desired_becomes_so() {
             }
             if let Some(keeper) = world.keepers.get(run) {
                 let is_paused = world.paused.get(keeper).copied().unwrap_or_default();
-                assert_eq!(is_paused, desired.is_paused, "seed {seed}: {run}");
+                let is_to_pause = desired.is_paused || order == Some(ByHand::Paused);
+                assert_eq!(is_paused, is_to_pause, "seed {seed}: {run}");
                 assert_eq!(world.reports_pause(run), is_paused, "seed {seed}: {run}");
                 let desired = desired.programs.get("motor").map(|it| &it.version);
                 assert_eq!(world.versions.get(keeper), desired, "seed {seed}: {run}");
-                let reported = world.daemon.programs(run);
+                let actual = world.daemon.runs().find(|(id, _)| *id == run).unwrap().1;
+                assert_eq!(actual.by_hand, order, "seed {seed}: {run}");
                 let is_in_place = |it: &ActualProgram| it.state == ProgramState::InPlace;
-                assert!(reported.values().all(is_in_place), "seed {seed}: {run}");
+                assert!(
+                    actual.programs.values().all(is_in_place),
+                    "seed {seed}: {run}"
+                );
             }
             let runs = world.keepers.contains_key(run);
             assert_eq!(
@@ -380,6 +439,8 @@ fn a_machine_starts_what_its_disk_says_without_the_coordinator() {
     };
     world.restart_daemon(&mut random);
     world.handle(Event::Desired(Kept {
+        epoch: Epoch::default(),
+        held: BTreeMap::new(),
         revision: Revision(5),
         desired,
     }));
@@ -405,6 +466,8 @@ fn a_keeper_that_is_killed_again_and_again_is_started_less_often() {
         runs: [("run1".to_owned(), desired_run(Phase::Run))].into(),
     };
     let kept = Kept {
+        epoch: Epoch::default(),
+        held: BTreeMap::new(),
         revision: Revision(1),
         desired,
     };
@@ -475,6 +538,8 @@ fn a_keeper_that_is_killed_again_and_again_is_started_less_often() {
 fn on_a_full_disk_runs_are_stopped_and_none_is_started_until_the_state_is_kept() {
     let mut daemon = Daemon::default();
     let kept = |revision, runs: &[(&str, Phase)]| Kept {
+        epoch: Epoch::default(),
+        held: BTreeMap::new(),
         revision: Revision(revision),
         desired: Desired {
             runs: runs
@@ -525,7 +590,7 @@ fn on_a_full_disk_runs_are_stopped_and_none_is_started_until_the_state_is_kept()
     assert_eq!(daemon.handle(noted, now), [Action::Clear { run: old() }]);
     let states: Vec<_> = daemon
         .runs()
-        .map(|(run, _, state, _)| (run.clone(), state))
+        .map(|(run, actual)| (run.clone(), actual.state))
         .collect();
     assert!(
         matches!(&states[0], (run, RunState::Failed { .. }) if run == "new"),
@@ -566,6 +631,8 @@ fn a_run_waits_for_those_of_its_dataflow_that_are_to_end() {
         now,
     );
     let kept = Kept {
+        epoch: Epoch::default(),
+        held: BTreeMap::new(),
         revision: Revision(3),
         desired: Desired {
             runs: [(new(), desired_run(Phase::Run))].into(),

@@ -25,6 +25,12 @@ pub enum Message {
         /// The request.
         request: Request,
     },
+    /// The user of this machine has ordered something of a run here: the order is in the run's folder.
+    /// Answered by `Answer` with `Done`.
+    ByHand {
+        /// The id of the run.
+        run: String,
+    },
     /// Ask for the next sample of what is observed.
     Next,
     /// A message of a later version.

@@ -14,6 +14,7 @@ pub fn check<S: Store>(mut empty: impl FnMut() -> S) {
     revisions_grow_by_one_and_order_all_keys(&empty());
     a_list_is_of_the_prefix_and_of_one_revision(&empty());
     a_watch_continues_a_list_without_a_gap(&empty());
+    lists_and_watches_are_of_one_epoch(&empty());
     a_watch_waits_for_a_change(&empty());
     a_watch_from_an_unknown_revision_is_refused(&empty());
     one_of_many_writers_wins(&empty());
@@ -123,6 +124,18 @@ fn a_watch_continues_a_list_without_a_gap(store: &impl Store) {
             .unwrap()
             .changes
             .is_empty()
+    );
+}
+
+fn lists_and_watches_are_of_one_epoch(store: &impl Store) {
+    let epoch = store.list("").unwrap().epoch;
+    let revision = set(store, "a", Expected::Absent, b"1");
+    assert_eq!(store.list("a").unwrap().epoch, epoch);
+    let watched = store.watch("a", Revision(revision.0 - 1), Duration::ZERO);
+    assert_eq!(watched.unwrap().epoch, epoch);
+    assert_eq!(
+        store.watch("a", revision, Duration::ZERO).unwrap().epoch,
+        epoch
     );
 }
 

@@ -2,10 +2,11 @@
 //! caller, and then applied.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
 use crate::{
-    Change, Changes, Entry, Expected, LeaseId, Listing, MAX_HISTORY, MAX_HISTORY_BYTES,
+    Change, Changes, Entry, Epoch, Expected, LeaseId, Listing, MAX_HISTORY, MAX_HISTORY_BYTES,
     MAX_KEY_BYTES, MAX_VALUE_BYTES, Revision, StoreError,
 };
 
@@ -30,6 +31,7 @@ pub(crate) struct Step {
 
 #[derive(Debug)]
 pub(crate) struct Engine {
+    epoch: Epoch,
     content: Content,
     expiries: BTreeMap<LeaseId, Instant>,
     history: VecDeque<Change>,
@@ -46,6 +48,11 @@ impl Engine {
             .iter()
             .map(|(lease, life)| (*lease, now + *life));
         Self {
+            epoch: Epoch {
+                // The random keys of the standard library's hash.
+                id: RandomState::new().hash_one(content.revision) | 1,
+                begin: content.revision,
+            },
             expiries: expiries.collect(),
             oldest: content.revision,
             history: VecDeque::new(),
@@ -54,9 +61,8 @@ impl Engine {
         }
     }
 
-    /// With the same content, and no history.
-    pub fn reopened(&self, now: Instant) -> Self {
-        Self::new(self.content.clone(), now)
+    pub fn content(&self) -> Content {
+        self.content.clone()
     }
 
     /// Whether this is its content.
@@ -71,6 +77,7 @@ impl Engine {
     pub fn list(&self, prefix: &str) -> Listing {
         let entries = self.content.entries.range(prefix.to_owned()..);
         Listing {
+            epoch: self.epoch,
             revision: self.content.revision,
             entries: entries
                 .take_while(|(key, _)| key.starts_with(prefix))
@@ -91,6 +98,7 @@ impl Engine {
         let new = self.history.range(first..);
         let is_below = |change: &&Change| change.key.starts_with(prefix);
         Ok(Changes {
+            epoch: self.epoch,
             revision: self.content.revision,
             changes: new.filter(is_below).cloned().collect(),
         })

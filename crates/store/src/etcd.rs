@@ -34,8 +34,8 @@ use tokio::runtime::Runtime;
 
 use crate::engine::check_size;
 use crate::{
-    Change, Changes, Entry, Expected, LeaseId, Listing, MAX_KEY_BYTES, MAX_VALUE_BYTES, Revision,
-    Store, StoreError,
+    Change, Changes, Entry, Epoch, Expected, LeaseId, Listing, MAX_KEY_BYTES, MAX_VALUE_BYTES,
+    Revision, Store, StoreError,
 };
 
 /// The longest time for an answer that has nothing to wait for.
@@ -124,9 +124,10 @@ pub fn etcd(members: &[SocketAddr], prefix: &str) -> Result<Etcd, StoreError> {
 }
 
 impl Etcd {
-    fn revision(&self) -> Failed<Revision> {
+    fn revision(&self) -> Failed<(Epoch, Revision)> {
         let range = json!({"key": BASE64.encode(&self.prefix), "count_only": true});
-        revision_of(&self.read("kv/range", &range)?)
+        let answer = self.read("kv/range", &range)?;
+        Ok((epoch_of(&answer)?, revision_of(&answer)?))
     }
 
     /// A call that changes nothing, or nothing more if it is repeated.
@@ -291,6 +292,7 @@ impl Etcd {
             "key": BASE64.encode([0]), "range_end": BASE64.encode([0]), "start_revision": (after.0 + 1).to_string(),
         }});
         let mut changes = Changes {
+            epoch: Epoch::default(),
             revision: after,
             changes: Vec::new(),
         };
@@ -427,6 +429,7 @@ impl Store for Etcd {
         let answer = self.read("kv/range", &range)?;
         let found = answer["kvs"].as_array().into_iter().flatten();
         Ok(Listing {
+            epoch: epoch_of(&answer)?,
             revision: revision_of(&answer)?,
             entries: found
                 .map(|found| self.entry(found))
@@ -436,19 +439,21 @@ impl Store for Etcd {
 
     fn watch(&self, prefix: &str, after: Revision, timeout: Duration) -> Failed<Changes> {
         let deadline = Instant::now() + timeout;
-        let now = self.revision()?;
+        let (epoch, now) = self.revision()?;
         if after > now {
             // A revision of the future is of another store, whose content is unknown here.
             return Err(StoreError::Compacted { after, oldest: now });
         }
         if after == now && timeout.is_zero() {
             return Ok(Changes {
+                epoch,
                 revision: now,
                 changes: Vec::new(),
             });
         }
-        self.runtime
-            .block_on(self.follow(prefix, after, now, deadline.into()))
+        let follow = self.follow(prefix, after, now, deadline.into());
+        let changes = self.runtime.block_on(follow)?;
+        Ok(Changes { epoch, ..changes })
     }
 
     fn lease(&self, lease: Option<LeaseId>, lifetime: Duration) -> Failed<LeaseId> {
@@ -487,6 +492,14 @@ fn end_of(prefix: &str) -> Vec<u8> {
     }
     // All keys.
     vec![0]
+}
+
+/// A cluster that is restored from a snapshot gets another id.
+fn epoch_of(answer: &Value) -> Failed<Epoch> {
+    Ok(Epoch {
+        id: number(&answer["header"]["cluster_id"])?,
+        begin: Revision(0),
+    })
 }
 
 fn revision_of(answer: &Value) -> Failed<Revision> {

@@ -29,7 +29,7 @@ mod shared;
 pub use durable::{OpenError, open};
 #[cfg(feature = "etcd")]
 pub use etcd::{Etcd, etcd};
-pub use shared::{Local, memory, memory_at, memory_on};
+pub use shared::{Backup, Local, memory, memory_at, memory_on};
 
 use std::time::{Duration, Instant};
 
@@ -52,6 +52,27 @@ pub const MAX_HISTORY_BYTES: usize = 64 << 20;
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub struct Revision(pub u64);
+
+/// The time in which one process has a store open, or the life of an etcd cluster.
+///
+/// A store that was restored from a backup goes on at a revision that has been before, with other
+/// changes. That is seen by its epoch: it is another one, and has begun below a revision that was read.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct Epoch {
+    /// Random; 0 from a coordinator of an earlier version, which has no epochs.
+    pub id: u64,
+    /// The revision that it has begun at.
+    pub begin: Revision,
+}
+
+impl Epoch {
+    /// Whether the store still has the state that was read at a revision in another epoch.
+    pub fn continues(&self, known: Self, revision: Revision) -> bool {
+        self.id == known.id || revision <= self.begin
+    }
+}
 
 /// A lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -83,6 +104,9 @@ pub enum Expected {
 /// Entries with a common prefix, at one revision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listing {
+    /// The epoch of the store.
+    #[serde(default)]
+    pub epoch: Epoch,
     /// The revision of the store: a watch from here on misses nothing.
     pub revision: Revision,
     /// The entries, by key.
@@ -103,6 +127,9 @@ pub struct Change {
 /// Changes of keys with a common prefix.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Changes {
+    /// The epoch of the store. After a change of the epoch a reader lists again.
+    #[serde(default)]
+    pub epoch: Epoch,
     /// The revision up to which they are complete: the next watch continues here.
     pub revision: Revision,
     /// The changes, oldest first. Empty after the timeout.

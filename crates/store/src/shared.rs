@@ -47,6 +47,10 @@ const EXPIRY_PAUSE: Duration = Duration::from_millis(500);
 #[derive(Clone)]
 pub struct Local(Arc<Inner>);
 
+/// The content of a store at one time.
+#[derive(Clone, Debug)]
+pub struct Backup(Content);
+
 struct Inner {
     state: Mutex<State>,
     changed: Condvar,
@@ -85,10 +89,14 @@ pub fn memory_on(
 }
 
 impl Local {
-    /// Forgets the history, as a store does that is opened again: for tests.
-    pub fn forget_history(&self) {
-        let mut state = self.lock();
-        state.engine = state.engine.reopened(self.0.clock.now());
+    /// Its content, to go back to: for tests.
+    pub fn backup(&self) -> Backup {
+        Backup(self.lock().engine.content())
+    }
+
+    /// Goes on with this content, in a new epoch and without a history, as a store that is opened: for tests.
+    pub fn reopen(&self, Backup(content): Backup) {
+        self.lock().engine = Engine::new(content, self.0.clock.now());
     }
 
     pub(crate) fn new(

@@ -45,7 +45,11 @@ fn a_file_keeps_entries_revisions_and_leases() {
     let mode = std::fs::metadata(&path).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let store = nervure_store::open(&path).unwrap();
-    assert_eq!(store.list("").unwrap(), before);
+    let again = store.list("").unwrap();
+    let (is_same, epoch) = (again.entries == before.entries, again.epoch);
+    assert!(is_same && again.revision == before.revision);
+    assert_ne!(epoch.id, before.epoch.id);
+    assert!(epoch.continues(before.epoch, before.revision));
     let next = store
         .compare_and_set("c", Expected::Absent, Some(b""), None)
         .unwrap();
@@ -56,6 +60,41 @@ fn a_file_keeps_entries_revisions_and_leases() {
     assert!(store.lease(None, Duration::from_secs(1)).unwrap() > lease);
     store.lease(Some(lease), Duration::ZERO).unwrap();
     assert_eq!(store.get("a").unwrap(), None);
+}
+
+#[test]
+fn a_file_that_comes_back_from_a_backup_is_told_from_one_that_was_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, copy) = (folder.path().join("store"), folder.path().join("copy"));
+    let set = |store: &nervure_store::Local, key| {
+        store
+            .compare_and_set(key, Expected::Absent, Some(b"1"), None)
+            .unwrap()
+    };
+    set(&nervure_store::open(&path).unwrap(), "a");
+    std::fs::copy(&path, &copy).unwrap();
+    let store = nervure_store::open(&path).unwrap();
+    let (known, seen) = (store.list("").unwrap().epoch, set(&store, "b"));
+    assert_eq!(
+        store.watch("", Revision(1), Duration::ZERO).unwrap().epoch,
+        known
+    );
+    drop(store);
+
+    let restored = nervure_store::open(&copy).unwrap();
+    // Whatever is written to it then.
+    for key in ["c", "d", "e"] {
+        assert!(!restored.list("").unwrap().epoch.continues(known, seen));
+        set(&restored, key);
+    }
+    // A reader that has seen no more than the backup misses nothing.
+    assert!(
+        restored
+            .list("")
+            .unwrap()
+            .epoch
+            .continues(known, Revision(1))
+    );
 }
 
 #[derive(Clone)]

@@ -9,7 +9,7 @@ use std::{
 };
 
 use clap::{Args, Subcommand};
-use nervure_coordinator::{Invitation, ParseInvitationError, Role, check_machine_name};
+use nervure_coordinator::{Address, Invitation, ParseInvitationError, Role, check_machine_name};
 use serde::{Deserialize, Serialize};
 
 use super::binding::Binding;
@@ -20,10 +20,14 @@ const MAX_INVITATION_BYTES: u64 = 1024;
 
 #[derive(Debug, Args)]
 pub struct UpArguments {
-    /// Listen on this address, for machines and links. Default: port 7700 of the address towards
-    /// the default route.
-    #[arg(long, value_name = "IP:PORT")]
-    pub address: Option<SocketAddr>,
+    /// Listen on this address alone, for machines and links. Default: as the last time, and at first port
+    /// 7700 of all addresses of this machine.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub address: Option<Address>,
+    /// Begin an empty fleet, although the state of the one before is gone: its machines have to be invited
+    /// again.
+    #[arg(long)]
+    pub new_fleet: bool,
     /// Name this machine. Default: its host name.
     #[arg(long, value_name = "NAME", value_parser = parse_name)]
     pub name: Option<String>,
@@ -54,6 +58,10 @@ pub struct JoinArguments {
     /// Default: as the last time.
     #[arg(long, value_name = "NAME=TEXT", value_parser = parse_label)]
     pub label: Vec<(String, String)>,
+    /// Look for the coordinator of the fleet at this address too, if it has moved to one that this
+    /// machine cannot learn. A daemon that runs uses it at once.
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "invitation")]
+    pub at: Option<Address>,
     /// Run the daemon in the background, and return when it is ready. It is not started again at the
     /// next boot, other than a service of systemd.
     #[arg(long)]

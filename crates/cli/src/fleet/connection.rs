@@ -1,12 +1,12 @@
 //! The connection of a command to the coordinator: with the key of this machine.
 
-use nervure_coordinator::{CallError, Client, Endpoint};
+use nervure_coordinator::{Address, CallError, Client, Endpoint, Role};
 use nervure_daemon::{
     PAIRING, PEERS,
     folder::{Folder, Pairing},
     peers::Known,
 };
-use nervure_identity::KeyPair;
+use nervure_identity::{KeyPair, PublicKey};
 use nervure_node::running::{self, ConnectionError, DaemonConnection};
 use nervure_store::StoreError;
 
@@ -41,17 +41,60 @@ impl Fleet {
         let coordinator = pairing
             .coordinator_key()
             .map_err(|error| folder_failure(&error))?;
-        let client = Client::new(pairing.address, coordinator, &key)
-            .map_err(|error| Failure::internal("cannot start a client").because(error))?;
+        let paired_with = pairing
+            .endpoints()
+            .map_err(|error| folder_failure(&error))?;
+        let client = client(&paired_with, coordinator, &key)?;
         // The daemon has learned of the others.
         let known: Option<Known> = folder.read(PEERS).map_err(|error| folder_failure(&error))?;
-        let paired_with = Endpoint {
-            address: pairing.address,
-            key: coordinator,
-        };
-        client.set_coordinators(&known.unwrap_or_default().coordinators(paired_with));
+        client.set_coordinators(&known.unwrap_or_default().coordinators(&paired_with));
         Ok(Some(Self { client }))
     }
+
+    /// As [`Fleet::connect_if_paired`], for orders to other machines: a robot gives none.
+    pub fn of_orders() -> Result<Option<Self>, Failure> {
+        match role() {
+            Some(Role::Robot) => Ok(None),
+            _ => Self::connect_if_paired(),
+        }
+    }
+}
+
+/// A client of the coordinator at these addresses, of which there is one at least.
+pub fn client(at: &[Endpoint], coordinator: PublicKey, own: &KeyPair) -> Result<Client, Failure> {
+    let client = Client::new(at[0].address, coordinator, own)
+        .map_err(|error| Failure::internal("cannot start a client").because(error))?;
+    client.set_coordinators(at);
+    Ok(client)
+}
+
+/// The coordinator at each address that people have named, by the resolver of the system.
+pub fn resolved(addresses: &[Address], key: PublicKey) -> Result<Vec<Endpoint>, Failure> {
+    let mut endpoints = Vec::new();
+    let mut failure = None;
+    for named in addresses {
+        match named.resolve() {
+            Ok(found) => {
+                endpoints.extend(found.into_iter().map(|address| Endpoint { address, key }))
+            }
+            Err(error) => {
+                let text = format!("the address {named} cannot be found");
+                failure = Some(Failure::internal(text).because(error));
+            }
+        }
+    }
+    match failure.filter(|_| endpoints.is_empty()) {
+        Some(failure) => Err(failure),
+        None => Ok(endpoints),
+    }
+}
+
+/// What this machine is in its fleet, as its daemon has learned; `None` if that is not known here.
+pub fn role() -> Option<Role> {
+    let folder = Folder::existing().ok()??;
+    let pairing: Pairing = folder.read(PAIRING).ok()??;
+    let known: Known = folder.read(PEERS).ok()??;
+    known.machines.get(&pairing.name).map(|own| own.role)
 }
 
 /// Whether this machine belongs to a fleet.

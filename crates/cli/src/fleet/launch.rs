@@ -126,6 +126,8 @@ mod tests {
             dataflow: "two".to_owned(),
             state: RunState::Running { keeper: 1 },
             is_paused: false,
+            by_hand: None,
+            is_orphan: false,
             is_ready: false,
             nodes: BTreeMap::new(),
             programs: BTreeMap::new(),

@@ -143,7 +143,7 @@ fn list(fleet: &Fleet, json: bool) -> Result<ExitCode, Failure> {
         let actual = row.actual.and_then(Result::ok);
         let runs = actual.into_iter().flat_map(|it| it.runs.into_values());
         let runs: Vec<_> = runs
-            .map(|run| format!("{} ({})", run.dataflow, progress::state_text(&run.state)))
+            .map(|run| format!("{} ({})", run.dataflow, progress::run_text(&run)))
             .collect();
         table.row(vec![
             row.machine.name,

@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use nervure_coordinator::DESIRED;
 use nervure_daemon::state::{Desired, DesiredRun, RunId, change_desired};
+
+use nervure_store::Store;
 
 use super::connection::{Fleet, store_failure};
 use crate::failure::Failure;
@@ -53,8 +56,13 @@ pub fn change_existing<'p>(
 
 /// Makes parts desired.
 pub fn insert(fleet: &Fleet, parts: &Parts) -> Result<(), Failure> {
+    let epoch = fleet.client.list(DESIRED).map_err(store_failure)?.epoch.id;
     change(fleet, parts.keys(), |desired, part| {
-        desired.runs.insert(part.run.clone(), parts[part].clone());
+        let run = DesiredRun {
+            epoch,
+            ..parts[part].clone()
+        };
+        desired.runs.insert(part.run.clone(), run);
     })
 }
 

@@ -5,9 +5,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nervure_coordinator::ACTUAL;
-use nervure_daemon::state::{Actual, ActualRun, RunState, parse};
-use nervure_store::{Revision, Store};
+use nervure_coordinator::{ACTUAL, ALIVE};
+use nervure_daemon::{
+    by_hand::ByHand,
+    state::{Actual, ActualRun, RunState, actual_key, alive_machines, parse},
+};
+use nervure_store::{Epoch, Revision, Store};
 use serde_json::json;
 
 use super::{
@@ -25,7 +28,9 @@ pub struct Progress<'f> {
     json: bool,
     /// The longest wait.
     limit: Option<Duration>,
-    from: Option<Revision>,
+    from: Option<(Epoch, Revision)>,
+    /// The machines that can be reached; `None` if that is not known.
+    reachable: Option<BTreeSet<String>>,
     /// What the machine of each has reported.
     pub parts: BTreeMap<Part, Option<ActualRun>>,
 }
@@ -37,6 +42,7 @@ impl<'f> Progress<'f> {
             json,
             limit: None,
             from: None,
+            reachable: None,
             parts: parts.into_iter().map(|part| (part, None)).collect(),
         }
     }
@@ -53,7 +59,12 @@ impl<'f> Progress<'f> {
         what: &str,
         is_done: impl Fn(&Part, &ActualRun) -> bool,
     ) -> Result<(), Failure> {
-        let mut report_at = Instant::now() + REPORT_INTERVAL;
+        // Machines that cannot be reached are named at once.
+        let mut report_at = match self.look_for_machines() {
+            true => Instant::now() + REPORT_INTERVAL,
+            false => Instant::now(),
+        };
+        self.step(Duration::ZERO)?;
         let until = self.limit.map(|limit| Instant::now() + limit);
         loop {
             let is_awaited = |(part, run): &(&Part, &Option<ActualRun>)| {
@@ -70,9 +81,14 @@ impl<'f> Progress<'f> {
             let now = Instant::now();
             let is_late = until.is_some_and(|until| now >= until);
             if is_late || now >= report_at {
+                self.look_for_machines();
                 let awaited = self.parts.iter().filter(is_awaited);
-                let machines: BTreeSet<_> =
-                    awaited.map(|(part, _)| part.machine.as_str()).collect();
+                let machines: BTreeSet<_> = awaited
+                    .map(|(part, _)| match self.is_away(&part.machine) {
+                        true => format!("{} (cannot be reached)", part.machine),
+                        false => part.machine.clone(),
+                    })
+                    .collect();
                 let machines = machines.into_iter().collect::<Vec<_>>().join(", ");
                 if is_late {
                     let limit = format::elapsed(self.limit.unwrap_or_default());
@@ -85,6 +101,19 @@ impl<'f> Progress<'f> {
             let next = until.map_or(report_at, |until| until.min(report_at));
             self.step(next.saturating_duration_since(now))?;
         }
+    }
+
+    /// Learns which machines can be reached. Returns whether all can that have a part.
+    fn look_for_machines(&mut self) -> bool {
+        let noted = self.fleet.client.list(ALIVE);
+        let machines = noted.map(|noted| alive_machines(&noted.entries).into_keys().collect());
+        self.reachable = machines.ok();
+        !self.parts.keys().any(|part| self.is_away(&part.machine))
+    }
+
+    fn is_away(&self, machine: &str) -> bool {
+        let reachable = self.reachable.as_ref();
+        reachable.is_some_and(|reachable| !reachable.contains(machine))
     }
 
     /// Follows the parts for some time. Ends with the first that has trouble, and says which.
@@ -109,15 +138,17 @@ impl<'f> Progress<'f> {
     /// Takes the next reports, if there are some before the timeout.
     fn step(&mut self, timeout: Duration) -> Result<(), Failure> {
         let store = &self.fleet.client;
+        let is_listing = self.from.is_none();
         let entries = match self.from {
             None => {
                 let listing = store.list(ACTUAL).map_err(store_failure)?;
-                self.from = Some(listing.revision);
+                self.from = Some((listing.epoch, listing.revision));
                 listing.entries
             }
-            Some(after) => {
+            Some((epoch, after)) => {
                 let changes = store.watch(ACTUAL, after, timeout).map_err(store_failure)?;
-                self.from = Some(changes.revision);
+                let is_same = changes.epoch == epoch;
+                self.from = is_same.then_some((epoch, changes.revision));
                 changes
                     .changes
                     .into_iter()
@@ -134,12 +165,20 @@ impl<'f> Progress<'f> {
                 continue;
             }
             let actual: Actual = parse(&entry.key, &entry.value).map_err(store_failure)?;
+            // What has changed just now was reported just now.
+            let is_away = is_listing && self.is_away(machine);
             let mut of_machine = self.parts.iter_mut();
             while let Some((part, known)) = of_machine.find(|(part, _)| part.machine == machine) {
                 let now = actual.runs.get(&part.run).cloned();
                 let before = std::mem::replace(known, now.clone());
                 if let Some(now) = now.filter(|now| before.as_ref() != Some(now)) {
-                    show(machine, has_several, before.as_ref(), &now, self.json)?;
+                    show(
+                        (machine, is_away),
+                        has_several,
+                        before.as_ref(),
+                        &now,
+                        self.json,
+                    )?;
                 }
             }
         }
@@ -177,7 +216,7 @@ fn place(machine: &str, has_several: bool, run: &ActualRun) -> String {
 }
 
 fn show(
-    machine: &str,
+    (machine, is_away): (&str, bool),
     has_several: bool,
     before: Option<&ActualRun>,
     now: &ActualRun,
@@ -188,8 +227,16 @@ fn show(
         return output::write(&format!("{line}\n"));
     }
     let place = place(machine, has_several, now);
+    // Its report is old.
+    if is_away {
+        note!(
+            "{place}: cannot be reached; it was {} when it reported last",
+            run_text(now)
+        );
+        return Ok(());
+    }
     if before.map(|run| &run.state) != Some(&now.state) {
-        note!("{place}: {}", state_text(&now.state));
+        note!("{place}: {}", run_text(now));
     }
     for (node, state) in &now.nodes {
         if before.and_then(|run| run.nodes.get(node)) != Some(state) {
@@ -199,8 +246,40 @@ fn show(
     Ok(())
 }
 
+/// What machines have reported last of parts.
+pub fn reported<'p>(
+    fleet: &Fleet,
+    parts: impl IntoIterator<Item = &'p Part>,
+) -> Result<BTreeMap<Part, ActualRun>, Failure> {
+    let mut found = BTreeMap::new();
+    for part in parts {
+        let key = actual_key(&part.machine);
+        let entry = fleet.client.get(&key).map_err(store_failure)?;
+        let actual = entry.map(|entry| parse::<Actual>(&key, &entry.value));
+        let actual = actual.transpose().map_err(store_failure)?;
+        let run = actual.and_then(|mut actual| actual.runs.remove(&part.run));
+        found.extend(run.map(|run| (part.clone(), run)));
+    }
+    Ok(found)
+}
+
+/// The state of a run in words, with what the user of its machine has ordered there.
+pub fn run_text(run: &ActualRun) -> String {
+    let state = state_text(&run.state);
+    let by_hand = match run.by_hand {
+        None => "",
+        Some(ByHand::Paused) => ", paused on the machine itself",
+        Some(ByHand::Stopped) => ", stopped on the machine itself",
+    };
+    let orphan = match run.is_orphan {
+        true => ", unknown to the coordinator's store",
+        false => "",
+    };
+    format!("{state}{by_hand}{orphan}")
+}
+
 /// The state of a run in words.
-pub fn state_text(state: &RunState) -> String {
+fn state_text(state: &RunState) -> String {
     match state {
         RunState::Preparing => "preparing".to_owned(),
         RunState::Prepared => "prepared".to_owned(),

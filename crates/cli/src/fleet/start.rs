@@ -12,6 +12,7 @@ use serde_json::json;
 use super::{
     arguments::StartArguments,
     connection::{Fleet, call_failure},
+    interrupt::or_give_up,
     launch::{Launch, NewRun},
     parts::{self, Parts},
     placement::{Instance, Known, is_instance_of, plan},
@@ -68,10 +69,16 @@ pub fn start(arguments: &StartArguments) -> Result<ExitCode, Failure> {
     let runs = runs.collect::<Result<Vec<_>, _>>()?;
     let all: Parts = runs.iter().flat_map(|run| run.parts.clone()).collect();
     let mut progress = Progress::new(&fleet, all.keys().cloned(), arguments.json);
-    let reasons = launch.prepare(&all, &mut progress)?;
-    check(&fleet, &all, reasons, "cannot be prepared")?;
-    let reasons = launch.start(&all, &mut progress)?;
-    check(&fleet, &all, reasons, "cannot be started")?;
+    let bring_up = || {
+        let reasons = launch.prepare(&all, &mut progress)?;
+        check(&fleet, &all, reasons, "cannot be prepared")?;
+        let reasons = launch.start(&all, &mut progress)?;
+        check(&fleet, &all, reasons, "cannot be started")
+    };
+    or_give_up(bring_up, || match parts::remove(&fleet, all.keys()) {
+        Ok(()) => note!("nothing of it is to run"),
+        Err(failure) => note!("warning: what is not started yet is started later: {failure}"),
+    })?;
     output::write(&started(&name, &runs, arguments.json))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -156,6 +163,7 @@ fn template(fleet: &Fleet, arguments: &StartArguments) -> Result<DesiredRun, Fai
         params: arguments.overrides.params.iter().map(text).collect(),
         variables: arguments.overrides.variables.iter().map(text).collect(),
         is_paused: false,
+        epoch: 0,
         programs: BTreeMap::new(),
     })
 }

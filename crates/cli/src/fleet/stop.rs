@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeMap, process::ExitCode};
 
-use nervure_coordinator::DESIRED;
-use nervure_daemon::state::{Desired, DesiredRun, Phase, RunState, parse};
+use nervure_coordinator::{ACTUAL, DESIRED};
+use nervure_daemon::state::{Actual, ActualRun, Desired, DesiredRun, Phase, RunState, parse};
 use nervure_node::running;
 use nervure_protocol::daemon_to_daemon::StreamReport;
 use nervure_store::Store;
@@ -11,6 +11,8 @@ use serde_json::json;
 
 use super::{
     connection::{Fleet, store_failure},
+    here::{Alone, Here},
+    interrupt::or_give_up,
     parts::{self, Part, Parts},
     placement::is_instance_of,
     progress::Progress,
@@ -50,16 +52,41 @@ pub fn desired_runs(fleet: &Fleet) -> Result<Vec<KnownRun>, Failure> {
     Ok(runs)
 }
 
-/// Stops the dataflow on all its machines, if it is one of the fleet.
+/// Stops the dataflow on all its machines, if it is one of the fleet. On a robot, without the coordinator, and
+/// with `--kill`, it is stopped on this machine alone.
 pub fn stop_if_fleet(arguments: &StopArguments) -> Result<Option<ExitCode>, Failure> {
-    let Some(fleet) = Fleet::connect_if_paired()? else {
-        return Ok(None);
-    };
-    let runs = find_runs(&fleet, arguments.target.dataflow.as_deref())?;
-    match runs.is_empty() {
-        true => Ok(None),
-        false => stop(&fleet, &runs, arguments).map(Some),
+    let name = arguments.target.dataflow.as_deref();
+    let here = Here::find(name)?;
+    if !here.is_empty() {
+        refuse_drain(arguments)?;
     }
+    let alone = |alone| here.stop(arguments, alone).map(Some);
+    let fleet = match here.is_empty() {
+        true => match Fleet::of_orders()? {
+            Some(fleet) => fleet,
+            None => return Ok(None),
+        },
+        false if arguments.kill => return alone(Alone::Kill),
+        false => match here.fleet() {
+            Ok(fleet) => fleet,
+            Err(why) => return alone(why),
+        },
+    };
+    let runs = match find_runs(&fleet, name) {
+        Err(failure) if !here.is_empty() => return alone(Alone::Failed(failure)),
+        found => found?,
+    };
+    if runs.is_empty() {
+        return Ok(None);
+    }
+    refuse_drain(arguments)?;
+    refuse_kill(&runs, arguments)?;
+    let all: Vec<&Part> = runs.iter().flat_map(|run| run.parts.keys()).collect();
+    match order_stop(&fleet, &all) {
+        Err(failure) if !here.is_empty() => return alone(Alone::Failed(failure)),
+        ordered => ordered?,
+    }
+    stop(&fleet, &runs, arguments).map(Some)
 }
 
 /// The named run, or all instances of the named dataflow, or the only run; none if that is not of the
@@ -115,28 +142,43 @@ fn runs_here_alone(name: &str) -> bool {
     }
 }
 
-fn stop(fleet: &Fleet, runs: &[KnownRun], arguments: &StopArguments) -> Result<ExitCode, Failure> {
-    if arguments.drain.is_some() {
-        return Err(Failure::invalid(
+fn refuse_drain(arguments: &StopArguments) -> Result<(), Failure> {
+    match arguments.drain {
+        None => Ok(()),
+        Some(_) => Err(Failure::invalid(
             "`--drain` is for dataflows of one machine",
-        ));
+        )),
     }
-    if arguments.kill {
-        return Err(
-            Failure::invalid("`--kill` is for dataflows of one machine").hint(format!(
-                "`nervure stop -d {}{}` stops it on all its machines",
-                runs[0].dataflow,
-                domain::option()
-            )),
-        );
+}
+
+fn refuse_kill(runs: &[KnownRun], arguments: &StopArguments) -> Result<(), Failure> {
+    if !arguments.kill {
+        return Ok(());
     }
+    let name = &runs[0].dataflow;
+    Err(Failure::invalid(format!(
+        "`--kill` acts on its own machine, and no part of {name} is here"
+    ))
+    .hint(format!(
+        "`nervure stop -d {name}{}` stops it on all its machines",
+        domain::option()
+    )))
+}
+
+/// Waits until runs have stopped that are to, and removes them.
+fn stop(fleet: &Fleet, runs: &[KnownRun], arguments: &StopArguments) -> Result<ExitCode, Failure> {
     let all: Vec<&Part> = runs.iter().flat_map(|run| run.parts.keys()).collect();
-    let progress = await_stop(
-        fleet,
-        &all,
-        Progress::new(fleet, all.iter().copied().cloned(), false),
+    let mut progress = Progress::new(fleet, all.iter().copied().cloned(), false);
+    or_give_up(
+        || progress.wait("stop", |_, run| has_stopped(run)),
+        || {
+            note!(
+                "the order to stop stays: a machine that cannot be reached now stops its part when it is back"
+            )
+        },
     )?;
     parts::remove(fleet, all)?;
+    note_orphans(fleet, runs)?;
     let mut code = ExitCode::SUCCESS;
     for run in runs {
         let is_of_run = |(part, _): &(&Part, _)| run.parts.contains_key(part);
@@ -183,17 +225,45 @@ fn have_lost(streams: &[StreamReport]) -> bool {
     lossless.any(|stream| !stream.lost.is_empty())
 }
 
+/// Names runs of these dataflows that the store does not know: they go on.
+fn note_orphans(fleet: &Fleet, runs: &[KnownRun]) -> Result<(), Failure> {
+    for entry in fleet.client.list(ACTUAL).map_err(store_failure)?.entries {
+        let machine = entry.key.strip_prefix(ACTUAL).unwrap_or_default();
+        let actual: Actual = parse(&entry.key, &entry.value).map_err(store_failure)?;
+        let is_named = |orphan: &ActualRun| runs.iter().any(|run| run.dataflow == orphan.dataflow);
+        let orphans = actual
+            .runs
+            .values()
+            .filter(|run| run.is_orphan && is_named(run));
+        for orphan in orphans {
+            let name = &orphan.dataflow;
+            note!(
+                "warning: another run of {name} goes on on {machine}, unknown to the coordinator's store; \
+                 `nervure stop -d {name}` once more stops it"
+            );
+        }
+    }
+    Ok(())
+}
+
 /// Stops parts, and waits until they have. They stay desired, with their reports.
 pub fn await_stop<'f>(
     fleet: &Fleet,
     all: &[&Part],
     mut progress: Progress<'f>,
 ) -> Result<Progress<'f>, Failure> {
-    let stop = |run: &mut DesiredRun| run.phase = Phase::Stop;
-    parts::change_existing(fleet, all.iter().copied(), stop)?;
-    let has_ended = |run: &_| matches!(run, RunState::Ended | RunState::Failed { .. });
-    progress.wait("stop", |_, run| has_ended(&run.state))?;
+    order_stop(fleet, all)?;
+    progress.wait("stop", |_, run| has_stopped(run))?;
     Ok(progress)
+}
+
+fn order_stop(fleet: &Fleet, all: &[&Part]) -> Result<(), Failure> {
+    let stop = |run: &mut DesiredRun| run.phase = Phase::Stop;
+    parts::change_existing(fleet, all.iter().copied(), stop)
+}
+
+fn has_stopped(run: &ActualRun) -> bool {
+    matches!(run.state, RunState::Ended | RunState::Failed { .. })
 }
 
 #[cfg(test)]

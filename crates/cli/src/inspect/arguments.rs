@@ -46,7 +46,8 @@ pub struct TopArguments {
 pub struct StopArguments {
     #[command(flatten)]
     pub target: Target,
-    /// Kill the nodes at once, without a grace period.
+    /// Kill the nodes at once, without a grace period: of a dataflow on several machines, those on this
+    /// machine.
     #[arg(long)]
     pub kill: bool,
     /// Stop sources first, and let consumers finish what is queued.

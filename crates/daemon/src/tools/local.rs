@@ -1,8 +1,9 @@
 //! Serves the commands of this machine.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
@@ -21,7 +22,10 @@ use super::calls::{self, Call, damaged};
 use super::dataflows::Dataflows;
 use super::pages::{self, Copies};
 use crate::bridge::Bridge;
+use crate::by_hand;
+use crate::machine::Event;
 use crate::reports::Reports;
+use crate::state::RunId;
 use crate::threads::{Threads, for_all, spawn};
 
 /// The most commands at a time.
@@ -43,6 +47,7 @@ struct Local {
     bridge: Arc<Bridge>,
     reports: Arc<Reports>,
     dataflows: Dataflows,
+    events: Mutex<Sender<Event>>,
 }
 
 /// Serves the commands of this machine, in threads of its own.
@@ -52,6 +57,7 @@ pub(crate) fn listen(
     bridge: Arc<Bridge>,
     reports: Arc<Reports>,
     dataflows: Dataflows,
+    events: Sender<Event>,
 ) -> io::Result<()> {
     let server = Server::bind(name)?;
     let local = Arc::new(Local {
@@ -59,6 +65,7 @@ pub(crate) fn listen(
         bridge,
         reports,
         dataflows,
+        events: Mutex::new(events),
     });
     let threads = Threads::new("nervure-command", MAX_COMMANDS);
     spawn("nervure-commands", move || {
@@ -106,11 +113,24 @@ impl Local {
         match next(packets)? {
             Message::Machines => self.machines(packets),
             Message::Ask { machine, request } => self.ask(packets, &machine, request),
+            Message::ByHand { run } => self.by_hand(packets, run),
             _ => Err(Some(Refused::new(
                 "the daemon does not know the request",
                 None,
             ))),
         }
+    }
+
+    /// Takes an order of the machine's own user.
+    fn by_hand(&self, packets: &Packets, run: RunId) -> Result<(), Option<Refused>> {
+        {
+            // Read and sent in one step: the last of several orders is the last that counts.
+            let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+            let order = by_hand::current(&self.dataflows.folder.run(&run));
+            let _ = events.send(Event::ByHand { run, order });
+        }
+        let answer = Answer::Done;
+        send(packets, &daemon_to_cli::Message::Answer { answer })
     }
 
     /// Lists all machines. They are asked at the same time.

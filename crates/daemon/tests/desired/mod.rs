@@ -15,6 +15,7 @@ pub fn desired_run(phase: Phase) -> DesiredRun {
         params: Vec::new(),
         variables: Vec::new(),
         is_paused: false,
+        epoch: 0,
         programs: BTreeMap::new(),
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use nervure_daemon::by_hand::ByHand;
 use nervure_daemon::state::{
     Actual, Desired, DesiredProgram, DesiredRun, Phase, RunState, actual_key, change_desired,
     desired_key, parse,
@@ -10,6 +11,7 @@ use nervure_daemon::state::{
 use nervure_store::Store;
 
 use crate::desired::desired_run;
+use crate::machine::Machine;
 use crate::world::World;
 
 impl World {
@@ -26,8 +28,79 @@ impl World {
                 2 => self.fail(),
                 _ => {}
             }
+            if self.has_users && self.random.one_in(8) {
+                self.order_on_a_machine();
+            }
         }
         self.check_convergence();
+    }
+
+    /// A store comes back from a backup that is old, while machines are away or crash. Nothing old starts
+    /// and nothing ends; a new order is carried out.
+    pub fn live_through_a_restore(&mut self) {
+        for at in 0..self.machines.len() {
+            self.start_daemon(at);
+        }
+        let backup_at = self.random.below(90);
+        let mut backup = self.coordinator.store.backup();
+        for step in 0..120 {
+            let pause = self.random.below(200);
+            self.run_to(self.now + Duration::from_millis(pause));
+            if step == backup_at {
+                backup = self.coordinator.store.backup();
+            }
+            match self.random.below(5) {
+                0 | 1 => self.operate(),
+                2 => self.fail(),
+                _ => {}
+            }
+        }
+        self.check_convergence();
+        let ids = |machine: &Machine| -> BTreeSet<u32> {
+            machine.keepers.values().map(|keeper| keeper.id).collect()
+        };
+        let before: Vec<_> = self.machines.iter().map(ids).collect();
+        for at in 0..self.machines.len() {
+            match self.random.below(4) {
+                0 => self.set_reachable(at, false),
+                1 => self.kill_daemon(at),
+                _ => {}
+            }
+        }
+        self.restore_coordinator(backup);
+        let pause = self.random.below(3000);
+        self.run_to(self.now + Duration::from_millis(pause));
+        let epoch = self.coordinator.store.list("").unwrap().epoch.id;
+        for at in 0..self.machines.len() {
+            self.change(at, |desired| {
+                let run = DesiredRun {
+                    epoch,
+                    ..desired_run(Phase::Run)
+                };
+                desired.runs.insert("new".to_owned(), run);
+            });
+        }
+        self.mend();
+        let is_done = |machine: &Machine| {
+            let new = machine.keepers.get("new").is_some_and(|it| it.leased_runs);
+            new && machine.disk.kept.desired.runs.contains_key("new")
+        };
+        let until = self.now + Duration::from_secs(150);
+        while self.now < until && !self.machines.iter().all(is_done) {
+            self.run_to(self.now + Duration::from_millis(500));
+        }
+        // What starts or ends by itself would do so soon.
+        self.run_to(self.now + Duration::from_secs(5));
+        for (machine, mut before) in self.machines.iter().zip(before) {
+            let seed = self.seed;
+            assert!(
+                is_done(machine),
+                "seed {seed}: {} takes no order",
+                machine.name
+            );
+            before.insert(machine.keepers["new"].id);
+            assert_eq!(ids(machine), before, "seed {seed}: {}", machine.name);
+        }
     }
 
     /// An operator starts, advances, pauses, stops or removes a dataflow of some machines.
@@ -104,6 +177,21 @@ impl World {
         }
     }
 
+    /// The user of a machine orders something of a run there.
+    fn order_on_a_machine(&mut self) {
+        let at = self.random.below(self.machines.len() as u64) as usize;
+        let runs: Vec<String> = self.machines[at].disk.runs.keys().cloned().collect();
+        let pick = self.random.below(runs.len().max(1) as u64) as usize;
+        let order = match self.random.below(4) {
+            0 => Some(ByHand::Stopped),
+            1 | 2 => Some(ByHand::Paused),
+            _ => None,
+        };
+        if let Some(run) = runs.get(pick) {
+            self.order_by_hand(at, run, order);
+        }
+    }
+
     fn fail(&mut self) {
         let at = self.random.below(self.machines.len() as u64) as usize;
         match self.random.below(12) {
@@ -144,8 +232,8 @@ impl World {
         }
     }
 
-    /// Nothing fails any more: what is desired becomes so, is reported, and is on disk.
-    fn check_convergence(&mut self) {
+    /// Nothing fails any more.
+    fn mend(&mut self) {
         *self.coordinator.is_disk_full.lock().unwrap() = false;
         self.coordinator.write = Duration::from_millis(2);
         if !self.coordinator.is_up {
@@ -159,6 +247,11 @@ impl World {
                 self.start_daemon(at);
             }
         }
+    }
+
+    /// Nothing fails any more: what is desired becomes so, is reported, and is on disk.
+    fn check_convergence(&mut self) {
+        self.mend();
         // A watch waits up to 40 s for a coordinator that has failed without a word, and a keeper
         // that was killed again and again a minute.
         let until = self.now + Duration::from_secs(150);
@@ -196,7 +289,14 @@ impl World {
         let is_so = |(run, desired): (&String, &DesiredRun)| {
             let keeper = machine.keepers.get(run);
             let found = actual.runs.get(run);
+            let by_hand = machine.by_hand(run);
+            if found.is_some_and(|it| it.by_hand != by_hand) {
+                return false;
+            }
             match (desired.phase, found.map(|it| &it.state)) {
+                (_, state) if by_hand == Some(ByHand::Stopped) => {
+                    state == Some(&RunState::Ended) && keeper.is_none()
+                }
                 // What cannot be prepared is reported: the operator's command removes it.
                 (Phase::Prepare, Some(RunState::Prepared | RunState::Failed { .. })) => {
                     keeper.is_none()
@@ -207,7 +307,7 @@ impl World {
                     let version = motor.map_or("", |program| &program.version);
                     it.id == *id
                         && it.leased_runs
-                        && is_paused == desired.is_paused
+                        && is_paused == (desired.is_paused || by_hand.is_some())
                         && it.version == version
                 }),
                 (Phase::Run, Some(RunState::Ended)) => machine.is_over.contains(run),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nervure_coordinator::{ACTUAL, LINKS, MACHINES};
 use nervure_daemon::state::{Actual, actual_key, desired_key, link_key};
-use nervure_store::{Change, Entry, Expected, Revision};
+use nervure_store::{Change, Entry, Epoch, Expected, Revision};
 
 /// The pause before the coordinator is called again that could not be reached.
 const RECONNECT: Duration = Duration::from_millis(500);
@@ -48,8 +48,8 @@ impl Call {
 /// What comes back.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    Listing(Revision, Vec<Entry>),
-    Changes(Revision, Vec<Change>),
+    Listing((Epoch, Revision), Vec<Entry>),
+    Changes((Epoch, Revision), Vec<Change>),
     Compacted,
     Entry(Option<Entry>),
     Set(Revision),
@@ -159,7 +159,7 @@ pub struct Watcher {
     prefix: String,
     /// Whether it waits for further changes after some.
     gathers: bool,
-    from: Option<Revision>,
+    from: Option<(Epoch, Revision)>,
     line: Line,
 }
 
@@ -181,11 +181,13 @@ impl Watcher {
 
     /// The call to make now, with its number.
     pub fn call(&mut self, now: Duration) -> Option<(u64, Call)> {
-        self.line.give_up(now);
+        if self.line.give_up(now) {
+            self.from = None;
+        }
         let prefix = || self.prefix.clone();
         let call = match self.from {
             None => Call::List(prefix()),
-            Some(after) => Call::Watch(prefix(), after),
+            Some((_, after)) => Call::Watch(prefix(), after),
         };
         self.line.is_free(now).then(|| self.line.begin(call, now))
     }
@@ -196,22 +198,29 @@ impl Watcher {
             return Vec::new();
         }
         match answer {
-            Answer::Listing(revision, entries) => {
-                self.from = Some(revision);
+            Answer::Listing(state, entries) => {
+                self.from = Some(state);
                 entries
             }
-            Answer::Changes(revision, changes) => {
-                if self.gathers {
-                    self.line.retry_at = now + GATHER;
-                }
-                self.from = Some(revision);
-                changes.into_iter().filter_map(|it| it.entry).collect()
-            }
-            Answer::Compacted => {
+            Answer::Changes((epoch, _), _)
+                if self.from.is_some_and(|(known, _)| known != epoch) =>
+            {
                 self.from = None;
                 Vec::new()
             }
-            _ => Vec::new(),
+            Answer::Changes(state, changes) => {
+                if self.gathers {
+                    self.line.retry_at = now + GATHER;
+                }
+                self.from = Some(state);
+                changes.into_iter().filter_map(|it| it.entry).collect()
+            }
+            // After an error the store may be another one.
+            Answer::Compacted | Answer::Unavailable | Answer::Refused => {
+                self.from = None;
+                Vec::new()
+            }
+            Answer::Entry(_) | Answer::Set(_) | Answer::Conflict => Vec::new(),
         }
     }
 

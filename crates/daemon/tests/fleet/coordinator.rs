@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nervure_coordinator::Role;
 use nervure_coordinator::access::{self, Method};
 use nervure_daemon::lease::Grants;
-use nervure_store::{Clock, Local, Revision, Store, StoreError};
+use nervure_store::{Backup, Clock, Local, Revision, Store, StoreError};
 
 use crate::client::{Answer, Call, Thread};
 
@@ -101,7 +101,11 @@ impl Coordinator {
                 let mut entries = listing.entries;
                 entries.retain(|entry| caller.may(Method::Get, &entry.key));
                 (
-                    reply(caller, Answer::Listing(listing.revision, entries), now),
+                    reply(
+                        caller,
+                        Answer::Listing((listing.epoch, listing.revision), entries),
+                        now,
+                    ),
                     None,
                 )
             }
@@ -175,7 +179,7 @@ impl Coordinator {
             .store
             .watch(&waiting.prefix, waiting.after, Duration::ZERO);
         let answer = changes.map_or(Answer::Compacted, |changes| {
-            Answer::Changes(changes.revision, Vec::new())
+            Answer::Changes((changes.epoch, changes.revision), Vec::new())
         });
         reply(waiting.caller, answer, now)
     }
@@ -191,9 +195,14 @@ impl Coordinator {
     }
 
     pub fn start(&mut self, now: Duration) {
+        self.start_with(self.store.backup(), now);
+    }
+
+    /// Starts with a store that comes back from a backup.
+    pub fn start_with(&mut self, content: Backup, now: Duration) {
         self.is_up = true;
         self.busy_until = now;
-        self.store.forget_history();
+        self.store.reopen(content);
     }
 
     /// What a watch reports now; `None` if it waits.
@@ -204,7 +213,8 @@ impl Coordinator {
                     .changes
                     .retain(|change| caller.may(Method::Get, &change.key));
                 let is_empty = changes.changes.is_empty();
-                (!is_empty).then_some(Answer::Changes(changes.revision, changes.changes))
+                let state = (changes.epoch, changes.revision);
+                (!is_empty).then_some(Answer::Changes(state, changes.changes))
             }
             Err(StoreError::Compacted { .. }) => Some(Answer::Compacted),
             Err(_) => Some(Answer::Unavailable),

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use nervure_coordinator::Role;
+use nervure_daemon::by_hand::ByHand;
 use nervure_daemon::lease::{Holder, LIFETIME};
 use nervure_daemon::machine::{Daemon, Kept};
 use nervure_daemon::state::{Actual, ActualRun};
@@ -39,6 +40,8 @@ pub struct Disk {
 
 #[derive(Clone, Copy, Default)]
 pub struct RunFolder {
+    /// What the user of the machine has ordered there.
+    pub by_hand: Option<ByHand>,
     /// It has its programs, and the file that becomes the note of its end.
     pub is_prepared: bool,
     pub has_ended: bool,
@@ -109,8 +112,10 @@ impl Machine {
             Write::Keep(kept) if *kept == self.disk.kept => true,
             Write::Keep(_) if is_full => false,
             Write::Keep(kept) => {
+                let known = &self.disk.kept;
                 assert!(
-                    kept.revision >= self.disk.kept.revision,
+                    kept.revision >= known.revision
+                        || !kept.epoch.continues(known.epoch, known.revision),
                     "an old state replaces a new one"
                 );
                 self.disk.kept = kept.clone();
@@ -144,6 +149,10 @@ impl Machine {
         }
     }
 
+    pub fn by_hand(&self, run: &str) -> Option<ByHand> {
+        self.disk.runs.get(run).and_then(|folder| folder.by_hand)
+    }
+
     /// The run whose end this write records: it may not start again.
     pub fn ended_by(&self, write: &Write) -> Option<String> {
         match write {
@@ -161,7 +170,7 @@ impl Machine {
             None => {
                 let folder = RunFolder {
                     is_prepared: true,
-                    has_ended: false,
+                    ..RunFolder::default()
                 };
                 self.disk.runs.insert(run.to_owned(), folder);
             }
@@ -223,25 +232,13 @@ impl Process {
 
     /// What it reports.
     pub fn actual(&self, keepers: &BTreeMap<String, Keeper>) -> Actual {
-        let runs = self
-            .machine
-            .runs()
-            .map(|(run, dataflow, state, is_paused)| {
-                let nodes = match (self.follows.get(run), keepers.get(run)) {
-                    (Some(id), Some(keeper)) if keeper.id == *id => keeper.nodes.clone(),
-                    _ => BTreeMap::new(),
-                };
-                let actual = ActualRun {
-                    dataflow: dataflow.to_owned(),
-                    state,
-                    is_paused,
-                    is_ready: false,
-                    nodes,
-                    programs: self.machine.programs(run),
-                    streams: Vec::new(),
-                };
-                (run.clone(), actual)
-            });
+        let runs = self.machine.runs().map(|(run, actual)| {
+            let nodes = match (self.follows.get(run), keepers.get(run)) {
+                (Some(id), Some(keeper)) if keeper.id == *id => keeper.nodes.clone(),
+                _ => BTreeMap::new(),
+            };
+            (run.clone(), ActualRun { nodes, ..actual })
+        });
         Actual {
             labels: BTreeMap::new(),
             resources: None,

@@ -51,6 +51,34 @@ fn a_fleet_does_what_is_desired_through_crashes_partitions_and_full_disks() {
     );
 }
 
+/// As before, beside people who stop and pause runs on the machines: what they have ordered there holds,
+/// whatever the coordinator desires.
+#[test]
+fn orders_of_the_users_of_machines_hold_through_crashes_partitions_and_full_disks() {
+    let delays = Delays {
+        most_millis: 60,
+        rarely_millis: 2000,
+        lost: 5,
+    };
+    for seed in seeds(1000) {
+        let mut world = World::new(seed, 3, delays);
+        world.has_users = true;
+        world.live();
+    }
+}
+
+#[test]
+fn a_store_that_comes_back_from_a_backup_starts_nothing_old_ends_nothing_and_takes_new_orders() {
+    let delays = Delays {
+        most_millis: 60,
+        rarely_millis: 2000,
+        lost: 5,
+    };
+    for seed in seeds(1000) {
+        World::new(seed, 3, delays).live_through_a_restore();
+    }
+}
+
 /// The sum of the traffic of some machines, and the most of one.
 fn added(before: &[Traffic], after: &[Traffic]) -> (Traffic, Traffic) {
     let (mut sum, mut most) = (Traffic::default(), Traffic::default());

@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use nervure_coordinator::ACTUAL;
-use nervure_daemon::machine::Kept;
 use nervure_daemon::state::{
     Actual, Desired, DesiredRun, Phase, RunState, actual_key, desired_key, parse,
 };
-use nervure_store::{Entry, Expected, Revision};
+use nervure_store::{Entry, Epoch, Expected, Revision};
 
 use crate::client::{Answer, Call, Line};
 use crate::desired::desired_run;
@@ -29,7 +28,7 @@ pub struct Operator {
     written: usize,
     /// The state of the next, as it was read.
     read: Option<(Expected, Desired)>,
-    from: Option<Revision>,
+    from: Option<(Epoch, Revision)>,
     reports: BTreeMap<String, Actual>,
 }
 
@@ -84,7 +83,7 @@ impl Operator {
             }
             (None, _) => match self.from {
                 None => Call::List(ACTUAL.to_owned()),
-                Some(after) => Call::Watch(ACTUAL.to_owned(), after),
+                Some((_, after)) => Call::Watch(ACTUAL.to_owned(), after),
             },
         };
         self.line.is_free(now).then(|| self.line.begin(call, now))
@@ -96,15 +95,15 @@ impl Operator {
             Answer::Entry(None) => self.read = Some((Expected::Absent, Desired::default())),
             Answer::Entry(Some(entry)) => {
                 let expected = Expected::Revision(entry.revision);
-                self.read = Some((expected, kept(&entry).desired));
+                self.read = Some((expected, parse(&entry.key, &entry.value).unwrap()));
             }
             Answer::Set(_) => self.written += 1,
-            Answer::Listing(revision, entries) => {
-                self.from = Some(revision);
+            Answer::Listing(state, entries) => {
+                self.from = Some(state);
                 entries.iter().for_each(|entry| self.note(entry));
             }
-            Answer::Changes(revision, changes) => {
-                self.from = Some(revision);
+            Answer::Changes(state, changes) => {
+                self.from = Some(state);
                 let entries = changes.iter().filter_map(|it| it.entry.as_ref());
                 entries.for_each(|entry| self.note(entry));
             }
@@ -129,13 +128,5 @@ impl Operator {
             }
             _ => false,
         }
-    }
-}
-
-/// The desired state of an entry.
-pub fn kept(entry: &Entry) -> Kept {
-    Kept {
-        revision: entry.revision,
-        desired: parse(&entry.key, &entry.value).unwrap(),
     }
 }

@@ -5,9 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use nervure_coordinator::{LINKS, Role};
+use nervure_daemon::by_hand::ByHand;
 use nervure_daemon::lease::{LIFETIME, Number};
-use nervure_daemon::machine::{Action, Event};
-use nervure_daemon::state::{ActualProgram, ProgramState};
+use nervure_daemon::machine::{Action, Event, Kept};
+use nervure_daemon::state::{ActualProgram, Desired, ProgramState, parse};
+use nervure_store::{Backup, Entry, Epoch, Revision};
 
 use crate::client::{Answer, Call, Thread, WATCH, Watcher};
 use crate::coordinator::{Caller, Coordinator, Reply, Virtual};
@@ -31,6 +33,8 @@ pub enum Happening {
     /// A process that starts a keeper has come to its end.
     Started(usize, String, u32),
     NodeStarted(usize, String, u32, usize),
+    /// A daemon reads what the user of its machine has ordered of a run.
+    ReadByHand(usize, u32, String),
 }
 
 /// The delays of the network.
@@ -63,6 +67,8 @@ pub struct World {
     pub starts: u32,
     /// Nodes of each run on each machine.
     pub nodes: usize,
+    /// Whether people beside the machines give orders there.
+    pub has_users: bool,
     next: u32,
     clock: Virtual,
     delays: Delays,
@@ -92,6 +98,7 @@ impl World {
             traffic: vec![Traffic::default(); machines],
             starts: 0,
             nodes: 1,
+            has_users: false,
             next: 0,
             clock,
             delays,
@@ -191,6 +198,13 @@ impl World {
                 }
             }
             Happening::Started(at, run, starter) => self.keeper_starts(at, &run, starter),
+            Happening::ReadByHand(at, process, run) => {
+                if self.is_process(at, process) {
+                    let order = self.machines[at].by_hand(&run);
+                    self.handle(at, Event::ByHand { run, order });
+                    self.run_daemon(at);
+                }
+            }
             Happening::NodeStarted(at, run, keeper, node) => {
                 if let Some(it) = self.machines[at].keepers.get_mut(&run)
                     && it.id == keeper
@@ -328,6 +342,12 @@ impl World {
         self.coordinator.start(self.now);
     }
 
+    /// The coordinator is killed, and started with a store that comes back from a backup.
+    pub fn restore_coordinator(&mut self, backup: Backup) {
+        self.stop_coordinator(false);
+        self.coordinator.start_with(backup, self.now);
+    }
+
     fn run_operator(&mut self) {
         let Some((number, call)) = self.operator.call(self.now) else {
             return;
@@ -372,14 +392,14 @@ impl World {
         } else {
             let mut watchers = process.watchers.iter_mut();
             let (_, watcher) = watchers.find(|it| it.0 == caller.thread).unwrap();
+            let state = match &answer {
+                Answer::Listing(state, _) | Answer::Changes(state, _) => *state,
+                _ => Default::default(),
+            };
+            let is_listing = matches!(answer, Answer::Listing(..));
             let entries = watcher.answer(caller.number, answer, now);
             match caller.thread {
-                Thread::Desired => {
-                    let kept = entries.iter().map(crate::operator::kept);
-                    for kept in kept.collect::<Vec<_>>() {
-                        self.handle(at, Event::Desired(kept));
-                    }
-                }
+                Thread::Desired => self.take_desired(at, state.0, is_listing, &entries),
                 Thread::Links => {
                     let names = entries
                         .into_iter()
@@ -392,6 +412,23 @@ impl World {
         self.run_daemon(at);
     }
 
+    fn take_desired(&mut self, at: usize, epoch: Epoch, is_listing: bool, entries: &[Entry]) {
+        let kept = |revision, desired| Kept {
+            epoch,
+            revision,
+            desired,
+            held: BTreeMap::new(),
+        };
+        for entry in entries {
+            let desired = parse(&entry.key, &entry.value).unwrap();
+            self.handle(at, Event::Desired(kept(entry.revision, desired)));
+        }
+        if is_listing && entries.is_empty() {
+            let nothing = kept(Revision(0), Desired::default());
+            self.handle(at, Event::Desired(nothing));
+        }
+    }
+
     // A daemon.
 
     pub fn start_daemon(&mut self, at: usize) {
@@ -400,6 +437,10 @@ impl World {
         self.machines[at].daemon = Some(process);
         for (run, folder) in self.machines[at].disk.runs.clone() {
             let machine = &self.machines[at];
+            let by_hand = Event::ByHand {
+                run: run.clone(),
+                order: folder.by_hand,
+            };
             let event = match machine.keepers.get(&run) {
                 Some(keeper) => Event::Found {
                     keeper: keeper.id,
@@ -407,9 +448,11 @@ impl World {
                 },
                 None if machine.starting.contains_key(&run) => Event::WasStarting { run },
                 None if folder.has_ended || machine.noted.contains(&run) => Event::WasEnded { run },
+                None if folder.by_hand == Some(ByHand::Stopped) => Event::WasEnded { run },
                 None => Event::HasFiles { run },
             };
             self.handle(at, event);
+            self.handle(at, by_hand);
         }
         let kept = self.machines[at].disk.kept.clone();
         self.handle(at, Event::Desired(kept));
@@ -433,6 +476,26 @@ impl World {
         self.machines[at].keepers.clear();
         self.machines[at].noted.clear();
         self.machines[at].starting.clear();
+    }
+
+    /// The user of a machine stops or pauses a run there, or lets it go on.
+    pub fn order_by_hand(&mut self, at: usize, run: &str, order: Option<ByHand>) {
+        let machine = &mut self.machines[at];
+        let folder = machine.disk.runs.get_mut(run).unwrap();
+        if folder.by_hand == Some(ByHand::Stopped) {
+            return;
+        }
+        folder.by_hand = order;
+        if order == Some(ByHand::Stopped) {
+            let is_over = machine.has_run.contains(run).then(|| run.to_owned());
+            machine.is_over.extend(is_over);
+            self.end_keeper(at, run, true);
+        }
+        if let Some(process) = &self.machines[at].daemon {
+            let reads = Happening::ReadByHand(at, process.id, run.to_owned());
+            let delay = Duration::from_millis(self.random.below(300));
+            self.after(delay, reads);
+        }
     }
 
     /// A keeper ends: killed, or because its nodes have ended.
@@ -468,6 +531,7 @@ impl World {
     fn perform(&mut self, at: usize, action: Action) {
         let id = self.daemon(at).id;
         match action {
+            Action::ReportOldStore { .. } => {}
             Action::Keep(kept) => self.write(at, Write::Keep(kept)),
             Action::NoteEnded { run } => self.write(at, Write::NoteEnded(run)),
             Action::Clear { run } => self.write(at, Write::Clear(run)),
@@ -588,7 +652,8 @@ impl World {
         let id = self.draw_number();
         let machine = &mut self.machines[at];
         let known = machine.keepers.get(run).map(|keeper| keeper.id);
-        if !fails && known.is_none() {
+        let is_stopped = known.is_none() && machine.by_hand(run) == Some(ByHand::Stopped);
+        if !fails && known.is_none() && !is_stopped {
             assert!(
                 machine.intended.contains(run),
                 "seed {seed}: {run} starts, and was never to run"
@@ -617,6 +682,11 @@ impl World {
         };
         if !process.awaits.remove(run) {
             return;
+        }
+        if is_stopped {
+            let run = run.to_owned();
+            self.handle(at, Event::WasEnded { run });
+            return self.run_daemon(at);
         }
         let result = match (known, fails) {
             (Some(known), _) => Ok(known),

@@ -2,6 +2,7 @@
 //! loopback, more can join.
 
 mod add;
+mod by_hand;
 #[cfg(feature = "etcd")]
 mod coordinators;
 mod damaged;
@@ -11,6 +12,7 @@ mod instances;
 mod interrupted;
 mod lossless;
 mod membership;
+mod moved;
 mod partition;
 mod pause;
 mod program;

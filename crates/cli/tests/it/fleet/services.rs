@@ -188,7 +188,7 @@ fn stop_robot(fleet: &Fleet) {
     let pairing: Pairing = folder.read(PAIRING).unwrap().unwrap();
     let key = KeyPair::load(&folder.key()).unwrap();
     let coordinator = pairing.coordinator_key().unwrap();
-    let client = Client::new(pairing.address, coordinator, &key).unwrap();
+    let client = Client::new(pairing.endpoints().unwrap()[0].address, coordinator, &key).unwrap();
     change_desired(&client, "robot", |desired| {
         for run in desired.runs.values_mut() {
             run.phase = Phase::Stop;
