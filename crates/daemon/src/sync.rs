@@ -142,24 +142,27 @@ pub(crate) fn watch_desired(
             }
         }
     };
+    // An answer that a cut network has kept may name an order that was withdrawn since.
+    let is_read_again = true;
     follow_prefix(
         store,
         &key,
         BTreeSet::from([key.clone()]),
-        Duration::ZERO,
+        (Duration::ZERO, is_read_again),
         on_error,
         found,
     );
 }
 
 /// Calls `found` with each key below a prefix and each later change of one, until it returns false.
-/// `known` are keys that were there before. After changes it pauses for `gather`. Errors, and their end, are passed to `on_error`.
+/// `known` are keys that were there before. After changes it pauses for `gather`; if it reads again, it lists
+/// the keys then, and calls `found` with these. Errors, and their end, are passed to `on_error`.
 /// After an error the store may be another one, so that all keys are listed again.
 fn follow_prefix(
     store: &dyn Store,
     prefix: &str,
     mut known: BTreeSet<String>,
-    gather: Duration,
+    (gather, is_read_again): (Duration, bool),
     mut on_error: impl FnMut(Option<&StoreError>),
     mut found: impl FnMut(Epoch, &str, Option<&Entry>) -> bool,
 ) {
@@ -182,6 +185,9 @@ fn follow_prefix(
         };
         match step {
             Ok(((epoch, _), _)) if from.is_some_and(|(known, _)| known != epoch) => from = None,
+            Ok((_, changes)) if is_read_again && from.is_some() && !changes.is_empty() => {
+                from = None
+            }
             Ok((state, changes)) => {
                 on_error(None);
                 let has_changed = from.replace(state).is_some() && !changes.is_empty();
@@ -240,7 +246,7 @@ pub(crate) fn follow_peers(
             &*client_for_links,
             LINKS,
             BTreeSet::new(),
-            GATHER,
+            (GATHER, false),
             |_| {},
             |_, key, entry| {
                 let name = key.strip_prefix(LINKS).unwrap_or_default();
@@ -258,7 +264,7 @@ pub(crate) fn follow_peers(
             &*client,
             MACHINES,
             known,
-            GATHER,
+            (GATHER, false),
             |_| for_peers.note_copy(),
             |_, key, entry| {
                 let name = key.strip_prefix(MACHINES).unwrap_or_default();
@@ -279,7 +285,7 @@ pub(crate) fn follow_reports(client: &Arc<Client>, reports: Arc<Reports>) -> io:
             &*client,
             ACTUAL,
             BTreeSet::new(),
-            GATHER,
+            (GATHER, false),
             |_| {},
             |_, key, entry| {
                 let name = key.strip_prefix(ACTUAL).unwrap_or_default();

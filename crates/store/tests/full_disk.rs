@@ -83,5 +83,10 @@ fn a_store_on_a_disk_that_was_full_is_written_again_without_a_restart() {
     let listing = store.list("").unwrap();
     drop(store);
     let store = nervure_store::open(&path).unwrap();
-    assert_eq!(store.list("").unwrap(), listing);
+    let opened = store.list("").unwrap();
+    assert_eq!(
+        (opened.revision, opened.entries),
+        (listing.revision, listing.entries)
+    );
+    assert!(opened.epoch.continues(listing.epoch, listing.revision));
 }

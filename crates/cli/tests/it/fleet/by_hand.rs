@@ -44,7 +44,7 @@ fn restart_daemon(fleet: &mut Fleet) {
 }
 
 /// The coordinator knows that the robot's user has stopped it, and nothing starts it again.
-fn check_stopped(fleet: &mut Fleet) {
+fn check_stopped(fleet: &mut Fleet, role: &str) {
     assert_eq!(keepers(fleet), 0);
     let is_known = |fleet: &Fleet| {
         let run = fleet.actual("robot");
@@ -53,7 +53,7 @@ fn check_stopped(fleet: &mut Fleet) {
     fleet.await_that("the coordinator knows", is_known);
     restart_daemon(fleet);
     fleet.await_that("the next daemon has reported", |fleet| {
-        is_listed(fleet, "robot", "robot", "reachable") && is_known(fleet)
+        is_listed(fleet, "robot", role, "reachable") && is_known(fleet)
     });
     assert_eq!(keepers(fleet), 0);
     let list = fleet.output(0, &["machine", "list"]);
@@ -71,7 +71,7 @@ fn the_user_of_a_robot_stops_it_beside_the_coordinator() {
     let mut fleet = begin(None);
     let said = on_robot(&fleet, &["stop"]);
     assert!(said.contains("has stopped"), "{said}");
-    check_stopped(&mut fleet);
+    check_stopped(&mut fleet, "robot");
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn the_user_of_a_robot_kills_its_nodes_while_the_cable_is_out() {
     on_robot(&fleet, &["stop", "--kill"]);
     assert_eq!(keepers(&fleet), 0);
     fleet.cable("up");
-    check_stopped(&mut fleet);
+    check_stopped(&mut fleet, "robot");
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn the_user_of_a_robot_stops_it_without_its_daemon() {
         on_robot(&fleet, order);
         assert_eq!(keepers(&fleet), 0);
         restart_daemon(&mut fleet);
-        check_stopped(&mut fleet);
+        check_stopped(&mut fleet, "robot");
     }
 }
 
@@ -110,7 +110,7 @@ fn the_user_of_a_robot_kills_a_keeper_that_hangs() {
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("--kill"), "{text}");
     on_robot(&fleet, &["stop", "--kill"]);
-    check_stopped(&mut fleet);
+    check_stopped(&mut fleet, "robot");
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn the_user_of_a_robot_stops_a_dataflow_whose_keeper_is_being_restarted() {
     let state = fleet.actual("robot").unwrap()["state"].clone();
     kill(u32::try_from(state["keeper"].as_u64().unwrap()).unwrap());
     on_robot(&fleet, &["stop"]);
-    check_stopped(&mut fleet);
+    check_stopped(&mut fleet, "robot");
 }
 
 /// A file system of its own for the state of the robot, which can be filled.
@@ -182,7 +182,7 @@ fn the_user_of_a_robot_stops_and_pauses_it_on_a_full_disk() {
     });
     assert_eq!(keepers(&fleet), 0);
     fs::remove_file(disk.0.join("filler")).unwrap();
-    check_stopped(&mut fleet);
+    check_stopped(&mut fleet, "robot");
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn an_operators_machine_without_the_coordinator_stops_its_own_part_and_says_so()
     assert_eq!(keepers(&fleet), 0);
     fleet.daemons[0] = Some(Daemon::start(fleet.command(0, &["up"])));
     fleet.daemon(0).line("laptop is ready");
-    check_stopped(&mut fleet);
+    check_stopped(&mut fleet, "operator");
 }
 
 /// All log files of the dataflow on the robot.

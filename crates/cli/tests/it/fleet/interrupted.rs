@@ -156,10 +156,10 @@ fn a_machine_whose_daemon_is_killed_in_a_roll_has_the_version_of_before_when_it_
     command.line("robot: stopping");
     fleet.daemons[1].as_mut().unwrap().kill();
     command.line(&format!(
-        "error: {name} was not replaced: robot did not stop within 4.0 s"
+        "error: {name} was not replaced: robot (cannot be reached) did not stop within 4.0 s"
     ));
     command.line(&format!(
-        "{name}: the one before is to run again, and does not yet: robot did not stop within 4.0 s"
+        "{name}: the one before is to run again, and does not yet: robot (cannot be reached) did not stop within 4.0 s"
     ));
     drop(command);
     fleet.daemons[1] = Some(Daemon::start(fleet.command(1, &["join"])));

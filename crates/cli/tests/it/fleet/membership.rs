@@ -4,7 +4,7 @@ use super::*;
 use crate::{dataflow::Process, serve::Server};
 
 #[test]
-fn a_robot_can_neither_start_nor_stop_nor_invite() {
+fn a_robot_can_neither_start_nor_list_nor_invite() {
     let fleet = Fleet::new(None);
     start_endless(&fleet, "source 1000000 5 100");
     let file = fleet.file(&numbers("source 10 1 1"));
@@ -14,7 +14,6 @@ fn a_robot_can_neither_start_nor_stop_nor_invite() {
             &["start", file, "--name", "other", "--bind", "edge=laptop"][..],
             "read `alive/`",
         ),
-        (&["stop", "-d", "two"], "read `desired/`"),
         (&["machine", "list"], "read `alive/`"),
         (
             &["machine", "invite", "--role", "operator"],
