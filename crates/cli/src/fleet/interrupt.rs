@@ -1,8 +1,11 @@
 //! Commands that are ended by a signal while machines carry their orders out.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::Builder,
 };
 
 use signal_hook::{
@@ -11,7 +14,7 @@ use signal_hook::{
     iterator::Signals,
 };
 
-use crate::failure::Failure;
+use crate::{failure::Failure, threads};
 
 const SIGNALS: [i32; 3] = [SIGHUP, SIGINT, SIGTERM];
 
@@ -32,13 +35,16 @@ pub fn or_give_up<T>(
     let handle = signals.handle();
     std::thread::scope(|scope| {
         let at_once = Arc::clone(&ends_at_once);
-        scope.spawn(move || {
+        let watch = move || {
             if let Some(signal) = signals.forever().next() {
                 at_once.store(true, Ordering::SeqCst);
                 give_up();
                 std::process::exit(128 + signal);
             }
-        });
+        };
+        Builder::new()
+            .spawn_scoped(scope, watch)
+            .map_err(threads::refused)?;
         let result = work();
         handle.close();
         ends_at_once.store(true, Ordering::SeqCst);
