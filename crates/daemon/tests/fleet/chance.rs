@@ -160,6 +160,13 @@ impl World {
         entry.map_or_else(Desired::default, |entry| parse(&key, &entry.value).unwrap())
     }
 
+    fn is_revision_kept(&self, at: usize) -> bool {
+        let machine = &self.machines[at];
+        let entry = self.coordinator.store.get(&desired_key(&machine.name));
+        let entry = entry.unwrap();
+        entry.is_none_or(|entry| machine.disk.kept.revision == entry.revision)
+    }
+
     /// Changes what is desired, and what the test expects; neither if the coordinator's disk is full.
     fn change(&mut self, at: usize, change: impl Fn(&mut Desired)) {
         let name = self.machines[at].name.clone();
@@ -320,6 +327,8 @@ impl World {
             && machine.keepers.keys().all(is_known)
             && machine.disk.runs.keys().all(is_known)
             && machine.disk.kept.desired == desired
+            // An empty state on disk may be one that was never heard of.
+            && self.is_revision_kept(at)
             && self.reported(at) == Some(actual.clone())
     }
 }
