@@ -280,7 +280,7 @@ fn processes_outside_the_group_of_a_node_end_with_it() {
 
 /// Starts a daemon, waits until it runs, and fails; after a restart it waits forever.
 const RESTARTED_WITH_DAEMON: &str = "test -e up && { echo again; exec sleep 1000; }; \
-    setsid sh -c 'echo daemon $$; touch up; exec sleep 1000' & while ! test -e up; do sleep 0.01; done; exit 1";
+    setsid sh -c 'echo daemon $$; : >up; exec sleep 1000' & while ! test -e up; do sleep 0.01; done; exit 1";
 
 /// The control group of a process below the keeper's, if nodes have control groups here; otherwise
 /// prints why that is not tested.

@@ -8,6 +8,7 @@ use nervure_protocol::{
 };
 use nervure_shm::{Listener, Received, Seqpacket, utc_nanos};
 use rustix::{
+    event::epoll,
     fd::AsFd,
     process::{Pid, PidfdFlags},
 };
@@ -72,11 +73,16 @@ impl Shell {
             Ok(None) => return,
             Err(error) => {
                 // The pending connections would keep epoll returning at once.
-                self.clients.stop_listening();
-                let text = format!("this dataflow cannot be looked into any more: {error}");
-                return self.log(None, Level::Error, "keeper", text);
+                let paused = epoll::delete(&self.epoll, listener.as_fd());
+                debug_assert!(paused.is_ok(), "the listener was watched");
+                self.clients.accepting.tried(true, false, self.now());
+                return self
+                    .clients
+                    .refusals
+                    .add(format!("a client waits: {error}"));
             }
         };
+        self.clients.accepting.tried(false, true, self.now());
         if let Err(reason) = self.try_accept(socket) {
             self.clients.refusals.add(reason);
         }
@@ -256,8 +262,22 @@ impl Shell {
         }
     }
 
+    /// Watches the public socket again, some time after a connection could not be accepted. Commands that stop
+    /// the dataflow connect there.
+    fn resume_accepting(&mut self, now: Duration) {
+        if self.clients.accepting.deadline().is_none_or(|at| now < at) {
+            return;
+        }
+        let Some(listener) = &self.clients.listener else {
+            return;
+        };
+        let is_watched = self.watch(listener.as_fd(), Token::Listener).is_ok();
+        self.clients.accepting.tried(!is_watched, false, now);
+    }
+
     /// Sends queued messages, and disconnects clients that do not read.
     pub(super) fn flush_clients(&mut self, now: Duration) {
+        self.resume_accepting(now);
         if let Some(text) = self.clients.refusals.take_line(now) {
             self.log(None, Level::Warn, "keeper", text);
         }

@@ -6,7 +6,7 @@ use nervure_protocol::{cli_to_keeper::Watch, keeper_to_cli, report::Report};
 use nervure_shm::{Listener, Peer};
 use rustix::fd::OwnedFd;
 
-use super::{refusals::Refusals, report_link::ReportLink};
+use super::{refusals::Refusals, report_link::ReportLink, retry::Retry};
 use crate::machine::{Audience, Machine, STARTER};
 
 /// A client that has sent nothing for this long may be disconnected in favour of another when all
@@ -25,6 +25,8 @@ pub struct Clients {
     pub connected: BTreeMap<usize, Client>,
     pub next: usize,
     pub refusals: Refusals,
+    /// When to accept again, after a connection could not be accepted.
+    pub accepting: Retry,
 }
 
 /// A connection.
@@ -65,6 +67,7 @@ impl Clients {
             connected: BTreeMap::new(),
             next: STARTER + 1,
             refusals: Refusals::default(),
+            accepting: Retry::default(),
         }
     }
 
@@ -156,7 +159,10 @@ impl Clients {
     pub fn deadline(&self) -> Option<Duration> {
         let links = self.connected.values();
         let links = links.filter_map(|client| client.link.deadline());
-        links.chain(self.refusals.deadline()).min()
+        links
+            .chain(self.refusals.deadline())
+            .chain(self.accepting.deadline())
+            .min()
     }
 
     /// True when no message waits to be sent.
