@@ -262,22 +262,9 @@ impl Shell {
         }
     }
 
-    /// Watches the public socket again, some time after a connection could not be accepted. Commands that stop
-    /// the dataflow connect there.
-    fn resume_accepting(&mut self, now: Duration) {
-        if self.clients.accepting.deadline().is_none_or(|at| now < at) {
-            return;
-        }
-        let Some(listener) = &self.clients.listener else {
-            return;
-        };
-        let is_watched = self.watch(listener.as_fd(), Token::Listener).is_ok();
-        self.clients.accepting.tried(!is_watched, false, now);
-    }
-
     /// Sends queued messages, and disconnects clients that do not read.
     pub(super) fn flush_clients(&mut self, now: Duration) {
-        self.resume_accepting(now);
+        self.clients.resume_accepting(&self.epoll, now);
         if let Some(text) = self.clients.refusals.take_line(now) {
             self.log(None, Level::Warn, "keeper", text);
         }

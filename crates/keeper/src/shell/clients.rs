@@ -4,9 +4,12 @@ use std::{collections::BTreeMap, rc::Rc, time::Duration};
 
 use nervure_protocol::{cli_to_keeper::Watch, keeper_to_cli, report::Report};
 use nervure_shm::{Listener, Peer};
-use rustix::fd::OwnedFd;
+use rustix::{
+    event::epoll,
+    fd::{AsFd, OwnedFd},
+};
 
-use super::{refusals::Refusals, report_link::ReportLink, retry::Retry};
+use super::{refusals::Refusals, report_link::ReportLink, retry::Retry, token::Token};
 use crate::machine::{Audience, Machine, STARTER};
 
 /// A client that has sent nothing for this long may be disconnected in favour of another when all
@@ -170,6 +173,24 @@ impl Clients {
         self.connected
             .values()
             .all(|client| !client.link.is_waiting())
+    }
+
+    /// Watches the public socket again, some time after a connection could not be accepted. Commands that stop
+    /// the dataflow connect there.
+    pub fn resume_accepting(&mut self, epoll: &OwnedFd, now: Duration) {
+        if self.accepting.deadline().is_none_or(|at| now < at) {
+            return;
+        }
+        let Some(listener) = &self.listener else {
+            return;
+        };
+        let watched = epoll::add(
+            epoll,
+            listener.as_fd(),
+            Token::Listener.pack(),
+            epoll::EventFlags::IN,
+        );
+        self.accepting.tried(watched.is_err(), false, now);
     }
 
     /// Accepts no further connections.
