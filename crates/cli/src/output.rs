@@ -12,9 +12,11 @@ use std::{
 use rustix::{
     event::{PollFd, PollFlags, poll},
     fd::{AsFd, BorrowedFd},
-    fs::{FileType, Mode, fchmod, fstat},
     io::Errno,
 };
+
+#[cfg(any(feature = "fleet", test))]
+use rustix::fs::{FileType, Mode, fchmod, fstat};
 
 use crate::failure::Failure;
 
@@ -105,6 +107,7 @@ pub fn write(text: &str) -> Result<(), Failure> {
 
 /// As [`write`], for a secret: takes the access of other users to the file away first, if stdout is a
 /// file.
+#[cfg(feature = "fleet")]
 pub fn write_secret(text: &str) -> Result<(), Failure> {
     keep_private(io::stdout()).map_err(|error| {
         Failure::internal("stdout is a file that other users can read, and has a secret to hold")
@@ -115,6 +118,7 @@ pub fn write_secret(text: &str) -> Result<(), Failure> {
 }
 
 /// Lets only the owner of a file read it. Terminals, pipes and devices stay as they are.
+#[cfg(any(feature = "fleet", test))]
 fn keep_private(file: impl AsFd) -> io::Result<()> {
     const OF_OTHERS: u32 = 0o077;
     let stat = fstat(&file)?;
