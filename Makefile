@@ -106,7 +106,7 @@ test-faults: ## Inject one fault into each of some hundred runs: a failing syste
 	$(call say,Injecting one fault into each run: a failing system call or a kill)
 	@$(FAULTS) $(if $(CASE),--case $(CASE),--brief --most $(or $(MOST),300) $(if $(SEED),--seed $(SEED)))
 
-test-long: $(VENV)/.installed-test ## Inject every fault at every place, ASan on dora's API too, 20 minutes and 10,000 kills of the campaign, fuzzing (90 minutes)
+test-long: $(VENV)/.installed-test ## Inject every fault at every place, ASan on dora's API too, 20 minutes and 10,000 kills of the campaign, fuzzing (over an hour)
 	$(call say,Injecting every fault: one in each run)
 	@$(FAULTS) --known
 	$(call say,Running the tests of all crates with unsafe code under AddressSanitizer)
@@ -185,7 +185,7 @@ $(VENV)/.installed-demo: $(VENV)/.tools $(RUST_SOURCES) $(PYTHON_SOURCES)
 	@$(call install,$(DEMO_BUILD))
 
 $(VENV)/.installed-dist: $(VENV)/.tools $(RUST_SOURCES) $(PYTHON_SOURCES)
-	$(call say,Building Nervure for measurements: command and Python module (12 minutes))
+	$(call say,Building Nervure for measurements: command and Python module (8 minutes))
 	@$(call install,$(DIST_BUILD))
 
 $(VENV)/.installed-test: $(VENV)/.tools $(RUST_SOURCES) $(PYTHON_SOURCES)

@@ -34,7 +34,7 @@ def build_wheel(directory: str, settings: Settings = None, metadata: str | None 
     """Build a wheel with the module and the command, both in release mode by default."""
     built = build()
     install(built / "nervure", SCRIPTS / "nervure")
-    # Cargo puts what it builds in the profile `dev` into `debug`.
+    # Cargo's folder of the profile `dev` is `debug`.
     profile = "dev" if built.name == "debug" else built.name
     return maturin.build_wheel(
         directory, {**(settings or {}), "build-args": f"--profile {profile}"}, metadata

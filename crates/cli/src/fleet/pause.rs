@@ -67,7 +67,7 @@ pub fn set_paused_if_fleet(target: &Target, is_paused: bool) -> Result<Vec<Strin
 /// An order to pause parts, or to let them go on.
 struct Order<'f> {
     fleet: &'f Fleet,
-    /// What was desired of the parts before.
+    /// Desired states of the parts before the order.
     before: &'f Parts,
     is_paused: bool,
 }

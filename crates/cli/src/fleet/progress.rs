@@ -165,7 +165,7 @@ impl<'f> Progress<'f> {
                 continue;
             }
             let actual: Actual = parse(&entry.key, &entry.value).map_err(store_failure)?;
-            // What has changed just now was reported just now.
+            // A machine whose report has just changed is not away.
             let is_away = is_listing && self.is_away(machine);
             let mut of_machine = self.parts.iter_mut();
             while let Some((part, known)) = of_machine.find(|(part, _)| part.machine == machine) {

@@ -77,7 +77,9 @@ pub fn start(arguments: &StartArguments) -> Result<ExitCode, Failure> {
     };
     or_give_up(bring_up, || match parts::remove(&fleet, all.keys()) {
         Ok(()) => note!("nothing of it is to run"),
-        Err(failure) => note!("warning: what is not started yet is started later: {failure}"),
+        Err(failure) => {
+            note!("warning: the order is not withdrawn, so the other parts start later: {failure}")
+        }
     })?;
     output::write(&started(&name, &runs, arguments.json))?;
     Ok(ExitCode::SUCCESS)
