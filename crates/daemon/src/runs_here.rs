@@ -1,5 +1,7 @@
 //! The runs of this machine, as its disk and its keepers show them: for commands that do without the daemon.
 
+use std::collections::BTreeMap;
+
 use nervure_node::running::{self, Connection, ConnectionError};
 use nervure_protocol::address::KeeperAddress;
 
@@ -18,8 +20,24 @@ pub struct RunHere {
     pub dataflow: String,
     /// Its keeper; `None` while none runs.
     pub keeper: Option<KeeperAddress>,
-    /// What is desired of it, if that can be read from the disk.
+    /// Its desired state, if that can be read from the disk.
     pub desired: Option<DesiredRun>,
+}
+
+impl RunHere {
+    /// A run with a keeper, and with its desired state, which is taken out of the others.
+    fn of_keeper(
+        run: RunId,
+        keeper: KeeperAddress,
+        desired: &mut BTreeMap<RunId, DesiredRun>,
+    ) -> Self {
+        Self {
+            desired: desired.remove(&run),
+            run,
+            dataflow: keeper.dataflow.clone(),
+            keeper: Some(keeper),
+        }
+    }
 }
 
 /// The runs of this machine that have not ended, and the dataflows here that no daemon has started. Asks
@@ -43,12 +61,7 @@ pub fn runs_here(folder: &Folder) -> Result<(Vec<RunHere>, Vec<KeeperAddress>), 
             Err(_) => continue,
         };
         match welcome.file.and_then(|file| run_of(folder, &file)) {
-            Some(run) => runs.push(RunHere {
-                desired: desired.remove(&run),
-                run,
-                dataflow: address.dataflow.clone(),
-                keeper: Some(address),
-            }),
+            Some(run) => runs.push(RunHere::of_keeper(run, address, &mut desired)),
             None => others.push(address),
         }
     }
@@ -58,12 +71,7 @@ pub fn runs_here(folder: &Folder) -> Result<(Vec<RunHere>, Vec<KeeperAddress>), 
             .iter()
             .find(|(_, it)| it.dataflow == address.dataflow);
         match of_name.map(|(run, _)| run.clone()) {
-            Some(run) => runs.push(RunHere {
-                desired: desired.remove(&run),
-                run,
-                dataflow: address.dataflow.clone(),
-                keeper: Some(address),
-            }),
+            Some(run) => runs.push(RunHere::of_keeper(run, address, &mut desired)),
             None => others.push(address),
         }
     }
