@@ -284,18 +284,7 @@ fn a_pause_that_was_given_up_is_withdrawn() {
             is_listed(fleet, "robot", "robot", "reachable")
         });
         // An order that the robot takes later: it would have taken that one as well.
-        let other = format!("{name}-other");
-        let file = fleet.file(&numbers("source 1000000 5 100"));
-        let start = [
-            "start",
-            file.to_str().unwrap(),
-            "--bind",
-            "edge=laptop",
-            "--name",
-            &other,
-        ];
-        fleet.output(0, &start);
-        fleet.output(0, &["stop", "-d", &other]);
+        fleet.start_and_stop(&format!("{name}-other"), &numbers("source 1000000 5 100"));
         let log = log_of_robot(&fleet);
         assert!(!log.contains("is paused by"), "{log}");
     }

@@ -282,6 +282,17 @@ impl Fleet {
         text
     }
 
+    /// Starts another dataflow on both machines, and stops it.
+    fn start_and_stop(&self, name: &str, dataflow: &Value) {
+        let file = self.file(dataflow);
+        let bound = ["--bind", "edge=laptop", "--name", name];
+        self.output(
+            0,
+            &[&["start", file.to_str().unwrap()], &bound[..]].concat(),
+        );
+        self.output(0, &["stop", "-d", name]);
+    }
+
     /// Writes a dataflow file into a folder of its own.
     fn file(&self, dataflow: &Value) -> PathBuf {
         let folder = self.folder.path().join("project");

@@ -172,18 +172,7 @@ fn a_coordinator_that_comes_back_from_a_backup_gives_orders_again_and_ends_nothi
     );
 
     // It takes orders, and an operator can stop what the store does not know.
-    let other = format!("{name}-other");
-    let file = fleet.file(&numbers("source 1000000 5 100"));
-    let start = [
-        "start",
-        file.to_str().unwrap(),
-        "--bind",
-        "edge=laptop",
-        "--name",
-        &other,
-    ];
-    fleet.output(0, &start);
-    fleet.output(0, &["stop", "-d", &other]);
+    fleet.start_and_stop(&format!("{name}-other"), &numbers("source 1000000 5 100"));
     fleet.output(0, &["stop", "-d", &name]);
     // The old run of that name is in the store still.
     fleet.output(0, &["stop", "-d", &name]);
