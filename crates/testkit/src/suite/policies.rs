@@ -143,9 +143,9 @@ pub fn a_blocked_send_goes_on_when_there_is_room<P: Plane>(plane: &P) {
     let mut line = Line::new(plane, queue(Policy::Block, 1));
     small(0).send(&line.output, Wait::Never).expect("room");
     let (output, inbox) = (&line.output, &mut line.inbox);
+    let (done, is_done) = mpsc::channel();
     thread::scope(|scope| {
-        let (done, is_done) = mpsc::channel();
-        scope.spawn(move || {
+        scope.spawn(|| {
             for number in 1..200 {
                 small(number).send(output, Wait::Forever).expect("room");
                 done.send(number).expect("the test listens");
