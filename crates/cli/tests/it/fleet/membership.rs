@@ -298,6 +298,28 @@ fn processes_of(fleet: &Fleet, node: &str) -> usize {
     fleet.processes().iter().filter(|pid| is_node(pid)).count()
 }
 
+/// Copies a folder whose files may be replaced meanwhile.
+fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let copied = match entry.file_type() {
+            Ok(kind) if kind.is_dir() => {
+                copy_folder(&entry.path(), &to.join(entry.file_name()));
+                continue;
+            }
+            Ok(kind) if kind.is_file() => fs::copy(entry.path(), to.join(entry.file_name())),
+            Ok(_) => continue,
+            Err(error) => Err(error),
+        };
+        match copied {
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => panic!("{}: {error}", entry.path().display()),
+        }
+    }
+}
+
 #[test]
 fn a_copied_disk_is_noticed_and_its_daemon_refused() {
     let Some(namespaces) = Namespaces::new(1) else {
@@ -305,9 +327,7 @@ fn a_copied_disk_is_noticed_and_its_daemon_refused() {
     };
     let fleet = Fleet::new(Some(namespaces));
     let before = fleet.folder.path().join("before");
-    let copy = |to: &Path| {
-        run(Command::new("cp").arg("-r").arg(fleet.state(1)).arg(to));
-    };
+    let copy = |to: &Path| copy_folder(&fleet.state(1), to);
     let join = |state: &Path| {
         let mut command = fleet.command(0, &["join"]);
         command.env("NERVURE_STATE", state);
