@@ -134,6 +134,16 @@ impl Edge {
         self.attached.queue.policy == Policy::Block && !self.is_broken
     }
 
+    /// Whether samples are queued that only this process can make readable: the consumer has died, or has
+    /// not received all that they refer to.
+    pub(crate) fn owes(&self) -> bool {
+        self.can_block()
+            && (self.announcements_pending || self.attached.pair.is_closed())
+            && self
+                .queued_references()
+                .is_ok_and(|queued| queued.iter().any(|reference| !reference.is_empty()))
+    }
+
     /// Whether the edge has no room for a sample.
     pub(crate) fn is_full(&mut self, needs_block: bool) -> bool {
         self.queued() >= u64::from(self.attached.queue.depth)

@@ -160,6 +160,29 @@ impl Output {
         announced.map_err(SendError::Announcement)
     }
 
+    /// The consumer for which this process must not end yet: on an edge with the policy `block`, it is
+    /// restarting, or has not received the memory of its queued samples. Without this process that memory
+    /// is gone.
+    pub fn consumer_to_await(&self) -> Option<String> {
+        self.state().consumer_to_await().map(str::to_owned)
+    }
+
+    /// Waits until there is no [`Output::consumer_to_await`], or the dataflow stops.
+    pub fn await_consumers(&self) {
+        let producer = &self.0.producer;
+        let look = || {
+            let is_over = producer.stopping.load(Ordering::SeqCst)
+                || self.state().consumer_to_await().is_none();
+            is_over.then_some(())
+        };
+        loop {
+            let until = monotonic_nanos() + BLOCKED_RECHECK_NANOS;
+            if producer.wake.wait_for_room(until, look).is_ok() {
+                return;
+            }
+        }
+    }
+
     // -- for the control thread
 
     /// Adds an edge and offers it the history; or resumes a suspended edge of the same id with its

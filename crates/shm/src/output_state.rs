@@ -283,6 +283,14 @@ impl OutputState {
             .position(|edge| edge.can_block() && !edge.is_ready(sample, pool, announcements))
     }
 
+    /// The consumer of an edge that [owes](Edge::owes) samples.
+    pub(crate) fn consumer_to_await(&self) -> Option<&str> {
+        let mut edges = self.edges.iter();
+        edges
+            .find(|edge| edge.owes())
+            .map(|edge| edge.attached.consumer.as_str())
+    }
+
     pub(crate) fn offer_to_all(&mut self, image: &SlotImage, producer: &Producer) -> Receipt {
         let mut receipt = Receipt::default();
         for edge in rotated(&mut self.edges, self.sequence, |edge| edge.is_observer) {

@@ -19,6 +19,7 @@ use crate::misbehaviour::Misbehaviour;
 use crate::seqpacket::{Received, Seqpacket};
 use crate::shortage::Shortage;
 use crate::sys::Mapping;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -87,6 +88,14 @@ impl ProducerPair {
             peer,
             announced: Mutex::default(),
         }
+    }
+
+    /// Whether the consumer's process has closed its end.
+    pub(crate) fn is_closed(&self) -> bool {
+        let mut end = [PollFd::new(&self.socket, PollFlags::empty())];
+        let now = Timespec::default();
+        rustix::event::poll(&mut end, Some(&now)).is_ok()
+            && end[0].revents().intersects(PollFlags::HUP)
     }
 
     pub(crate) fn send_segment(&self, id: u32, bytes: usize, fd: BorrowedFd<'_>) -> io::Result<()> {

@@ -234,6 +234,38 @@ fn every_sample_is_accounted_for_while_consumers_are_killed() {
 }
 
 #[test]
+fn a_producer_that_ends_while_its_consumer_restarts_leaves_it_every_sample() {
+    for zeros in [0, 2000] {
+        let mut keys = with_restarts(input("block"));
+        keys["restart_delay"] = json!("1s");
+        let source = format!("source-until enough {zeros}");
+        let mut run = Dataflow::named()
+            .node("source", &source, json!({"outputs": ["out"]}))
+            .node("block", "sink 1", keys)
+            .node("other", "sink 1", input("drop_oldest"))
+            .run(&[]);
+        let process = run.started("block");
+        run.line("block", "in ");
+        process.signal(Signal::KILL);
+        run.ended("block");
+        // A sample that is sent meanwhile.
+        for _ in 0..2 {
+            run.line("other", "in ");
+        }
+        fs::write(run.folder().join("enough"), "").unwrap();
+        let outcome = run.finish();
+        check(outcome.summary());
+        let edge = edge(&outcome, "block/in");
+        assert_eq!(
+            count(edge, "lost"),
+            count(edge, "lost_in_crash"),
+            "{edge:#}"
+        );
+        assert_eq!(count(edge, "not_taken"), 0, "{edge:#}");
+    }
+}
+
+#[test]
 fn a_stop_while_consumers_restart_leaves_nothing_uncounted() {
     let (dataflow, killed) = all_kinds(0);
     let mut run = dataflow.run(&[]);

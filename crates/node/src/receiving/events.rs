@@ -613,6 +613,12 @@ impl Drop for Events {
         // In a forked child the node is the parent's.
         if self.inbox.belongs_to_this_process() {
             self.core.traces.end();
+            for output in &self.core.outputs {
+                if let Some(consumer) = output.consumer_to_await() {
+                    emit!(info, %consumer, "the end waits for a restarting consumer");
+                    output.await_consumers();
+                }
+            }
             let cut_short = self.core.producer.cut_short.load(Ordering::SeqCst);
             self.core.send_to_keeper(&Message::Goodbye { cut_short });
         }
