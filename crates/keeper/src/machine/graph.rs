@@ -65,16 +65,20 @@ impl Graph {
         self.plan.nodes[node].is_dynamic()
     }
 
-    /// True when samples queued on a `block` edge wait for the next process of its consumer. A dynamic
-    /// node may never come back, so its producers do not wait. The stand-in of another machine comes
-    /// back with the daemon; calls fail meanwhile, and are not made later.
+    /// True when samples queued on a `block` edge wait for the next process of its consumer.
     pub fn awaits_consumer(&self, edge: &EdgePlan) -> bool {
+        edge.is_lossless() && self.consumer_returns(edge)
+    }
+
+    /// True when what the consumer has not received while it was away is waited for, or lost. A dynamic
+    /// node may never come back. The stand-in of another machine comes back with the daemon; calls fail
+    /// meanwhile, and are not made later.
+    pub fn consumer_returns(&self, edge: &EdgePlan) -> bool {
         let consumer = self.node(edge.consumer);
-        let returns = match consumer.is_remote() {
+        match consumer.is_remote() {
             true => !self.node(edge.producer).calls_on(edge.output),
             false => !consumer.is_dynamic(),
-        };
-        edge.is_lossless() && returns
+        }
     }
 
     /// The node of the file with that id.

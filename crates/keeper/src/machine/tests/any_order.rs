@@ -353,13 +353,16 @@ fn check_awaited(world: &World, left: &[bool]) {
         let end = ends.find(|ended| ended.node as usize == edge.consumer);
         let is_connected = producer.is_wired && !left[edge.producer];
         let known = producer.awaited.get(&row).filter(|_| is_connected);
+        let plan = &world.machine.plan().nodes[edge.consumer];
         let is_awaited = edge.producer != edge.consumer
             && !edge.is_lossless()
-            && !world.machine.plan().nodes[edge.consumer].is_dynamic();
+            && (plan.is_remote() || !plan.is_dynamic());
+        // The daemon comes back for a dataflow that goes on.
+        let is_over = world.machine.supervisor.phase().is_ending();
+        let returns = plan.is_remote() && !is_over || end.is_some_and(|it| it.restarts);
         if consumer.is_wired && !left[edge.consumer] {
             assert!(known.is_none_or(|it| *it == Return::Never), "{edge:?}");
-        } else if !consumer.runs && is_connected && is_awaited && end.is_some_and(|it| it.restarts)
-        {
+        } else if !consumer.runs && is_connected && is_awaited && returns {
             assert_eq!(known, Some(&Return::Certain), "{edge:?}");
         }
     }

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use nervure_protocol::{node_to_keeper::Message, wiring::ClientSpec};
+use nervure_protocol::{
+    node_to_keeper::Message,
+    wiring::{ClientSpec, Return},
+};
 
 use super::{World, block, drop_oldest, node, world::TOKEN, world::remote};
 use crate::{
@@ -98,6 +101,14 @@ fn other_queues_do_not_wait_for_the_daemon() {
     world.join(1, "edge:camera", TOKEN).unwrap();
     world.give(Event::ClientGone { client: 1 });
     assert!(world.output(0).is_none());
+    assert_eq!(
+        world.processes[0].awaited[&0],
+        Return::Certain,
+        "they count"
+    );
+    world.join(2, "edge:camera", TOKEN).unwrap();
+    assert!(!world.processes[0].awaited.contains_key(&0));
+    world.give(Event::ClientGone { client: 2 });
     world.exit(0, End::Code(0));
     assert!(world.is_finished);
 }

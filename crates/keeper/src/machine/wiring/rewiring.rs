@@ -79,7 +79,7 @@ impl Rewiring<'_> {
         let is_counted = !edge.is_lossless()
             && producer != consumer
             && !self.graph.is_guest(consumer)
-            && !self.graph.is_dynamic(consumer);
+            && self.graph.consumer_returns(edge);
         if !is_counted || !self.nodes[producer].is_connected() {
             // Its next process knows of nothing.
             self.wiring.specs[spec].returns = Return::Never;
