@@ -45,7 +45,7 @@ def test_python_project(tmp_path: Path) -> None:
     flow = (project / "dataflow.yml").read_text()
     node = "  - id: extra\n    path: extra.py\n    inputs: {input: camera/image}\n    outputs: [output]\n"
     (project / "dataflow.yml").write_text(flow + node)
-    output = checked("nervure", "run", "--stop-after", "1s", "dataflow.yml", cwd=project)
+    output = checked("nervure", "run", "--stop-after", "4s", "dataflow.yml", cwd=project)
     assert "camera/image -> extra/input" in output
 
 
@@ -73,7 +73,7 @@ def test_rust_node_in_a_python_project(tmp_path: Path) -> None:
     flow = (project / "dataflow.yml").read_text()
     (project / "dataflow.yml").write_text(flow + entry)
     checked("nervure", "build", "dataflow.yml", cwd=project)
-    output = checked("nervure", "run", "--stop-after", "1s", "dataflow.yml", cwd=project)
+    output = checked("nervure", "run", "--stop-after", "4s", "dataflow.yml", cwd=project)
     assert "camera/image -> extra/input" in output
 
 
@@ -98,7 +98,7 @@ def test_cmake_project(tmp_path: Path, language: str) -> None:
     with (project / "dataflow.yml").open("a") as flow:
         flow.write(entry)
     checked("nervure", "build", "dataflow.yml", cwd=project)
-    output = checked("nervure", "run", "--stop-after", "1s", "dataflow.yml", cwd=project)
+    output = checked("nervure", "run", "--stop-after", "4s", "dataflow.yml", cwd=project)
     assert "camera/image -> extra/input" in output
     assert "show       | 10\n" in output, output
     # In a folder without a project the node gets one of its own.

@@ -70,7 +70,7 @@ def test_a_new_project_runs(installed: Path, tmp_path: Path) -> None:
     settings = {"PATH": path, "NERVURE_LOG_DIR": str(tmp_path / "logs")}
     checked("nervure", "new", "robot", cwd=tmp_path, **settings)
     project = tmp_path / "robot"
-    output = checked("nervure", "run", "--stop-after", "1s", "dataflow.yml", cwd=project, **settings)
+    output = checked("nervure", "run", "--stop-after", "4s", "dataflow.yml", cwd=project, **settings)
     assert "show       | 10" in output
 
 

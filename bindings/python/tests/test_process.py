@@ -374,10 +374,13 @@ def test_except_exception_does_not_catch_the_end_of_a_dataflow(dataflow: Dataflo
     body = """
         import asyncio
         import threading
+        from pathlib import Path
         from nervure import NervureError, Node, Stopped
 
         assert not issubclass(Stopped, (Exception, NervureError)) and issubclass(Stopped, SystemExit)
         node = Node()
+        node.send("value", 0)
+        Path("sends-NAME").write_text("now\\n")
 
         def forever():
             while True:
@@ -401,10 +404,13 @@ def test_except_exception_does_not_catch_the_end_of_a_dataflow(dataflow: Dataflo
         finally:
             print("end")
     """
-    for name, start in [("plain", "forever()"), ("tasks", "asyncio.run(main())")]:
-        dataflow.node(name, body.replace("START", start), outputs=["value"])
-    thread = "thread = threading.Thread(target=forever); thread.start(); thread.join()"
-    dataflow.node("thread", body.replace("START", thread), outputs=["value"])
+    senders = {
+        "plain": "forever()",
+        "tasks": "asyncio.run(main())",
+        "thread": "thread = threading.Thread(target=forever); thread.start(); thread.join()",
+    }
+    for name, start in senders.items():
+        dataflow.node(name, body.replace("START", start).replace("NAME", name), outputs=["value"])
     dataflow.node(
         "consumer",
         """
@@ -415,8 +421,13 @@ def test_except_exception_does_not_catch_the_end_of_a_dataflow(dataflow: Dataflo
         while not node.stopping:
             time.sleep(0.01)
         """,
-        inputs={name: lossless(f"{name}/value") for name in ("plain", "tasks", "thread")},
+        inputs={name: lossless(f"{name}/value") for name in senders},
     )
-    result = dataflow.run("--stop-after", "1s")
-    for name in ("plain", "tasks", "thread"):
+    dataflow.start()
+    for name in senders:
+        dataflow.wait_for(f"sends-{name}")
+    # Their queues are full by then, or soon: the stop is seen in both.
+    dataflow.interrupt()
+    result = dataflow.finish()
+    for name in senders:
         assert result.lines(name) == ["end"], result
