@@ -12,8 +12,9 @@ use nervure_coordinator::Client;
 use nervure_node::running::{self, Connection, ConnectionError};
 use nervure_protocol::address::KeeperAddress;
 use nervure_protocol::cli_to_keeper::{Message, NodeOrder, Watch};
+use nervure_protocol::daemon_to_cli::NodeState;
 use nervure_protocol::keeper_to_cli;
-use nervure_protocol::report::{NodeEnded, Report};
+use nervure_protocol::report::Report;
 
 use crate::bundle;
 use crate::by_hand;
@@ -226,7 +227,7 @@ fn follow_reports(keeper: u32, report: impl Fn(&NodeStates)) -> bool {
 /// The states of the nodes of a keeper, from its reports.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodeStates {
-    pub nodes: BTreeMap<String, String>,
+    pub nodes: BTreeMap<String, NodeState>,
     /// Whether all of them have been ready.
     pub is_ready: bool,
     /// Ids of stand-ins, which are nodes of other machines.
@@ -243,14 +244,12 @@ impl NodeStates {
                 return false;
             }
             keeper_to_cli::Message::NodeDeclared(node) => {
-                self.nodes
-                    .entry(node.id)
-                    .or_insert_with(|| "waiting".to_owned());
+                self.nodes.entry(node.id).or_insert(NodeState::Waiting);
                 return true;
             }
             keeper_to_cli::Message::Report { report } => match report {
-                Report::NodeStarted(started) => (started.id, "running".to_owned()),
-                Report::NodeEnded(ended) => (ended.id.clone(), ended_text(&ended)),
+                Report::NodeStarted(started) => (started.id, NodeState::Running),
+                Report::NodeEnded(ended) => (ended.id.clone(), NodeState::after(&ended)),
                 Report::Ready => return !std::mem::replace(&mut self.is_ready, true),
                 Report::Finished => {
                     self.is_finished = true;
@@ -262,14 +261,6 @@ impl NodeStates {
         };
         let is_own = !self.stand_ins.contains(&id);
         is_own && self.nodes.insert(id, state.clone()) != Some(state)
-    }
-}
-
-fn ended_text(ended: &NodeEnded) -> String {
-    match (ended.failed, ended.restarts) {
-        (true, _) => format!("failed: {}", ended.reason),
-        (false, true) => format!("restarts: {}", ended.reason),
-        (false, false) => "ended".to_owned(),
     }
 }
 

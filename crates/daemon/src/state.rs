@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, Read};
 
 use nervure_coordinator::{ACTUAL, ALIVE, DESIRED, LINKS};
+use nervure_protocol::daemon_to_cli::NodeState;
 use nervure_protocol::daemon_to_daemon::StreamReport;
 use nervure_store::{Entry, Expected, Revision, Store, StoreError};
 use serde::{Deserialize, Serialize};
@@ -159,7 +160,7 @@ pub struct ActualRun {
     #[serde(default)]
     pub is_ready: bool,
     /// State of each node, without stand-ins.
-    pub nodes: BTreeMap<String, String>,
+    pub nodes: BTreeMap<String, NodeState>,
     /// What became of each program that was to replace another.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub programs: BTreeMap<String, ActualProgram>,

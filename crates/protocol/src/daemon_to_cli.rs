@@ -1,11 +1,12 @@
 //! Answers of a daemon to the `nervure` command on its machine.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 
 use crate::daemon_to_daemon::{Answer, Listed};
 use crate::keeper_to_cli;
+use crate::report::NodeEnded;
 
 /// A message from a daemon to the command.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -98,5 +99,51 @@ pub struct Reported {
     /// Name of the dataflow.
     pub dataflow: String,
     /// The state of each node.
-    pub nodes: BTreeMap<String, String>,
+    pub nodes: BTreeMap<String, NodeState>,
+}
+
+/// The state of a node, as its machine reports it to others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeState {
+    /// It has not started.
+    Waiting,
+    /// Its process runs.
+    Running,
+    /// It has ended by itself, or as it was asked to.
+    Ended,
+    /// It has ended, and starts again.
+    Restarts {
+        /// The reason.
+        reason: String,
+    },
+    /// It has failed.
+    Failed {
+        /// The reason.
+        reason: String,
+    },
+}
+
+impl NodeState {
+    /// The state of a node after the end of its process.
+    pub fn after(ended: &NodeEnded) -> Self {
+        let reason = ended.reason.clone();
+        match (ended.failed, ended.restarts) {
+            (true, _) => Self::Failed { reason },
+            (false, true) => Self::Restarts { reason },
+            (false, false) => Self::Ended,
+        }
+    }
+}
+
+impl fmt::Display for NodeState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Waiting => f.write_str("waiting"),
+            Self::Running => f.write_str("running"),
+            Self::Ended => f.write_str("ended"),
+            Self::Restarts { reason } => write!(f, "restarts: {reason}"),
+            Self::Failed { reason } => write!(f, "failed: {reason}"),
+        }
+    }
 }

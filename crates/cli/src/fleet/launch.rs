@@ -2,6 +2,7 @@
 
 use nervure_daemon::state::{ActualRun, DesiredRun, Phase, RunId, RunState, random_id};
 use nervure_dataflow::{Dataflow, Node, Program};
+use nervure_protocol::daemon_to_cli::NodeState;
 
 use super::{
     connection::Fleet,
@@ -92,10 +93,7 @@ impl<'f> Launch<'f> {
 
 /// What is wrong with a part that has started.
 pub fn trouble(run: &ActualRun) -> Option<String> {
-    let is_troubled = |(_, state): &(&String, &String)| {
-        state.starts_with("failed") || state.starts_with("restarts")
-    };
-    let node = run.nodes.iter().find(is_troubled);
+    let node = run.nodes.iter().find(|(_, state)| is_troubled(state));
     let node = node.map(|(node, state)| format!("{node} {state}"));
     node.or_else(|| match &run.state {
         RunState::Failed { reason } => Some(reason.clone()),
@@ -104,12 +102,17 @@ pub fn trouble(run: &ActualRun) -> Option<String> {
     })
 }
 
+/// Whether a node has failed, for good or not.
+pub fn is_troubled(state: &NodeState) -> bool {
+    matches!(state, NodeState::Failed { .. } | NodeState::Restarts { .. })
+}
+
 /// Whether a run has started on a machine, as far as it has reported: states of nodes arrive one by one.
 fn has_started<'d>(run: &ActualRun, nodes: impl IntoIterator<Item = &'d str>) -> bool {
     match run.state {
         RunState::Running { .. } => nodes
             .into_iter()
-            .all(|node| run.nodes.get(node).is_some_and(|state| state != "waiting")),
+            .all(|node| !matches!(run.nodes.get(node), None | Some(NodeState::Waiting))),
         RunState::Ended => true,
         _ => false,
     }
@@ -138,26 +141,46 @@ mod tests {
     #[test]
     fn a_run_has_started_when_each_of_its_nodes_is_reported_as_started() {
         let mut run = running();
-        let mut report = |node: &str, state: &str| {
-            run.nodes.insert(node.to_owned(), state.to_owned());
+        let mut report = |node: &str, state: NodeState| {
+            run.nodes.insert(node.to_owned(), state);
             has_started(&run, ["camera", "motor"])
         };
-        assert!(!report("camera", "running"), "motor is not declared yet");
-        assert!(!report("motor", "waiting"));
-        assert!(report("motor", "failed: exit code 1"));
-        assert!(report("viewer", "waiting"), "another node does not matter");
+        assert!(
+            !report("camera", NodeState::Running),
+            "motor is not declared yet"
+        );
+        assert!(!report("motor", NodeState::Waiting));
+        assert!(report(
+            "motor",
+            NodeState::Failed {
+                reason: String::new()
+            }
+        ));
+        assert!(
+            report("viewer", NodeState::Waiting),
+            "another node does not matter"
+        );
     }
 
     #[test]
     fn a_node_that_fails_or_starts_again_is_trouble() {
         let mut run = running();
-        let mut report = |node: &str, state: &str| {
-            run.nodes.insert(node.to_owned(), state.to_owned());
+        let mut report = |node: &str, state: NodeState| {
+            run.nodes.insert(node.to_owned(), state);
             trouble(&run)
         };
-        assert_eq!(report("camera", "running"), None);
-        assert_eq!(report("motor", "ended"), None, "it may have had its work");
-        let restarts = report("motor", "restarts: exit code 1");
+        assert_eq!(report("camera", NodeState::Running), None);
+        assert_eq!(
+            report("motor", NodeState::Ended),
+            None,
+            "it may have had its work"
+        );
+        let restarts = report(
+            "motor",
+            NodeState::Restarts {
+                reason: "exit code 1".to_owned(),
+            },
+        );
         assert_eq!(restarts.as_deref(), Some("motor restarts: exit code 1"));
         run.nodes.clear();
         run.state = RunState::Waiting;

@@ -2,11 +2,11 @@
 
 use nervure_daemon::state::{ActualRun, DesiredProgram, ProgramState, RunState};
 use nervure_dataflow::{Dataflow, Node, Program};
-use nervure_protocol::did_you_mean;
+use nervure_protocol::{daemon_to_cli::NodeState, did_you_mean};
 
 use super::{
     connection::Fleet,
-    launch::new_id,
+    launch::{is_troubled, new_id},
     parts::{self, Part},
     progress::Progress,
     roll::{Limits, Stopped, stopped},
@@ -147,8 +147,7 @@ impl NewProgram<'_> {
     fn watch(&self, progress: &mut Progress<'_>, limits: Limits) -> Result<(), String> {
         let trouble = |run: &ActualRun| {
             let state = run.nodes.get(self.node)?;
-            let is_troubled = state.starts_with("failed") || state.starts_with("restarts");
-            is_troubled.then(|| format!("{} {state}", self.node))
+            is_troubled(state).then(|| format!("{} {state}", self.node))
         };
         let watched = progress.watch(limits.healthy_for, trouble);
         match watched.map_err(|failure| failure.to_string())? {
@@ -160,8 +159,8 @@ impl NewProgram<'_> {
 
 /// The reports of the program and of its process arrive one by one.
 fn is_up(run: &ActualRun, node: &str) -> bool {
-    let state = run.nodes.get(node).map(String::as_str);
-    state.is_some_and(|state| state == "running" || state == "ended" || state.starts_with("failed"))
+    let state = run.nodes.get(node);
+    state.is_some_and(|state| !matches!(state, NodeState::Waiting | NodeState::Restarts { .. }))
 }
 
 fn failure_of(state: &ProgramState) -> Result<(), String> {

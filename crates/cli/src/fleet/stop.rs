@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, process::ExitCode};
 use nervure_coordinator::{ACTUAL, DESIRED};
 use nervure_daemon::state::{Actual, ActualRun, Desired, DesiredRun, Phase, RunState, parse};
 use nervure_node::running;
-use nervure_protocol::daemon_to_daemon::StreamReport;
+use nervure_protocol::{daemon_to_cli::NodeState, daemon_to_daemon::StreamReport};
 use nervure_store::Store;
 use serde_json::json;
 
@@ -187,7 +187,8 @@ fn stop(fleet: &Fleet, runs: &[KnownRun], arguments: &StopArguments) -> Result<E
         let streams = streams::merged(reports.iter().flat_map(|run| &run.streams));
         let states = reports.iter().flat_map(|run| &run.nodes);
         let failed: BTreeMap<_, _> = states
-            .filter(|(_, state)| state.starts_with("failed"))
+            .filter(|(_, state)| matches!(state, NodeState::Failed { .. }))
+            .map(|(node, state)| (node, state.to_string()))
             .collect();
         if !failed.is_empty() || have_lost(&streams) {
             code = ExitCode::from(IMPERFECT);

@@ -107,8 +107,10 @@ impl From<&Unreachable> for UnreachableMachine {
 impl UnreachableMachine {
     /// With the last known states of its nodes.
     pub fn with_nodes(one: &Unreachable) -> Self {
+        let nodes = one.nodes.iter();
+        let texts = nodes.map(|(node, state)| (node.clone(), state.to_string()));
         Self {
-            nodes: Some(one.nodes.clone()),
+            nodes: Some(texts.collect()),
             ..Self::from(one)
         }
     }

@@ -9,6 +9,7 @@ use std::{
 use nervure_node::running::{self, Connection, ConnectionError};
 use nervure_protocol::{
     address::KeeperAddress,
+    daemon_to_cli::NodeState,
     keeper_to_cli::{DataflowState, Welcome},
 };
 
@@ -180,7 +181,10 @@ impl Row {
                 (Some(place.keeper()), uid, welcome.clone(), None)
             }
             PartKeeper::Unreachable(away) => {
-                let ran = away.nodes.values().filter(|state| *state == "running");
+                let ran = away
+                    .nodes
+                    .values()
+                    .filter(|state| **state == NodeState::Running);
                 let nodes = Some((ran.count(), away.nodes.len()));
                 (None, None, Err(away.text()), nodes)
             }

@@ -9,7 +9,7 @@ use nervure_node::running::{self, Connection, ConnectionError, DaemonConnection}
 use nervure_protocol::{
     address::KeeperAddress,
     cli_to_daemon,
-    daemon_to_cli::{LinkFigures, Machine, Message},
+    daemon_to_cli::{LinkFigures, Machine, Message, NodeState},
     daemon_to_daemon::{Answer, Listed, StreamReport},
     domain::Domain,
     keeper_to_cli::Welcome,
@@ -56,7 +56,7 @@ pub struct Unreachable {
     pub reason: String,
     pub silence: Option<Duration>,
     /// The state of each of its nodes, as it was.
-    pub nodes: BTreeMap<String, String>,
+    pub nodes: BTreeMap<String, NodeState>,
 }
 
 /// A dataflow with its parts.

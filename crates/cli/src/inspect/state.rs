@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, process::ExitCode, time::Instant};
 use nervure_node::running::{Connection, ConnectionError, PATIENCE, Remote};
 use nervure_protocol::{
     cli_to_keeper::{self, Watch},
+    daemon_to_cli,
     daemon_to_daemon::StreamReport,
     keeper_to_cli::{DataflowState, Message, NodeDeclared, Welcome},
     report::{EndCause, NodeEnded, NodeStarted, Report},
@@ -98,6 +99,18 @@ impl NodeState {
             (None, None) if self.declared.remote.is_some() => "no daemon",
             (None, None) if self.declared.dynamic => "absent",
             (None, None) => "starts",
+        }
+    }
+}
+
+impl NodeState {
+    /// The state as its machine would report it to others.
+    fn reported(&self) -> daemon_to_cli::NodeState {
+        use daemon_to_cli::NodeState;
+        match (&self.started, &self.ended) {
+            (_, Some(ended)) => NodeState::after(ended),
+            (Some(_), None) => NodeState::Running,
+            (None, None) => NodeState::Waiting,
         }
     }
 }
@@ -420,7 +433,7 @@ impl State {
                 && node.declared.remote.is_none()
                 && !node.declared.observer
             {
-                nodes.insert(node.declared.id.clone(), node.state().to_owned());
+                nodes.insert(node.declared.id.clone(), node.reported());
             }
             self.edges.remove_all_of(index);
         }

@@ -8,6 +8,7 @@ use nervure_daemon::by_hand::ByHand;
 use nervure_daemon::lease::{Holder, LIFETIME};
 use nervure_daemon::machine::{Daemon, Kept};
 use nervure_daemon::state::{Actual, ActualRun};
+use nervure_protocol::daemon_to_cli::NodeState;
 
 use crate::client::{Thread, WATCHERS, Watcher, Writer};
 
@@ -59,7 +60,7 @@ pub struct Keeper {
     pub id: u32,
     /// Whether its node with `on_partition: stop` runs.
     pub leased_runs: bool,
-    pub nodes: BTreeMap<String, String>,
+    pub nodes: BTreeMap<String, NodeState>,
     /// The program of one of them.
     pub version: String,
 }

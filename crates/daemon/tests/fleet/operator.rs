@@ -7,6 +7,7 @@ use nervure_coordinator::ACTUAL;
 use nervure_daemon::state::{
     Actual, Desired, DesiredRun, Phase, RunState, actual_key, desired_key, parse,
 };
+use nervure_protocol::daemon_to_cli::NodeState;
 use nervure_store::{Entry, Epoch, Expected, Revision};
 
 use crate::client::{Answer, Call, Line};
@@ -124,7 +125,8 @@ impl Operator {
         match (self.phase, &run.state) {
             (Some(Phase::Prepare), state) => *state == RunState::Prepared,
             (_, RunState::Running { .. }) => {
-                run.nodes.len() == self.nodes && run.nodes.values().all(|state| state != "waiting")
+                run.nodes.len() == self.nodes
+                    && run.nodes.values().all(|state| *state != NodeState::Waiting)
             }
             _ => false,
         }

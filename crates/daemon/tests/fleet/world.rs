@@ -9,6 +9,7 @@ use nervure_daemon::by_hand::ByHand;
 use nervure_daemon::lease::{LIFETIME, Number};
 use nervure_daemon::machine::{Action, Event, Kept};
 use nervure_daemon::state::{ActualProgram, Desired, ProgramState, parse};
+use nervure_protocol::daemon_to_cli::NodeState;
 use nervure_store::{Backup, Entry, Epoch, Revision};
 
 use crate::client::{Answer, Call, Thread, WATCH, Watcher};
@@ -209,7 +210,7 @@ impl World {
                 if let Some(it) = self.machines[at].keepers.get_mut(&run)
                     && it.id == keeper
                 {
-                    it.nodes.insert(node_name(at, node), "running".to_owned());
+                    it.nodes.insert(node_name(at, node), NodeState::Running);
                     if let Some(process) = &mut self.machines[at].daemon {
                         process.has_changed = true;
                     }
@@ -725,7 +726,7 @@ impl World {
             return;
         }
         // The stand-ins join, and with that the nodes start.
-        let names = (0..self.nodes).map(|node| (node_name(at, node), "waiting".to_owned()));
+        let names = (0..self.nodes).map(|node| (node_name(at, node), NodeState::Waiting));
         let lease = self.daemon(at).lease;
         let found = self.machines[at].keepers.get_mut(&run).unwrap();
         found.nodes = names.collect();
