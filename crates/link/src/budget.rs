@@ -1,15 +1,15 @@
 //! The memory that the peers of an endpoint can make it keep: one budget for all, with a share for
 //! each.
 //!
-//! Half of the budget is for what arrives: grants, samples in assembly or waiting for their
+//! Half of the budget is for arriving data: grants, samples in assembly or waiting for their
 //! predecessors, and the state of streams and transmissions. The other half is for samples in the
 //! application's queues. A quarter of each half is divided evenly among the peers, and serves only
-//! what is small: control messages, open streams, and samples and grants of at most
-//! [`SMALL_BYTES`]. So no other peer, and no large sample, can take that room. The rest is common.
-//! A peer may use it up to three times of what is left of it for others ([dynamic thresholds]: Choudhury
-//! and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches", IEEE/ACM
-//! Transactions on Networking 6, 1998): one peer alone gets three quarters, and `n` peers that take
-//! all they can leave `1 / (1 + 3 n)` of it to the next.
+//! small items: control messages, open streams, and samples and grants of at most [`SMALL_BYTES`].
+//! So no other peer, and no large sample, can take that room. The rest is common. A peer may use at
+//! most three times as much of it as it leaves free ([dynamic thresholds]: Choudhury and Hahne,
+//! "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches", IEEE/ACM Transactions on
+//! Networking 6, 1998): one peer alone gets three quarters, and `n` peers that take all they can
+//! leave `1 / (1 + 3 n)` of it to the next.
 //!
 //! [dynamic thresholds]: https://doi.org/10.1109/90.664262
 
@@ -18,10 +18,10 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-/// Up to this length, in bytes, a sample is small; and so is a grant.
+/// Largest sample or grant, in bytes, that is a small item.
 pub const SMALL_BYTES: u64 = 4096;
 
-/// One peer alone gets this part of what is common.
+/// Largest fraction of the common part that one peer alone can use.
 const THRESHOLD: (u64, u64) = (3, 4);
 
 /// The budget of an endpoint. Clones share it.
@@ -32,7 +32,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A budget of `bytes`, with shares for `peers` peers. Further ones get what is common.
+    /// A budget of `bytes`, with shares for `peers` peers. Further peers use only the common part.
     pub fn new(bytes: u64, peers: usize) -> Self {
         let pool = || Arc::new(Pool::new(bytes / 2, peers));
         Self {
@@ -69,7 +69,7 @@ impl Pool {
     }
 }
 
-/// What a charge is for.
+/// Size class of a charged item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Size {
     Small,
@@ -87,7 +87,7 @@ impl Size {
     }
 }
 
-/// What one peer uses of a pool.
+/// One peer's use of a pool, in bytes.
 #[derive(Debug)]
 pub(crate) struct Account {
     pool: Arc<Pool>,
@@ -217,7 +217,7 @@ mod tests {
         assert!(first.used() > pool.most_large() - 64 && first.used() <= pool.most_large());
         assert!(first.room(Size::Large) < 64);
         assert!(first.take(Size::Small, 1 << 16));
-        // What is left is a quarter of the common part, and three quarters of that.
+        // A quarter of the common part is left; the second peer gets three quarters of that.
         let common = 3 << 18;
         assert!(second.take(Size::Large, common / 4 / 4 * 3 - 64));
         first.give(Size::Large, 1 << 18);

@@ -210,7 +210,7 @@ impl<C: Carrier> Endpoint<C> {
         }
     }
 
-    /// Records from now on what the sessions with peers that become known see and decide; see
+    /// Begins traces of the sessions with peers that become known from now on; see
     /// [`poll_trace`](Self::poll_trace).
     pub fn begin_trace(&mut self, now: Instant) {
         self.trace_began = Some(now);

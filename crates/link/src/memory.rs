@@ -28,8 +28,8 @@ pub trait Memory: Send {
     /// anything: all of it is written before the sample is delivered. When a sample is given up,
     /// its buffer is dropped, written in part.
     ///
-    /// The sum of all buffers stays within what the peer was granted; see
-    /// [`ReceiverConfig`](crate::receiver::ReceiverConfig). Within that, the peer decides on
+    /// The sum of all buffers stays within the grants to the peer; see
+    /// [`ReceiverConfig`](crate::receiver::ReceiverConfig). Within them, the peer decides on
     /// `bytes`.
     ///
     /// # Errors

@@ -1,8 +1,8 @@
-//! Notices that the path to a peer has died, where there is another one to change to. Sans-IO.
+//! Notices that the path to a peer has died, if there is another one to change to. Sans-IO.
 //!
-//! Packets that the peer answers must not stay without an answer, even if others arrive from it: a path
-//! may die in one direction. A peer that sends, and then falls quiet, is asked: it may have nothing to
-//! send, or the path may be gone.
+//! Packets that the peer answers must not stay unanswered, even if others arrive from it: a path
+//! may die in one direction. A peer that falls quiet is asked: it may have nothing to send, or the
+//! path may be gone.
 
 use std::{
     collections::VecDeque,
@@ -29,7 +29,7 @@ const BURST: Duration = Duration::from_millis(1);
 /// Entries at most; beyond them the last one grows.
 const BURSTS_MAX: usize = 1024;
 
-/// What is to be done.
+/// An action that the caller must take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Send a packet that the peer answers.
@@ -38,12 +38,12 @@ pub(crate) enum Action {
     FailOver,
 }
 
-/// How long an answer may take on a path, and how many packets may have none.
+/// Limits on the time of an answer and on the number of unanswered packets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Patience {
-    /// An answer takes no longer: the round trip, and the peer's time between reports.
+    /// Longest time of an answer: the round trip, and the peer's time between reports.
     answer: Duration,
-    /// Packets without an answer of this time, and of this number, are too many.
+    /// The path has died if at least `packets` packets are unanswered for this time.
     silence: Duration,
     packets: u32,
 }
@@ -116,7 +116,7 @@ impl PathWatch {
         self.ask_at = Some(now + QUIET);
     }
 
-    /// Notes that the peer reports what it has received, up to this packet.
+    /// Notes that the peer has reported on all packets up to this one.
     pub(crate) fn on_answer(&mut self, now: Instant, highest: u64) {
         let answers = |burst: &Burst| burst.numbers.0 <= highest;
         if !self.unanswered.front().is_some_and(answers) {
@@ -129,7 +129,7 @@ impl PathWatch {
             if highest + 1 < end {
                 let answered = (highest + 1).saturating_sub(first) as u32;
                 burst.numbers.0 = first.max(highest + 1);
-                // Some numbers are those of no packet.
+                // Skipped numbers belong to no packet.
                 burst.packets = burst.packets.saturating_sub(answered).max(1);
                 break;
             }
@@ -149,7 +149,7 @@ impl PathWatch {
         [next, self.ask_at].into_iter().flatten().min()
     }
 
-    /// What is to be done now, if anything is.
+    /// The action that is due, if any.
     pub(crate) fn poll(&mut self, now: Instant, patience: &Patience) -> Option<Action> {
         let asks = self.ask_at.take_if(|at| *at <= now).is_some();
         let due = self.next_at(patience).filter(|(at, _)| *at <= now);
@@ -165,7 +165,7 @@ impl PathWatch {
         (asks || due.is_some()).then_some(Action::Ask)
     }
 
-    /// What is next, and when, if packets have no answer.
+    /// The next action and its time, if packets are unanswered.
     fn next_at(&self, patience: &Patience) -> Option<(Instant, Action)> {
         let first = self.unanswered.front()?;
         let mut packets = 0;
@@ -178,7 +178,7 @@ impl PathWatch {
             let asked = self.asked.unwrap_or(first.sent);
             return Some((asked + silence / patience.packets, Action::Ask));
         };
-        // Answers that come, although late, are those of a path that has become longer.
+        // Late answers come from a path that has become longer.
         let late = self.answered.and_then(|at| at.checked_sub(patience.answer));
         let since = late.map_or(first.sent, |late| late.max(first.sent));
         let dead_at = enough.sent.max(since + silence) + patience.answer;

@@ -1,10 +1,10 @@
 //! A session with one peer: samples in both directions, and the rate of sending.
 //!
-//! Each end has a *session* number for what it sends and an *incarnation* number for what it
-//! receives, both random. A receiver that sees a new session drops its state of the old one; a
-//! sender that sees a new incarnation in feedback begins a new session. So either end may be lost
-//! at any time, and the other reports the number of samples lost with it. The carrier's connection
-//! may be replaced under a session without any loss.
+//! Each end has two random numbers: a *session* number for the samples it sends and an
+//! *incarnation* number for those it receives. A receiver that sees a new session drops its state
+//! of the old one; a sender that sees a new incarnation in feedback begins a new session. So either
+//! end may be lost at any time, and the other reports the number of samples lost with it. The
+//! carrier's connection may be replaced under a session without any loss.
 
 mod questions;
 
@@ -81,7 +81,7 @@ pub enum SessionEvent {
     Sender(SenderEvent),
     /// An event of the receiving end.
     Receiver(ReceiverEvent),
-    /// The peer has lost what it had received. It is not known whether the samples in flight were
+    /// The peer has lost the state of its receiver. The samples in flight may or may not have been
     /// delivered.
     PeerLost {
         /// Number of samples in flight.
@@ -100,7 +100,7 @@ pub struct SessionStatus {
     pub received: ReceiveCounters,
     /// Counters of the receiving end.
     pub link: LinkReceiveCounters,
-    /// Data packets sent.
+    /// Packets of this session that the peer reports as marked for congestion.
     pub packets_sent: u64,
     /// Of those of this session, the packets that the peer reports as marked for congestion.
     pub congestion_marks: u64,
@@ -228,8 +228,8 @@ impl Session {
         self.rate.set_max_bytes_per_second(most);
     }
 
-    /// Records from now on what the sender sees and decides, with times since `began`. The records
-    /// wait for [`take_trace`](Self::take_trace).
+    /// Begins a trace of the sender, with times since `began`. The records wait for
+    /// [`take_trace`](Self::take_trace).
     pub fn begin_trace(&mut self, began: Instant) {
         self.trace = Some(Box::new(Trace::new(began)));
     }
@@ -262,12 +262,12 @@ impl Session {
         action == Some(Action::FailOver)
     }
 
-    /// Notes that packets travel on another path from now on, with about this round-trip time: what is
-    /// in flight counts as lost, and the peer is asked and gets a report, whatever it has or has not
+    /// Notes that packets travel on another path from now on, with about this round-trip time.
+    /// Packets in flight count as lost, and the peer is asked and gets a report, whatever it has
     /// received.
     pub(crate) fn on_path_changed(&mut self, now: Instant, rtt: Duration) {
         self.rate.on_path_changed(rtt);
-        // What is in flight is overdue.
+        // Packets in flight are overdue.
         let overdue = PathEstimate {
             rto: Duration::ZERO,
             ..self.sender.path
@@ -425,7 +425,7 @@ impl Session {
             .or_else(|| self.sender.poll_event().map(SessionEvent::Sender))
     }
 
-    /// What the peer has done that no honest one does; the session must end.
+    /// The peer's breach of the protocol, after which the session must end.
     pub fn violation(&self) -> Option<&str> {
         self.violation.as_deref()
     }

@@ -211,7 +211,7 @@ mod tests {
             few.delivered,
             many.delivered
         );
-        // The two differ a little in what their rates have learned.
+        // The sessions differ a little in their estimated rates.
         assert!(
             work_of_many < work_of_few * 2,
             "{work_of_few} streams looked at, and {work_of_many}"

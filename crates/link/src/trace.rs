@@ -1,5 +1,5 @@
-//! The trace of a session: what the sender sees of the path, and what it decides, for diagnosis in
-//! the field. Off, it costs a comparison for each feedback.
+//! The trace of a session: the sender's view of the path and its decisions, for diagnosis in the
+//! field. Turned off, it costs a comparison for each feedback.
 //!
 //! A record is a line of JSON in the manner of qlog (draft-ietf-quic-qlog-main-schema): `time` in
 //! milliseconds on the link's clock, `peer`, `name`, and the `data` of that name.
@@ -24,7 +24,7 @@ pub struct Record {
     pub event: TraceEvent,
 }
 
-/// What a record is about.
+/// Subject of a record.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TraceEvent {
     /// The carrier has a connection to the peer.
@@ -53,7 +53,7 @@ pub enum TraceEvent {
     Missing(u64),
 }
 
-/// Feedback, what it shows of the path, and the rate that was decided on.
+/// Feedback, the resulting view of the path, and the rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FeedbackRecord {
     /// The number of the feedback.
@@ -64,7 +64,7 @@ pub struct FeedbackRecord {
     pub packets: u64,
     /// Packets that arrived with a congestion mark.
     pub congestion_marks: u64,
-    /// What is known of the path.
+    /// Estimates of the path.
     pub path: Status,
     /// The rate before, in bytes per second.
     pub bytes_per_second_before: f64,
@@ -72,7 +72,7 @@ pub struct FeedbackRecord {
     pub since: Sent,
 }
 
-/// What was sent in a time.
+/// Packets sent in a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
     /// Data packets.

@@ -298,7 +298,7 @@ pub trait Carrier {
     /// The latest time at which to call [`handle_timeout`](Self::handle_timeout).
     fn poll_timeout(&mut self) -> Option<Instant>;
 
-    /// Processes what is due.
+    /// Processes all timeouts that are due.
     fn handle_timeout(&mut self, now: Instant);
 
     /// The totals so far.

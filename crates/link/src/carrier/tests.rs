@@ -1,4 +1,4 @@
-//! What every carrier does, and what QUIC does beyond, on a simulated network.
+//! Tests of every carrier, and of QUIC in particular, on a simulated network.
 
 mod conformance;
 mod hostile;

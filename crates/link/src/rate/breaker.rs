@@ -1,30 +1,30 @@
-//! When nothing or next to nothing arrives, only probes are sent.
+//! When almost nothing arrives, only probes are sent.
 //!
-//! A circuit breaker as RFC 8084 asks for: it opens after three intervals without reports (later where loss is so
-//! high that reports can be missing by chance), or with less than a tenth delivered. On a path that was ever heard of it never
-//! backs off, so that the end of an outage is noticed within one probe interval (one small packet per interval is below what
-//! RFC 8085, section 3.1.1, allows without congestion control for any round-trip time above the interval, and next to nothing
-//! below).
+//! A circuit breaker (RFC 8084): it opens after three intervals without reports, or with less than a tenth delivered.
+//! With high loss it waits longer, as reports can be missing by chance. On a path that has answered before, probes do
+//! not back off, so that the end of an outage is noticed within one probe interval. One small packet per interval is
+//! below the limit of RFC 8085, section 3.1.1, for round-trip times above the interval, and negligible for shorter
+//! ones.
 
 use std::time::{Duration, Instant};
 
-/// An interval is no shorter than this.
+/// Shortest interval.
 const MIN_INTERVAL: Duration = Duration::from_millis(50);
 /// Bad intervals in a row that open the breaker.
 const INTERVALS: u32 = 3;
-/// Less than this share delivered is as good as nothing.
+/// An interval with a smaller delivered share is bad.
 const LEAST_DELIVERED: f64 = 0.1;
-/// An interval with fewer packets says nothing about the share that is delivered.
+/// Packets that an interval needs for an estimate of the delivered share.
 const MIN_PACKETS: u64 = 20;
-/// Of this many probes, more than [`LEAST_DELIVERED`] must arrive before anything else is sent.
+/// Probes of a trial: more than [`LEAST_DELIVERED`] of them must arrive before anything else is sent.
 const TRIAL_PROBES: u64 = 10;
-/// Silence that chance alone may bring about is none: it is as improbable as this.
+/// Silence opens the breaker when random loss explains it with less than this probability.
 const CHANCE: f64 = 1e-4;
-/// While a sample is repaired, a packet that asks for a report goes about this often.
+/// Seconds between packets that ask for a report while a sample is repaired.
 const ASKS_EVERY: f64 = 0.008;
-/// However much is lost, so long a silence opens the breaker.
+/// Longest silence that random loss may explain.
 const MOST_PATIENCE: Duration = Duration::from_secs(1);
-/// However long a round trip takes, probes go so often.
+/// Longest time between probes, unless configured longer.
 const MOST_SPACING: Duration = Duration::from_millis(200);
 
 /// See the module.
@@ -35,7 +35,7 @@ pub struct Breaker {
     patience: Duration,
     last_report: Instant,
     last_sent: Instant,
-    /// Start of the running interval, and what was sent and received by then.
+    /// Start of the running interval, and packets sent and received before it.
     interval: (Instant, u64, u64),
     bad_intervals: u32,
     state: State,
@@ -50,7 +50,7 @@ enum State {
     Closed,
     /// Nothing comes back; any report ends this.
     Silent,
-    /// Next to nothing is delivered; ends when probes are. (sent, received) when it began.
+    /// Almost nothing is delivered; ends when probes are. (sent, received) when it began.
     Trial(u64, u64),
 }
 
@@ -71,7 +71,7 @@ impl Breaker {
         }
     }
 
-    /// By the round-trip time, and by the share of packets that are lost: reports are taken to be lost as often.
+    /// Adapts to the round-trip time and the loss, which is assumed for reports, too.
     pub fn set_patience(&mut self, rtt_seconds: f64, loss: f64) {
         let rtt = Duration::try_from_secs_f64(rtt_seconds).unwrap_or(MIN_INTERVAL);
         self.rtt = Some(rtt);
@@ -84,8 +84,7 @@ impl Breaker {
         self.patience = by_chance.max(self.interval_length * INTERVALS);
     }
 
-    /// A packet leaves. When all before it were reported on, or are so old that they never will be, silence begins to
-    /// count now.
+    /// A packet was sent. Silence counts from now if no older packet can still be reported on.
     pub fn on_sent(&mut self, now: Instant, all_reported: bool) {
         let after_a_pause = now.saturating_duration_since(self.last_sent) > self.interval_length;
         if (all_reported || after_a_pause) && self.state == State::Closed {
@@ -151,13 +150,13 @@ impl Breaker {
         self.state != State::Closed
     }
 
-    /// When a packet last went or a report came.
+    /// Time of the last packet or report.
     pub fn last_event(&self) -> Instant {
         self.last_sent.max(self.last_report)
     }
 
-    /// How often the peer should answer, at most: more rarely the longer nothing has come, as answers may queue on their
-    /// way back, and yet each probe, as one may be lost.
+    /// Least time between two answers of the peer. It grows with the silence, as answers may queue on their way back,
+    /// up to the interval of probes, as any of them may be lost.
     pub fn answer_interval(&self, now: Instant) -> Duration {
         let silence = now.saturating_duration_since(self.last_report);
         if self.was_open() {
@@ -167,7 +166,7 @@ impl Breaker {
         }
     }
 
-    /// When silence opens the breaker, unless a report comes.
+    /// Time at which silence opens the breaker, unless a report comes.
     pub fn silent_at(&self) -> Instant {
         self.last_report + self.patience
     }
@@ -176,8 +175,8 @@ impl Breaker {
         self.last_sent + self.spacing(self.last_sent)
     }
 
-    /// The time between probes: the configured one, and longer where answers are long under way, or none ever came. That may be
-    /// a queue, on an air that many share, and probes would only add to it.
+    /// Time between probes: the configured one, and longer where round trips are long, or no answer ever came. The
+    /// cause may be a queue on a shared air, and probes would only add to it.
     fn spacing(&self, now: Instant) -> Duration {
         let rtt = self
             .rtt

@@ -2,31 +2,30 @@
 //!
 //! Copa (Arun and Balakrishnan, NSDI 2018, section 2.3) leaves its delay target when the queue never empties, and
 //! becomes as aggressive as an AIMD flow; Copa+ (IEEE/ACM ToN 2023) found its way of doing so unfriendly to Cubic. Both
-//! take loss as the sign to slow down, which on a lossy channel it is not. But a loss-based flow takes exactly what the
-//! others leave (it grows until the queue overflows), so it is enough to know the capacity and to take a share of it:
+//! take loss as the sign to slow down, which on a lossy channel it is not. A loss-based flow grows until the queue
+//! overflows, so it takes all free capacity, and it suffices to know the capacity and to take a share of it:
 //!
 //! - While we send less by `r`, the queue gets shorter by `r / capacity` every second, whatever else fills it and
 //!   however long it was. So a drain measures our part of the traffic, and `capacity = our rate / our part`.
 //! - If several claim more than there is, loss exceeds the channel's, and the claim shrinks.
 
-/// A claim is near a rate within this factor of its own.
+/// A rate within this factor of the claimed one is near the claim.
 const NEAR: f64 = 1.35;
-/// A claim is settled after this many drains in a row that leave it near the rate before them: a single drain may
-/// have met another flow's own step.
+/// Drains in a row near the claimed rate that settle a claim: a single drain may coincide with another flow's own step.
 const SETTLING_DRAINS: u32 = 2;
-/// A smaller part of the queue than this is not seen among its own changes.
+/// A smaller part of the queue is lost among its own changes.
 const LEAST_PART: f64 = 0.1;
 /// Weight of the earlier drains, relative to the next one.
 const FORGET: f64 = 0.5;
 /// Excess loss shrinks the claim by this factor, at most once in [`PATIENCE`] seconds.
 const SHRINK: f64 = 0.85;
 const PATIENCE: f64 = 0.5;
-/// A claim that was shrunk grows back by so much a second, relative to the capacity.
+/// A claim that was shrunk grows back by this share of the capacity a second.
 const GROWTH: f64 = 0.02;
 
 /// The capacity of a bottleneck, as measured by drains.
 ///
-/// In each of them the others' own changes are taken for ours; over several, they cancel out.
+/// A single drain attributes changes of the others to us; over several drains, they cancel out.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Capacity {
     bytes: f64,
@@ -64,7 +63,7 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Claims this share of the capacity, which is at least what has passed before.
+    /// Claims this share of the capacity, which is at least the largest rate `passed` before.
     pub fn new(time: f64, share: f64, passed: f64) -> Self {
         Self {
             full: share,
@@ -83,7 +82,7 @@ impl Claim {
         self.share * self.capacity
     }
 
-    /// At our rate, drains measured this capacity. The largest rate that passed in the last minute was `passed`.
+    /// A drain at our `rate` measured this capacity. The largest rate that passed in the last minute was `passed`.
     pub fn on_drain(&mut self, rate: f64, capacity: f64, passed: f64) {
         self.capacity = passed.max(capacity.min(rate / LEAST_PART));
         let claimed = self.share * self.capacity;
@@ -91,13 +90,13 @@ impl Claim {
         self.near = if near { self.near + 1 } else { 0 };
     }
 
-    /// Whether the capacity was measured at about the rate that is claimed, so that another drain can wait: a drain at
-    /// a much smaller rate measures little of it.
+    /// Whether the capacity was measured near the claimed rate, so that another drain can wait: at a much smaller rate,
+    /// a drain measures little of it.
     pub fn is_settled(&self) -> bool {
         self.near >= SETTLING_DRAINS
     }
 
-    /// More is lost than the channel loses.
+    /// Loss exceeds the channel's.
     pub fn on_excess_loss(&mut self, time: f64) {
         if time - self.shrunk > PATIENCE {
             self.share *= SHRINK;

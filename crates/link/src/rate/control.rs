@@ -11,27 +11,27 @@ use super::recent::Recent;
 /// The rate for which the configured target of queue delay holds, in bytes per second.
 const REFERENCE_RATE: f64 = 54e6 / 8.0;
 const ABOVE_ROUNDS: u32 = 10;
-/// This many drains that leave the queue above its target show such a flow, however low it seems to stand: a flow that
-/// joins a full queue takes most of it for the path. Flows of our kind give way long before.
+/// Drains that leave the queue above its target before a loss-based flow is assumed, however short the queue: a flow
+/// that joins a full queue takes most of it for the path. Flows of our kind give way long before.
 const CROWDED_DRAINS: u32 = 3;
-/// A rate was tried of which this part was sent.
+/// A rate counts as tried when at least this fraction of it was sent.
 const TRIED: f64 = 0.5;
 const NOT_LOSS_BASED_AFTER: f64 = 1.0;
-/// A second drain follows soon, to confirm what the first one found: after this many seconds and round trips, or, where
-/// nothing is claimed yet and each costs little, after fewer round trips.
+/// Time to a second drain, which confirms the first one, in seconds and in round trips; fewer round trips where nothing
+/// is claimed yet and a drain costs little.
 const CONFIRM_AFTER: f64 = 0.25;
 const CONFIRM_ROUND_TRIPS: f64 = 10.0;
 const SUSPECT_ROUND_TRIPS: f64 = 5.0;
-/// What a drain finds of the queue, and what it leaves, is averaged over what was sent around its beginning and its end: so
-/// many seconds before and after, and more where the queue is longer.
+/// The queue before and after a drain is the mean over packets sent within this many seconds of its start and end, and
+/// within this fraction of the queue delay more.
 const AROUND: f64 = 0.002;
 const AROUND_OF_QUEUE: f64 = 0.1;
-/// At least this many bytes in a round trip: two packets.
+/// Least bytes in a round trip: two packets.
 const LEAST_WINDOW: f64 = 3000.0;
-/// Loss is judged over at least this time, in seconds.
+/// Loss is judged over at least this many seconds.
 const LOSS_WINDOW: f64 = 0.05;
 
-/// What one round measured. Times in seconds.
+/// Measurements of one round. Times in seconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Round {
     pub time: f64,
@@ -46,17 +46,17 @@ pub struct Round {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
-    /// Raising the rate as soon as the path is seen to follow the last time: the rounds in a row in which it did not.
-    /// `crowded`: the reports in a row that found the queue long. Two make the running round the last: one may be a
-    /// receiver that was stopped while nothing arrived.
+    /// Raising the rate while the path follows. `stalled`: rounds in a row in which it did not. `crowded`: reports in a
+    /// row of a long queue. Two make the running round the last: a single one may come from a receiver that was stopped
+    /// while nothing arrived.
     Startup { stalled: u32, crowded: u32 },
     /// Holding the queue at its target.
     Hold,
-    /// Letting the queue run empty, to see how low the delay gets and what the channel loses by itself.
+    /// Letting the queue run empty, which shows the base delay and the channel's own loss.
     Drain(Drain),
 }
 
-/// Little is sent until `restore`. Times in seconds.
+/// A low rate until `restore`. Times in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Drain {
     /// The rate, the round-trip time and the queue before it.
@@ -65,26 +65,26 @@ struct Drain {
     queue: f64,
     began: f64,
     restore: f64,
-    /// The queue that was sent into at the beginning, ..
+    /// Mean queue of packets sent around the start, ..
     from: Mean,
     /// .. the shortest, ..
     lowest: f64,
-    /// .. and what was left of it at the end.
+    /// .. and the mean around the end.
     left: Mean,
 }
 
 impl Drain {
-    /// For how long around its beginning and its end the queue is averaged.
+    /// Time around the start and the end over which the queue is averaged.
     fn around(&self) -> f64 {
         AROUND + AROUND_OF_QUEUE * self.queue
     }
 
-    /// `waiting` is the queue without what comes and goes.
+    /// `waiting` is the smoothed queue.
     fn on_report(&mut self, time: f64, queue: f64, waiting: f64) {
         if time - self.began > self.rtt {
             self.lowest = self.lowest.min(waiting);
         }
-        // What the report is on took the path as it was without the queue, and the queue as it is now.
+        // The reported packets took the path without the queue, and the present queue.
         let sent = time - (self.rtt - self.queue + queue);
         let around = self.around();
         for (instant, mean) in [(self.began, &mut self.from), (self.restore, &mut self.left)] {
@@ -94,13 +94,13 @@ impl Drain {
         }
     }
 
-    /// The queue that was there when it began. What is seen at that moment may have waited for a host that was stopped,
-    /// as a drain begins with the first report after it.
+    /// Queue at the start. The sample of that moment alone may be due to a host that was stopped, as a drain begins
+    /// with the first report after the stop.
     fn from(&self) -> f64 {
         self.from.value().unwrap_or(self.queue)
     }
 
-    /// The queue that is left when all is held back.
+    /// Queue at the end; the shortest one if no packet was sent around it.
     fn left(&self) -> f64 {
         self.left.value().unwrap_or(self.lowest)
     }
@@ -127,10 +127,10 @@ const STARTUP: Phase = Phase::Startup {
     stalled: 0,
     crowded: 0,
 };
-/// Reports in a row of a long queue that are believed.
+/// A long queue is believed after this many reports in a row.
 const CROWDED_REPORTS: u32 = 2;
 
-/// A stretch over which loss is judged.
+/// A window over which loss is judged.
 #[derive(Clone, Copy, Debug, Default)]
 struct LossWindow {
     began: f64,
@@ -150,43 +150,42 @@ impl LossWindow {
     }
 }
 
-/// The law. See the module and [`super`].
+/// The control law; see [`super`].
 #[derive(Debug)]
 pub struct Control {
     config: Config,
     phase: Phase,
     rate: f64,
-    /// What the bottleneck passed, lost packets included.
+    /// Rates at the bottleneck, lost packets included.
     passed: Recent,
-    /// What was delivered.
+    /// Delivered rates.
     arrived: Recent,
-    /// There was a round in which there was always something to send: what passed is what can pass.
+    /// Some round was backlogged throughout, so that the bottleneck limited its rate.
     measured: bool,
-    /// The largest bottleneck rate of the last while: (time, rate).
+    /// Largest rate of each second of the last minute: (time, rate).
     history: VecDeque<(f64, f64)>,
-    /// What passed in the last round, if it was less than was sent and the queue stood.
+    /// Rate that passed in the last round, if it was below the sending rate and the queue stood.
     overloaded: Option<f64>,
-    /// What the start found to pass, until a queue confirms it.
+    /// Rate at which startup ended, until a queue confirms it.
     doubted: Option<f64>,
     /// The rate before the last round, at which the packets of the next were sent.
     rate_before: f64,
-    /// Rounds in a row with an empty queue in which more was passed than before.
+    /// Rounds in a row with an empty queue in which more passed than before.
     growing: u32,
     last_empty: f64,
     next_deep_drain: Option<f64>,
-    /// Loss is judged over stretches like this one.
+    /// The running window of loss.
     window: LossWindow,
-    /// In the last of them more was lost than the channel loses.
+    /// Loss in the last window exceeded the channel's.
     excess: bool,
     /// Rounds in a row in which the queue was above its target although we hold back.
     above: u32,
     standing_drains: u32,
-    /// Of these, how many left the queue as it was.
+    /// Drains in a row that left the queue as it was.
     flat_drains: u32,
-    /// Drains after which the queue, most of which is not ours, was above its target; those after which it was not count
-    /// against them.
+    /// Drains that left a queue above its target, most of it of other flows; each other drain lowers the count.
     crowded_drains: u32,
-    /// The capacity, as drains measured it since the queue is not ours alone.
+    /// Capacity of the bottleneck, as measured by drains since others share the queue.
     capacity: Capacity,
     /// The bottleneck's rate when the queue last ran empty in a drain.
     proved: Option<f64>,
@@ -200,7 +199,7 @@ pub struct Control {
     competing_loss: LossWindow,
     rtt: f64,
     queue: f64,
-    /// The queue without what comes and goes within some reports: bursts of others.
+    /// Smoothed queue: without the bursts of others, which last for a few reports.
     waiting: f64,
     noise: f64,
 }
@@ -246,8 +245,8 @@ impl Control {
         self.rate
     }
 
-    /// The rate for which what is under way suffices: a drain holds back three quarters of it, no more, as what it shows is
-    /// judged by that.
+    /// The rate that the window must carry. During a drain it is still the rate before it: the drain is judged by
+    /// pacing alone, which holds back three quarters.
     pub fn window_bytes_per_second(&self) -> f64 {
         match self.phase {
             Phase::Drain(drain) => drain.before.max(self.rate),
@@ -308,13 +307,13 @@ impl Control {
         ) + 2.0 * self.noise
     }
 
-    /// A queue above this that stands while we hold back is another flow's, of a kind that fills queues: our own kind
-    /// keeps it near the target of flows with their share of the capacity.
+    /// Least queue that, while we hold back, is attributed to a flow of a kind that fills queues: our own kind keeps it
+    /// near the target of flows with their share of the capacity.
     fn standing_queue(&self) -> f64 {
         (self.config.constants.standing * self.target()).clamp(0.006, 0.080)
     }
 
-    /// The first report shows how long the path is, and so when the second rate will be known.
+    /// The first report gives the round-trip time: the longer it is, the later the second rate is known.
     pub fn on_first_report(&mut self, rtt: f64) {
         self.set_rate(
             (1.0 + self.config.constants.first_rate_growth
@@ -323,7 +322,7 @@ impl Control {
         );
     }
 
-    /// The link is heard again after an outage: what it carries now is unknown, so begin at half.
+    /// After an outage or on another path the capacity is unknown: start at half.
     pub fn on_resumed(&mut self) {
         if self.measured {
             self.set_rate(self.bottleneck() / 2.0);
@@ -336,10 +335,10 @@ impl Control {
         self.standing_drains = 0;
     }
 
-    /// What cannot wait for the end of a round: the end of startup and of a drain. `measuring`: packets of the running round
+    /// Ends startup and drains, which cannot wait for the end of a round. `measuring`: packets of the running round
     /// have been reported on.
     pub fn on_report(&mut self, time: f64, queue: f64, noise: f64, measuring: bool) {
-        // An empty one is known at once.
+        // An empty queue needs no smoothing.
         self.waiting = if queue > 0.0 {
             self.waiting + (queue - self.waiting) / 8.0
         } else {
@@ -353,7 +352,7 @@ impl Control {
         match self.phase {
             Phase::Drain(mut drain) => {
                 if time >= drain.restore {
-                    // Beside others, by how much the queue falls is judged by what was sent before.
+                    // Beside others, the fall of the queue is judged against the rate before the drain.
                     self.set_rate(if self.competing() {
                         drain.before
                     } else {
@@ -372,7 +371,7 @@ impl Control {
                     stalled,
                     crowded: if queued { crowded + 1 } else { 0 },
                 };
-                // The round that shows what passes is under way, and ends soon; or the one before was it.
+                // While no packet of this round is reported, the one before has measured the bottleneck.
                 if self.is_last_of_start() && !measuring && self.knows_bottleneck() {
                     self.end_startup();
                 }
@@ -399,8 +398,9 @@ impl Control {
         self.rate_before = before;
     }
 
-    /// A mark is a sign of congestion as a lost packet is to others, and heeded at most once a round trip (RFC 3168, section
-    /// 6.1.2). What passes is then taken to be less, by the factor of RFC 8511, so the rate grows back by the steps of the law.
+    /// A mark signals congestion as loss does to others, and counts once a round trip (RFC 3168, section 6.1.2). The
+    /// bottleneck's rate is then taken to be lower, by the factor of RFC 8511, so the rate grows back by the steps of
+    /// the law.
     fn heed_marks(&mut self, round: &Round) {
         if round.time - self.marked < round.rtt {
             return;
@@ -414,7 +414,7 @@ impl Control {
         self.set_rate(self.config.constants.marked * self.rate);
     }
 
-    /// Learns what the channel loses by itself; true when a stretch ends, and `excess` says of it.
+    /// Learns the channel's own loss. True at the end of a loss window, whose result is `excess`.
     fn judge_loss(&mut self, round: &Round, losses: &mut Losses) -> bool {
         match self.phase {
             Phase::Startup { .. } => losses.learn_at_start(round.loss),
@@ -447,7 +447,7 @@ impl Control {
             backlogged,
             late,
         } = round.delivery;
-        // What a full queue dropped has not passed.
+        // Packets that a full queue dropped have not passed.
         if losses.is_excess(round.loss) || matches!(self.phase, Phase::Startup { .. }) {
             passed = passed.min(arrived / (1.0 - losses.channel()));
         } else if losses.channel_is_known() {
@@ -460,7 +460,8 @@ impl Control {
         self.measured |= backlogged;
         let before = self.overloaded.take();
         if sent > 1.02 * passed && round.queue > self.config.constants.overloaded * self.target() {
-            // The queue was never empty, so what passed is what can pass, now. Once may be a processor that was late.
+            // The queue was never empty, so the bottleneck limited the round. A single one may be due to a late
+            // processor.
             self.overloaded = Some(passed);
             if let Some(before) = before {
                 let known = self.bottleneck().min(2.0 * passed);
@@ -488,14 +489,14 @@ impl Control {
             return;
         };
         if crowded == CROWDED_REPORTS {
-            // The queue was never empty, so what passed is what can pass.
+            // The queue was never empty, so the bottleneck limited this round.
             let passed = round.delivery.passed.min(round.delivery.sent);
             self.passed.set(round.time, passed);
             self.arrived.set(round.time, round.delivery.arrived);
             return self.end_startup();
         }
         let delivered = round.delivery.arrived / (1.0 - losses.channel());
-        // What the channel loses by itself is first to be known.
+        // Loss counts only once the channel's own is known.
         let lost = losses.start_is_known()
             && delivered < self.config.constants.followed * round.delivery.sent;
         let followed =
@@ -504,14 +505,14 @@ impl Control {
         let overflows = round.loss.sent >= 20.0
             && losses.exceeds(round.loss, self.config.constants.start_excess);
         if stalled >= 3 || (stalled > 0 && overflows) {
-            // More is sent than passes, and the queue is too short to show it.
+            // The rate exceeds the bottleneck's, and the queue is too short to show it.
             self.phase = Phase::Hold;
             self.passed.set(round.time, delivered);
             self.set_rate(self.config.constants.below * delivered);
             return;
         }
         self.phase = Phase::Startup { stalled, crowded };
-        // Of a rate that was not sent at, as the window was still closed, nothing is known.
+        // A rate that was not used, as the window was closed, has shown nothing.
         let tried = round.delivery.backlogged && round.delivery.sent > TRIED * self.rate;
         if stalled == 0 && tried {
             let growth = self.config.constants.startup_growth
@@ -522,7 +523,7 @@ impl Control {
         }
     }
 
-    /// The queue has become longer: what passed is what can pass.
+    /// A longer queue shows that the bottleneck's rate was reached.
     fn end_startup(&mut self) {
         self.doubted = Some(self.bottleneck());
         self.set_rate(self.bottleneck() * 0.8);
@@ -538,7 +539,7 @@ impl Control {
             None => self.follow_queue(round),
         }
         if !round.delivery.backlogged {
-            // There were pauses, in which the queue could run empty.
+            // Pauses let the queue run empty.
             self.next_deep_drain = Some(round.time + self.config.constants.deep_drain_period);
         }
         let deep = *self
@@ -551,7 +552,7 @@ impl Control {
             0
         };
         let urgent = match self.competing {
-            // Until it is settled, a claim is a guess. By `next_drain` its rate may be reached, so that a drain shows more.
+            // An unsettled claim is a guess. By `next_drain` its rate may be reached, so that a drain shows more.
             Some(claim) => self.standing_drains > 0 && !claim.is_settled(),
             None => self.above > ABOVE_ROUNDS,
         } && round.time > self.next_drain;
@@ -561,8 +562,8 @@ impl Control {
         }
     }
 
-    /// Tries more than the start found, if that may be too little: the path is long, and what was sent of it since made no
-    /// queue. False where there is nothing to try.
+    /// Probes above the rate that startup found, as long as the path is long and that rate makes no queue. False where
+    /// there is nothing to try.
     fn doubt(&mut self, round: &Round) -> bool {
         let Some(found) = self.doubted else {
             return false;
@@ -592,8 +593,8 @@ impl Control {
         true
     }
 
-    /// The distance from the target of queue delay gives the rate relative to what the bottleneck passes: a queue
-    /// integrates the difference of rates, so this is of first order and does not swing.
+    /// Sets the rate relative to the bottleneck's by the distance from the target of queue delay: a queue integrates
+    /// the difference of rates, so this control is of first order and does not oscillate.
     fn follow_queue(&mut self, round: &Round) {
         let target = self.target();
         let distance = ((target - round.queue) / target).clamp(-1.0, 1.0);
@@ -604,7 +605,7 @@ impl Control {
         } else {
             0
         };
-        // As long as the queue stays empty and the path follows, steps get larger. (Copa's velocity.)
+        // While the queue stays empty and the path follows, steps get larger. (Copa's velocity.)
         let step: f64 = match self.growing {
             0..=3 => 0.1,
             4..=6 => 0.25,
@@ -612,8 +613,8 @@ impl Control {
             _ => 1.0,
         };
         let up = step.min(self.config.constants.unseen_queue / round.rtt);
-        // A rate above the bottleneck's by a share s makes the queue s longer every second; the error in the queue is
-        // to be gone after a round trip and a half, the time for which the effect of a change is not seen.
+        // A rate above the bottleneck's by a share s makes the queue s longer every second. The error in the queue
+        // should be gone after a round trip and a half, the feedback delay.
         let correction = (target - round.queue) / (1.5 * round.rtt + 0.004);
         let gain = 1.0
             + if self.growing > 3 {
@@ -624,7 +625,7 @@ impl Control {
         self.set_rate(gain * self.bottleneck());
     }
 
-    /// The claimed rate, approached by the steps that the cap allows.
+    /// Approaches the claimed rate by the steps that the cap allows.
     fn compete(&mut self, round: &Round, judged: bool, losses: &Losses) {
         let Some(mut claim) = self.competing else {
             return;
@@ -633,7 +634,7 @@ impl Control {
             claim.on_excess_loss(round.time);
         }
         self.competing_loss.count.add(round.loss);
-        // TCP heeds loss a round trip after it, and that round trip may be a long queue.
+        // TCP reacts to loss a round trip after it, and a long queue may be part of that.
         let judged_over = self.config.constants.drain_period_round_trips * round.rtt;
         if round.time - self.competing_loss.began > NOT_LOSS_BASED_AFTER.max(judged_over) {
             let loss = std::mem::replace(&mut self.competing_loss, LossWindow::begin(round.time));
@@ -647,7 +648,7 @@ impl Control {
         self.competing = Some(claim);
         let known = self.bottleneck();
         if self.standing_drains == 0 {
-            // It has slowed down, or is gone: what it leaves is taken, and what is claimed is kept.
+            // The other flow has slowed down or ended: take the free capacity, and keep the claim.
             self.follow_queue(round);
             self.set_rate(self.rate.max(wanted.min(self.config.constants.cap * known)));
             return;
@@ -665,7 +666,7 @@ impl Control {
         self.set_rate(wanted.clamp(0.7 * known, step * known));
     }
 
-    /// The most that passed in the last minute.
+    /// The largest rate that passed in the last minute.
     fn most_passed(&self) -> f64 {
         self.history
             .iter()
@@ -674,7 +675,7 @@ impl Control {
     }
 
     fn begin_drain(&mut self, time: f64, deep: bool) {
-        // What is waiting now leaves the queue in `queue`; the rest keeps it from filling up again meanwhile.
+        // A queue of ours alone is empty after two thirds of this time; the rest keeps it from filling up again.
         let mut lasting = 1.5 * self.queue / (1.0 - self.config.constants.drain_gain) + 0.002;
         if deep {
             lasting = lasting.max(self.rtt);
@@ -693,12 +694,12 @@ impl Control {
         self.set_rate(self.config.constants.drain_gain * self.bottleneck());
     }
 
-    /// A queue that stands although we held back is another flow's. What we held back would have made a queue of ours
-    /// alone shorter by the same time; by how much less it fell is the others' part of the traffic.
+    /// A queue that stands during a drain is another flow's. A queue of ours alone would have become shorter by the
+    /// time that the bytes held back take; the shortfall gives the others' share of the traffic.
     ///
-    /// A flow with a window `W` that fills the queue `q` beside our rate `r`, behind a bottleneck `C`, has `W = q (C - r)`
-    /// under way. Once what waits was exchanged, the queue of our lower rate `l` has fallen by `q (r - l) / (C - l)`;
-    /// before, by `(r - l) / C` a second.
+    /// A flow with a window `W` that fills the queue `q` beside our rate `r`, behind a bottleneck `C`, has `W = q (C -
+    /// r)` in flight. After a round trip, the queue at our lower rate `l` has fallen by `q (r - l) / (C - l)`; before
+    /// that, it falls by `(r - l) / C` a second.
     fn end_drain(&mut self, time: f64, drain: &Drain) {
         let Drain {
             before,
@@ -713,7 +714,7 @@ impl Control {
         self.next_drain = time + CONFIRM_AFTER.max(CONFIRM_ROUND_TRIPS * self.rtt);
         self.window = LossWindow::begin(time);
         self.set_rate(self.bottleneck());
-        // After a round trip the others have taken what we left.
+        // After a round trip the others have taken the freed capacity.
         let left = self.config.constants.drain_gain * self.bottleneck();
         let held_back = (before - left) * lasting.min(rtt.max(from));
         let exchanged = if lasting > rtt { left } else { 0.0 };
@@ -726,7 +727,7 @@ impl Control {
             && (lowest > self.config.constants.empty * self.target()
                 || capacity < self.capacity.rate())
         {
-            // Of a queue that ran empty is known only how much there is at most.
+            // A queue that ran empty gives only an upper bound of the capacity.
             self.capacity.add(held_back + exchanged * shorter, shorter);
         }
         let part = (before / capacity.max(before)).clamp(0.0, 1.0);
@@ -768,7 +769,7 @@ impl Control {
             self.standing_drains = 0;
             self.competing = None;
         } else if self.standing_drains == 1 || self.flat_drains == 1 {
-            // A second one is to confirm it.
+            // A second drain is to confirm it.
             self.last_empty = f64::NEG_INFINITY;
         } else {
             let begun = Claim::new(time, self.config.competing_share, self.most_passed());
@@ -780,22 +781,22 @@ impl Control {
         }
     }
 
-    /// What stands is no queue, but the path has become longer: nothing left it while we held back, though much of the
-    /// traffic is ours.
+    /// Whether the path has become longer, rather than the queue: no packets left the queue while we held back, though
+    /// much of the traffic is ours.
     fn is_flat(&self, from: f64, lowest: f64) -> bool {
         self.proved
             .is_some_and(|rate| self.bottleneck() > 0.25 * rate)
             && from - lowest < 0.001 + self.noise
     }
 
-    /// True once when the smallest delay that was seen is that of the path no more.
+    /// True once when the smallest delay seen is no longer the path's.
     pub fn take_base_changed(&mut self) -> bool {
         std::mem::take(&mut self.base_changed)
     }
 
-    /// Never much more than what is delivered, corrected for the channel's own loss, outside startup. When loss rises,
-    /// this lowers the rate. If the queue was overflowing, the loss goes; if the channel has become worse, it stays while
-    /// less is sent, so it is learned to be the channel's, and the rate returns.
+    /// Caps the rate near the delivered rate, corrected for the channel's own loss, outside startup. When loss rises,
+    /// the cap lowers the rate. If the queue was overflowing, the loss ends; if the channel has become worse, the loss
+    /// stays at the lower rate, so it is learned to be the channel's, and the rate returns.
     fn limit(&mut self, losses: &Losses) {
         let startup = matches!(self.phase, Phase::Startup { .. });
         if let Some(arrived) = self.arrived.largest()
@@ -819,8 +820,8 @@ impl Control {
     }
 
     fn set_rate(&mut self, rate: f64) {
-        // So much that there is always something to measure by; as the queue grows, it gets less. (RFC 8085, section
-        // 3.1.1, would have one packet a round trip of those that measure nothing.)
+        // Two packets a round trip give something to measure; the longer the queue, the lower this bound. (RFC 8085,
+        // section 3.1.1, would have one packet a round trip from a sender that measures nothing.)
         let least = LEAST_WINDOW / self.rtt.max(0.02);
         let least = least.clamp(
             self.config.min_bytes_per_second,

@@ -1,30 +1,30 @@
 //! Round-trip time, one-way delay and its variation.
 
-/// How long the smallest delay is believed at least, in seconds. Copa (NSDI 2018, section 2.2) and BBR use as much.
+/// Shortest time for which the smallest delay is believed, in seconds: as in Copa (NSDI 2018, section 2.2) and BBR.
 const BASE_WINDOW: f64 = 10.0;
-/// The same beside a flow that fills the queue: it may not let it run empty for a while.
+/// The same beside a flow that fills the queue, which may stay filled for a while.
 const COMPETING_BASE_WINDOW: f64 = 60.0;
-/// The same where a queue of reports is judged, which nothing drains: were it taken for the path, more reports would be
-/// asked for, and it would grow without end.
+/// The same for a queue of reports, which nothing drains: attributed to the path, it would bring about more reports and
+/// grow without end.
 const REPORT_BASE_WINDOW: f64 = 60.0;
 
-/// Reports may come so often, in seconds, and come at least so often.
+/// Shortest and longest interval of reports, in seconds.
 const REPORT_INTERVALS: (f64, f64) = (0.001, 1.0);
 const FIRST_REPORT_INTERVAL: f64 = 0.004;
-/// A queue of reports is one from here on, in seconds.
+/// Least delay that is attributed to a queue of reports, in seconds.
 const REPORT_QUEUE: f64 = 0.010;
 
 /// Delays, in seconds. One-way delays are differences of unsynchronised clocks: only their variation means anything.
 #[derive(Debug)]
 pub struct Delays {
     known: bool,
-    /// No sample of the path in use has come yet.
+    /// No sample of the path in use has arrived yet.
     is_new_path: bool,
     smoothed_rtt: f64,
-    /// Of this, what is not spent in the queue of this direction.
+    /// Smoothed round-trip time without the queue of this direction.
     smoothed_path: f64,
     base_rtt: WindowedMin,
-    /// The smallest round-trip time of a longer while.
+    /// The smallest round-trip time of a longer window.
     least_rtt: WindowedMin,
     base_one_way: WindowedMin,
     /// Smallest one-way delay of the running round.
@@ -79,7 +79,7 @@ impl Delays {
         };
         self.known = true;
         if self.report_queue() > REPORT_QUEUE {
-            // On an air that many share, the reports to all of them may be more than the air takes.
+            // On a shared air, the reports to all hosts may exceed its capacity.
             self.report_interval = self.report_interval.max(self.report_queue() / 4.0);
         }
         self.round_one_way = Some(
@@ -98,8 +98,8 @@ impl Delays {
         self.forget_base();
     }
 
-    /// Whether another flow fills the queue, and the time between two drains, in seconds: until the next one shows the smallest
-    /// delay again, it is believed.
+    /// The smallest delay is believed until the next drain can show it again. `drain_period`: seconds between two
+    /// drains.
     pub fn set_base_window(&mut self, competing: bool, drain_period: f64) {
         self.base_one_way.length = if competing {
             COMPETING_BASE_WINDOW
@@ -108,7 +108,7 @@ impl Delays {
         };
     }
 
-    /// The path has become longer: what was seen before the newest packet counts no more.
+    /// The path has become longer: delays from before the newest packet no longer count.
     pub fn forget_base(&mut self) {
         self.base_one_way.steps.clear();
         self.base_rtt.steps.clear();
@@ -123,7 +123,7 @@ impl Delays {
         self.smoothed_rtt
     }
 
-    /// The round-trip time without what is spent in the queue of this direction: reports may wait on their way back.
+    /// The round-trip time without the queue of this direction: reports may wait on their way back.
     pub fn path_rtt(&self) -> f64 {
         self.smoothed_path
     }
@@ -139,7 +139,7 @@ impl Delays {
             .map_or(0.0, |base| self.last_one_way - base)
     }
 
-    /// The queue that stood for the whole round: smaller delays are not due to jitter. (Copa's standing RTT.)
+    /// The queue that stood for the whole round: jitter only adds to the smallest delay. (Copa's standing RTT.)
     pub fn take_round_queue(&mut self) -> f64 {
         let least = self.round_one_way.take().unwrap_or(self.last_one_way);
         self.base_one_way.value().map_or(0.0, |base| least - base)
@@ -152,12 +152,12 @@ impl Delays {
         }
     }
 
-    /// For how long the newest report waited on its way: what neither the path nor our own queue explains.
+    /// Waiting time of the newest report on its way: the round trip without the path and our own queue.
     fn report_queue(&self) -> f64 {
         self.last_rtt - self.least_rtt.value().unwrap_or(0.0) - self.queue()
     }
 
-    /// How often the peer should report, in seconds.
+    /// Requested interval of reports, in seconds.
     pub fn report_interval(&self) -> f64 {
         self.report_interval
             .clamp(REPORT_INTERVALS.0, REPORT_INTERVALS.1)
@@ -203,7 +203,7 @@ impl WindowedMin {
 mod tests {
     use super::*;
 
-    /// Reports queue where many share an air. That queue never runs empty, and is not taken for the path.
+    /// Reports queue on a shared air. That queue never runs empty, and is not taken for the path.
     #[test]
     fn a_queue_of_reports_makes_them_rare_however_long_it_stands() {
         let mut delays = Delays::default();

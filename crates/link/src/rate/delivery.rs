@@ -1,37 +1,37 @@
-//! What the path passes on, by the receiver's clock.
+//! Delivery rates of the path, by the receiver's clock.
 
 use super::observed::Observed;
 use super::sent::Sent;
 
-/// Longest round trip, in seconds, that is taken for the path: a longer one is more likely a queue of
-/// reports. A sender that joins such a queue cannot see how short the path is without it. So each
-/// sender has a limited number of reports in the queue, the window allows for at most this time above
-/// the smallest round trip (with less in flight, the air has room for the reports), and a round does
-/// not last longer.
+/// Longest round trip, in seconds, that is attributed to the path: a longer one is more likely a
+/// queue of reports. A sender that joins such a queue cannot see the path's own round trip. So each
+/// sender limits its reports in the queue, the window allows for at most this time above the
+/// smallest round trip (with less in flight, the air has room for the reports), and a round lasts
+/// no longer.
 pub(super) const LONGEST_PATH: f64 = 0.25;
 
-/// A round is no shorter than this, in seconds: reports come about once a millisecond.
+/// Shortest round, in seconds: reports come about once a millisecond.
 const MIN_ROUND: f64 = 0.004;
 /// A round has at least this many packets, or lasts this long, in seconds.
 const MIN_ROUND_PACKETS: u64 = 10;
 const LONG_ROUND: f64 = 0.2;
 /// At the start a round lasts this part of a round trip: long enough for a queue to show, and no longer.
 const START_ROUND_TRIPS: f64 = 0.125;
-/// A round of the start that begins after a pause may be as short as this, in seconds: the packets of one sample are to show
-/// that more can be sent, or samples that leave pauses would keep the rate that the first one found. (A sender is not limited by
-/// its application while pacing alone holds packets back: RFC 9002, section 7.8.) A receiver takes packets of 0.2 ms together,
-/// so a shorter round could not distinguish rates.
+/// Shortest round of startup after a pause, in seconds: the packets of one sample must show whether a higher rate
+/// passes, or samples with pauses between them would keep the first rate. (A sender is not limited by its application
+/// while pacing alone holds packets back: RFC 9002, section 7.8.) A receiver takes packets of 0.2 ms together, so a
+/// shorter round could not distinguish rates.
 const MIN_SAMPLE_ROUND: f64 = 0.001;
 
-/// A sender that was late for this part of a round.
+/// A sender is late if it was for this part of a round.
 const LATE: f64 = 0.1;
 
-/// What a round must be to measure what is asked for.
+/// Length that a round needs for its measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Length {
     /// A round trip: its packets were sent after the last decision. It ends after [`LONGEST_PATH`] at the latest.
     RoundTrip,
-    /// Part of a round trip of this many seconds: its packets are of one rate, so a few suffice to measure it.
+    /// Part of a round trip of this many seconds: its packets have one rate, so a few suffice.
     Start(f64),
     /// As short as can be.
     Shortest,
@@ -43,15 +43,15 @@ pub enum Length {
 /// time measured where packets arrive instead of where acknowledgements do.)
 #[derive(Clone, Copy, Debug)]
 pub struct DeliveryRates {
-    /// What was sent, by the sender's clock.
+    /// Rate of the sent bytes, by the sender's clock.
     pub sent: f64,
-    /// The same bytes by the receiver's clock, lost ones included: what the bottleneck passed, if loss comes after it.
+    /// Rate of the same bytes by the receiver's clock, lost ones included: the bottleneck's, if loss comes after it.
     pub passed: f64,
-    /// What arrived.
+    /// Rate of the bytes that arrived.
     pub arrived: f64,
     /// There was always something to send.
     pub backlogged: bool,
-    /// The sender was so often late, as its processor had other work, that it says nothing about what can pass.
+    /// The sender was late so often, as its processor had other work, that the path did not limit the rate.
     pub late: bool,
 }
 
@@ -73,7 +73,7 @@ pub struct Delivery {
     /// A round of a round trip lasts until a report names a packet that was sent after the round's first report.
     ends_after: u64,
     last_idle: u64,
-    /// The first report of what was sent since the last pause.
+    /// The first report on packets sent since the last pause.
     since_pause: Option<Mark>,
 }
 
@@ -92,18 +92,18 @@ impl Delivery {
         }
     }
 
-    /// The next round begins after this packet: others are sent at another rate.
+    /// Begins the next round after this packet, as the earlier ones have another rate.
     pub fn begin_after(&mut self, packet: u64) {
         self.begin = None;
         self.begins_after = packet;
     }
 
-    /// Whether something of the running round was reported.
+    /// Whether a packet of the running round was reported.
     pub fn has_begun(&self) -> bool {
         self.begin.is_some()
     }
 
-    /// The rates of the round that the newest report ends, if it does.
+    /// The rates of the round, if the newest report ends it.
     pub fn finish_round(
         &mut self,
         packet: &Sent,
@@ -139,13 +139,13 @@ impl Delivery {
             return None;
         }
         let backlogged = self.last_idle <= begin.packet.number;
-        // After a pause the next round begins with it: a sample may be all that is sent before the next pause.
+        // After a pause the next round begins with it: a single sample may be sent before the next pause.
         let next = self.since_pause().filter(|_| !backlogged);
         self.begin = Some(next.unwrap_or(end));
         self.ends_after = last_sent;
         let sent_bytes = (end.packet.bytes - begin.packet.bytes) as f64;
         let sent_time = end.packet.time - begin.packet.time;
-        // A receiver's clock that stands still or runs backwards measures nothing; then ours counts.
+        // A receiver's clock that stands still or runs backwards measures nothing: fall back to ours.
         let arrival_time = match end.arrived_at - begin.arrived_at {
             time if time > 1e-6 => time,
             _ => sent_time,

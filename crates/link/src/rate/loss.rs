@@ -1,14 +1,14 @@
-//! Loss: how much of it is the channel's, and how much comes from sending too much.
+//! Loss: the channel's own, and the excess caused by too high a rate.
 
 /// Loss is judged over at least this many packets.
 const MIN_PACKETS: f64 = 100.0;
-/// What more packets than this have shown of the channel is forgotten by and by.
+/// Packets of the channel's estimate; older ones fade out.
 const MEMORY_PACKETS: f64 = 500.0;
 /// Packets over which the lost share is smoothed.
 const SMOOTHED_PACKETS: f64 = 200.0;
 /// Packets that count as received beforehand, so that one loss among the first packets is not a high share.
 const PRIOR_PACKETS: f64 = 20.0;
-/// Packets of the start that suffice to estimate a channel's loss.
+/// Packets of startup that suffice to estimate a channel's loss.
 const START_PACKETS: f64 = 50.0;
 /// A fade: of at least this many packets between two reports, less than this part of the usual share arrived. (With 64 % lost
 /// by chance, once in ten thousand reports.)
@@ -51,11 +51,11 @@ pub struct Losses {
     smoothed: f64,
     /// The number of packets in `smoothed`.
     smoothed_packets: f64,
-    /// Loss when less was sent than passes: the channel's own.
+    /// Loss below the bottleneck's rate: the channel's own.
     channel: Option<f64>,
-    /// By how many packets that is known.
+    /// Packets behind that estimate.
     channel_packets: f64,
-    /// It was measured after the start.
+    /// The estimate was made after startup.
     known: bool,
     at_start: LossCount,
     pending: [LossCount; 2],
@@ -64,8 +64,8 @@ pub struct Losses {
 impl Losses {
     /// Of the first `sent` packets, `received` have arrived. (Reordered ones still come; then the next count is lower.)
     ///
-    /// While the queue is short, a stretch in which next to nothing arrived is a fade: it says nothing about the packets
-    /// before and after it, so it is no part of the share that is lost.
+    /// While the queue is short, a stretch in which almost nothing arrived is a fade: it says nothing about the packets
+    /// before and after it, so it is no part of the lost share.
     pub fn on_report(&mut self, sent: u64, received: u64, short_queue: bool) {
         let (sent_since, received_since) =
             (sent - self.sent, received.saturating_sub(self.received));
@@ -94,7 +94,7 @@ impl Losses {
         self.smoothed
     }
 
-    /// Loss of the channel itself, as far as known; never so high that dividing by what is left means nothing.
+    /// Loss of the channel itself, as far as known; at most 0.95, as rates are divided by the rest.
     pub fn channel(&self) -> f64 {
         self.channel.unwrap_or(self.smoothed).min(0.95)
     }
@@ -103,12 +103,12 @@ impl Losses {
         self.channel.is_some()
     }
 
-    /// Whether enough is known of the channel to notice excess loss.
+    /// Whether the estimate of the channel suffices to notice excess loss.
     pub fn start_is_known(&self) -> bool {
         self.known || self.at_start.sent >= START_PACKETS
     }
 
-    /// Takes a round in which the rate grew. The last two may have overflowed the queue, so they count later, if at all.
+    /// Learns from a round of startup. The last two may have overflowed the queue, so they count later, if at all.
     pub fn learn_at_start(&mut self, round: LossCount) {
         if self.known {
             return;
@@ -119,7 +119,7 @@ impl Losses {
         self.channel_packets = self.at_start.sent.min(MEMORY_PACKETS);
     }
 
-    /// Takes part of a count that was made while less was sent than passes.
+    /// Learns from packets sent below the bottleneck's rate.
     pub fn learn_channel(&mut self, count: LossCount) {
         self.known = true;
         self.channel_packets += count.sent;
@@ -128,8 +128,8 @@ impl Losses {
         self.channel_packets = self.channel_packets.min(MEMORY_PACKETS);
     }
 
-    /// More is lost than the channel loses by itself, and so much more: beyond four standard deviations of the difference
-    /// of two binomial counts, as what is known of the channel may come from a few packets.
+    /// Whether loss exceeds the channel's by `more`, beyond four standard deviations of the difference of two binomial
+    /// counts: the channel's estimate, too, may come from a few packets.
     pub fn exceeds(&self, count: LossCount, more: f64) -> bool {
         let known = self.channel_packets.max(1.0);
         let likely = ((self.channel() * known + 1.0) / (known + 2.0)).max(0.01);
@@ -137,12 +137,12 @@ impl Losses {
         count.share() > self.channel() + 4.0 * variance.sqrt() + more
     }
 
-    /// More is lost than the channel loses by itself.
+    /// Whether loss exceeds the channel's.
     pub fn is_excess(&self, count: LossCount) -> bool {
         self.exceeds(count, 0.02)
     }
 
-    /// Less is lost than the channel is thought to lose, beyond chance: two standard deviations.
+    /// Whether loss is below the channel's, beyond chance: two standard deviations.
     pub fn is_less(&self, count: LossCount) -> bool {
         let channel = self.channel();
         let deviation = (channel * (1.0 - channel) / count.sent.max(1.0)).sqrt();

@@ -1,18 +1,18 @@
 //! How fast a link may send: rate control as a pure state machine.
 //!
-//! The caller says what it sent ([`Rate::on_sent`]) and what the peer reported ([`Rate::on_feedback`]), and asks
-//! [`Rate::permission`] before each packet. There is no clock and no packet in here.
+//! The caller reports each packet sent ([`Rate::on_sent`]) and the peer's feedback ([`Rate::on_feedback`]), and asks
+//! [`Rate::permission`] before each packet. The module has no clock and no packets.
 //!
 //! On a bad wireless channel loss says nothing about congestion, so the rate follows three other signals:
 //!
-//! - **Delivery rate**: what passed the bottleneck, by the receiver's clock, lost packets included (`delivery`).
+//! - **Delivery rate**: the rate at the bottleneck, by the receiver's clock, lost packets included (`delivery`).
 //! - **Queue delay**: one-way delay above its smallest value, so that traffic in the reverse direction does not
 //!   throttle this one (`delay`). The rate settles where the queue is at a target that shrinks with the square root
 //!   of the rate, so that flows that share a queue come to equal rates (`control`).
-//! - **Loss that is the channel's**: what is lost while less is sent than passes and the queue is short (`loss`). The rate
-//!   is never much above what is delivered, corrected for it. So where a queue overflows before its delay shows, sending
-//!   more ends there; and where the channel becomes worse, the rate falls, what is lost then is seen to be the channel's,
-//!   and the rate returns. A stretch in which nothing arrives is a fade, and says nothing about what comes after it.
+//! - **Loss that is the channel's**: loss below the bottleneck's rate, with a short queue (`loss`). The rate is capped
+//!   near the delivery rate, corrected for this loss. So where a queue overflows before its delay shows, growth ends
+//!   there. Where the channel becomes worse, the rate falls, the remaining loss is attributed to the channel, and the
+//!   rate returns. A stretch without arrivals is a fade, and says nothing about the packets after it.
 //!
 //! Beside a flow that fills the queue whatever we do, the delay says nothing either; then a share of the bottleneck is
 //! claimed (`compete`). When nothing comes back, only probes are sent (`breaker`).
@@ -46,7 +46,7 @@ pub use config::Config;
 pub use constants::Constants;
 pub use observed::Observed;
 
-/// A report that cannot be true; nothing of it was used.
+/// A report that cannot be true, and is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FalseReport {
     /// It names a packet that was not sent.
@@ -76,14 +76,14 @@ pub enum FalseReport {
 pub enum Permission {
     /// One packet may go.
     Send,
-    /// Nothing is heard of the peer, or of all that is under way: one packet must go, so that the end of an outage is
-    /// noticed at once. With nothing to say, send an empty one.
+    /// Nothing is heard of the peer, or of all packets in flight: one packet must go, an empty one if need be, so that
+    /// the end of an outage is noticed at once.
     Probe,
     /// Ask again at this time, or after the next report.
     Wait(Instant),
 }
 
-/// What is known of the path.
+/// Estimates of the path.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Status {
     /// Smoothed round-trip time, without the time for which reports were held back.
@@ -96,7 +96,7 @@ pub struct Status {
     pub loss: f64,
     /// The rate at which packets may be sent now, in bytes per second.
     pub bytes_per_second: f64,
-    /// What the path was seen to pass on, lost packets included, in bytes per second.
+    /// Bottleneck rate: throughput of the path, lost packets included, in bytes per second.
     pub bottleneck_bytes_per_second: f64,
     /// Bytes sent that the peer has not reported on.
     pub in_flight_bytes: u64,
@@ -110,19 +110,19 @@ pub struct Status {
     pub false_reports: u64,
 }
 
-/// What may be under way before anything is known: ten packets and a few small ones. (RFC 6928.)
+/// Window before the first report: ten packets and a few small ones. (RFC 6928.)
 const INITIAL_WINDOW_BYTES: f64 = 16_000.0;
 
-/// What may be under way before any rate was seen to pass: what the first rate is on a path with a round-trip time of 200 ms.
-/// A longer one is a queue more often than a path.
+/// Largest window before a bottleneck rate is known: about the initial rate at a round-trip time of 200 ms. A longer
+/// round trip is a queue more often than a path.
 const FIRST_WINDOW_BYTES: f64 = 480_000.0;
-/// And ever.
+/// Largest window at any time.
 const MOST_WINDOW_BYTES: f64 = 256e6;
 
 const REPORTS_IN_QUEUE: f64 = 4.0;
 const LONGEST_REPORT_INTERVAL: f64 = 1.0;
 
-/// However slow the path, so much may be under way: with less, a few losses silence the link.
+/// Smallest window, however slow the path: with a smaller one, a few losses silence the link.
 const LEAST_WINDOW_BYTES: f64 = 12_000.0;
 
 /// Rate control of one direction of a link.
@@ -158,7 +158,7 @@ pub struct Rate {
     next_send: Instant,
     /// When a report last made room in a window that was full.
     window_opened: Instant,
-    /// There was nothing to send since the last packet.
+    /// The application had nothing to send since the last packet.
     had_nothing: bool,
     reported: Reported,
     /// The first packet on the path in use.
@@ -178,7 +178,7 @@ struct Reported {
 }
 
 impl Rate {
-    /// Rate control of a link of which nothing is known.
+    /// Rate control of a link without any measurement.
     pub fn new(config: Config, now: Instant) -> Self {
         let most = config.max_bytes_per_second;
         let config = Config {
@@ -227,12 +227,12 @@ impl Rate {
             .push(packet_number, time, bytes, idle, lost.as_secs_f64());
         self.breaker.on_sent(now, in_flight == 0.0);
         let from = self.next_send.max(now.checked_sub(burst).unwrap_or(now));
-        // Probes go earlier than the rate allows. They are not to hold back what follows.
+        // Probes go earlier than the rate allows, and must not delay later packets.
         self.next_send = from.min(now) + spacing;
     }
 
-    /// Packets travel on another path from now on, with about this round-trip time: what was seen before says nothing about
-    /// it. (RFC 9000, section 9.4.)
+    /// Packets travel on another path from now on, with about this round-trip time: earlier measurements do not hold
+    /// for it. (RFC 9000, section 9.4.)
     pub fn on_path_changed(&mut self, rtt: Duration) {
         self.delays.on_path_changed(rtt.as_secs_f64());
         self.control.on_resumed();
@@ -241,17 +241,17 @@ impl Rate {
         self.path_from = last_sent + 1;
     }
 
-    /// There is nothing to send: what passes around such a pause says nothing about what can. (Delivery-rate estimation
-    /// calls it limited by the application.) A sender that merely comes late, as its processor was stopped, had something.
+    /// Nothing is left to send: the rates around such a pause are limited by the application, not by the path. A sender
+    /// that merely comes late, as its processor was stopped, is not limited by it.
     pub fn on_nothing_to_send(&mut self) {
         self.had_nothing = true;
     }
 
-    /// The peer reported what it received.
+    /// Processes feedback of the peer.
     ///
     /// # Errors
     ///
-    /// A report that cannot be true is counted, and nothing of it is used.
+    /// A report that cannot be true is counted and ignored.
     pub fn on_feedback(&mut self, now: Instant, observed: &Observed) -> Result<(), FalseReport> {
         if self
             .reported
@@ -311,7 +311,7 @@ impl Rate {
             };
         }
         if in_flight as f64 >= self.window_bytes() {
-            // All that is under way may be lost. (A tail loss probe, RFC 8985, section 7.)
+            // All packets in flight may be lost. (A tail loss probe, RFC 8985, section 7.)
             let patience = seconds(2.0 * self.delays.rtt()).max(pacing::TAIL);
             return match self.breaker.last_event() + patience {
                 at if at <= now => Permission::Probe,
@@ -328,16 +328,16 @@ impl Rate {
         }
     }
 
-    /// How often the peer should report, at most: more rarely when reports queue on their way back, or do not come at
-    /// all. Each packet carries it. A report that is due goes at once, so a long interval does not delay the
-    /// answer to the first packet after a pause.
+    /// Least time between two reports of the peer, carried by each packet: longer when reports queue on their way back,
+    /// or do not come at all. A report that is due goes at once, so a long interval does not delay the answer to the
+    /// first packet after a pause.
     pub fn report_interval(&self, now: Instant) -> Duration {
         self.breaker
             .answer_interval(now)
             .max(seconds(self.wanted_report_interval()))
     }
 
-    /// What is known of the path.
+    /// Current estimates of the path.
     pub fn status(&self) -> Status {
         Status {
             rtt: seconds(self.delays.rtt()),
@@ -386,7 +386,7 @@ impl Rate {
         Ok(packet)
     }
 
-    /// Decides again once a round trip has been observed in full, with enough packets in it to measure anything.
+    /// Decides again after a round trip with enough packets to measure.
     fn end_round(&mut self, time: f64, packet: &Sent) {
         if self.breaker.take_resumed() {
             self.control.on_resumed();
@@ -429,7 +429,7 @@ impl Rate {
             .set_base_window(self.control.competing(), self.control.drain_period());
     }
 
-    /// How often reports are to come, in seconds: as their own way allows, and never so often that they make it long.
+    /// Interval of reports, in seconds: as their own path allows, and never so short that reports queue on it.
     fn wanted_report_interval(&self) -> f64 {
         let queue = self.delays.rtt() - LONGEST_PATH;
         self.delays
@@ -437,7 +437,7 @@ impl Rate {
             .max((queue / REPORTS_IN_QUEUE).min(LONGEST_REPORT_INTERVAL))
     }
 
-    /// By how much a sender that comes late may catch up.
+    /// Time that a late sender may catch up.
     fn catches_up(&self) -> Duration {
         let of_path = self.delays.base_rtt().min(LONGEST_PATH) / pacing::BURSTS_IN_ROUND_TRIP;
         let of_few_bytes = pacing::BURST_BYTES / self.control.bytes_per_second();
@@ -448,20 +448,20 @@ impl Rate {
         self.sent.bytes_after(self.reported.highest)
     }
 
-    /// What may be under way: what the path holds at the present rate, half as much again, and what is sent while a
+    /// Largest number of bytes in flight: 1.5 times the path's content at the present rate, and the bytes sent while a
     /// report is held back.
     fn window_bytes(&self) -> f64 {
         if !self.delays.known() {
             return INITIAL_WINDOW_BYTES;
         }
-        // What is not known to pass must not fill the window by which it waits.
+        // At the start the queue of this direction must not widen the window.
         let rtt = if self.control.is_starting() {
             self.delays.path_rtt()
         } else {
             self.delays.rtt()
         };
-        // Nor are reports that wait in a queue to open it for more of what they wait behind. Only beside a flow that fills
-        // the queue is all of the round trip ours to fill.
+        // Neither must a queue of reports, as a wider window would make it longer. Only beside a flow that fills the
+        // queue is all of the round trip ours to fill.
         let longest = if self.control.competing() {
             f64::MAX
         } else {
@@ -482,16 +482,16 @@ impl Rate {
 mod pacing {
     use std::time::Duration;
 
-    /// A sender that comes late may catch up by this much.
+    /// A late sender may catch up by this much.
     pub const BURST: Duration = Duration::from_micros(500);
-    /// Or by this part of a round trip: a long path takes long to show that more can be sent than was.
+    /// Or by this part of a round trip: a long path needs a long time to show a higher rate.
     pub const BURSTS_IN_ROUND_TRIP: f64 = 50.0;
-    /// Or by this many bytes: where little is sent, a small sample goes at once, whatever the rate. (As much as TCP sends at
-    /// once after a pause, RFC 6928.)
+    /// Or by this many bytes: where little is sent, a small sample goes at once, whatever the rate. (TCP's burst after
+    /// a pause, RFC 6928.)
     pub const BURST_BYTES: f64 = 12_000.0;
-    /// A full window from which nothing is heard for this time, or for two round trips, is probed.
+    /// Silence, or two round trips of it if longer, after which a full window is probed.
     pub const TAIL: Duration = Duration::from_millis(10);
-    /// Nothing to send for no longer than this is no pause.
+    /// A shorter time with nothing to send is no pause.
     pub const SLACK: Duration = Duration::from_millis(2);
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// What the peer reports of the packets that it received.
+/// Packets that the peer reports as received.
 ///
 /// Every value is cumulative, so a lost report costs nothing. The receiver's clock is its own: only differences count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

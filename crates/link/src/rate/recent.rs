@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// Values of the last rounds, and of the last seconds, are recent. A value is forgotten only when others follow it, so a
+/// Recent values: of the last rounds and of the last seconds. A value is forgotten only when others follow it, so a
 /// pause forgets nothing.
 const ROUNDS: usize = 10;
 const SECONDS: f64 = 0.25;
@@ -10,7 +10,7 @@ const SECONDS: f64 = 0.25;
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Recent {
-    /// (time, value); values fall from the front to the back, since one that a later one reaches is never the largest.
+    /// (time, value); values fall from front to back, since a later one at least as large replaces a value.
     values: VecDeque<(f64, f64)>,
     /// Times of the last rounds.
     rounds: VecDeque<f64>,

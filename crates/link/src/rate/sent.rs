@@ -1,8 +1,8 @@
-//! What was sent and not yet reported on.
+//! Sent packets without a report.
 
 use std::collections::VecDeque;
 
-/// More packets than this under way are not remembered: the oldest are forgotten, and reports on them are refused.
+/// Most packets remembered: older ones are forgotten, and reports on them are refused.
 const MAX_REMEMBERED: usize = 1 << 18;
 
 /// A packet that was sent.
@@ -15,7 +15,7 @@ pub struct Sent {
     pub count: u64,
     /// Bytes sent up to and with this one.
     pub bytes: u64,
-    /// Seconds up to this one by which packets were sent later than they might have been, and which were not caught up.
+    /// Cumulative lateness of packets, in seconds, that was not caught up.
     pub late: f64,
 }
 
@@ -27,12 +27,12 @@ pub struct SentPackets {
     bytes: u64,
     last_number: u64,
     late: f64,
-    /// The newest packet before which there was nothing to send.
+    /// The newest packet sent after a pause.
     last_idle: u64,
 }
 
 impl SentPackets {
-    /// `late`: by how many seconds it was sent later than it might have been, if that is not caught up.
+    /// `late`: lateness of the packet in seconds, as far as it is not caught up.
     pub fn push(&mut self, number: u64, time: f64, bytes: usize, idle: bool, late: f64) {
         debug_assert!(
             self.count == 0 || number > self.last_number,
@@ -84,7 +84,7 @@ impl SentPackets {
     pub fn bytes_after(&self, number: Option<u64>) -> u64 {
         match number {
             None => self.bytes,
-            // The reported packet is kept, so it is found unless more than can be remembered went out since.
+            // The reported packet is kept, so it is found unless [`MAX_REMEMBERED`] packets were sent since.
             Some(number) => self
                 .find(number)
                 .map_or(self.bytes, |packet| self.bytes - packet.bytes),

@@ -1,4 +1,4 @@
-//! Flows over a simulated channel, on a virtual clock: what a rate controller makes of a path.
+//! Rate control over a simulated channel, on a virtual clock.
 
 mod scenarios;
 
@@ -36,7 +36,7 @@ enum Content {
     },
 }
 
-/// What a flow has to send.
+/// Packets that a flow has to send.
 #[derive(Clone, Copy, Debug)]
 enum Demand {
     /// Always something.
@@ -325,7 +325,7 @@ impl Simulation {
         self.delays(flow, from, to).len() as f64 * f64::from(PACKET_BYTES) * 8e-6 / (to - from)
     }
 
-    /// One-way delays of what arrived, sorted, in seconds.
+    /// One-way delays of the delivered packets, sorted, in seconds.
     fn delays(&self, flow: usize, from: f64, to: f64) -> Vec<f32> {
         let within = |at: f32| (from..to).contains(&f64::from(at));
         let delivered = self.flows[flow].delivered.iter();

@@ -83,8 +83,8 @@ fn a_silent_peer_is_probed_and_nothing_else() {
     assert!(!rate.status().silent);
 }
 
-/// A packet that goes although the rate holds it back, as a tail loss probe does, does not hold back what follows for longer
-/// than any other packet.
+/// A packet that goes although the rate holds it back, as a tail loss probe does, delays later packets no longer than
+/// any other packet.
 #[test]
 fn probes_run_up_no_debt() {
     let start = Instant::now();
@@ -103,7 +103,7 @@ fn probes_run_up_no_debt() {
     }
 }
 
-/// Thirty that never heard anything would fill an air with fifty probes a second each.
+/// Thirty unanswered senders would fill an air with fifty probes a second each.
 #[test]
 fn a_peer_that_was_never_heard_is_probed_ever_more_rarely() {
     let start = Instant::now();
@@ -118,8 +118,8 @@ fn a_peer_that_was_never_heard_is_probed_ever_more_rarely() {
     );
 }
 
-/// On an air that many share, reports come ever later, whatever this sender does. A window that grew with them would send
-/// ever more, which makes them come later still.
+/// On a shared air, reports come later and later, whatever this sender does. A window that grew with them would delay
+/// them further.
 #[test]
 fn reports_that_come_seconds_late_do_not_open_the_window() {
     let start = Instant::now();
@@ -159,8 +159,8 @@ fn reports_that_come_seconds_late_do_not_open_the_window() {
     );
 }
 
-/// A processor that others use, too, sends less than it may. That says nothing about what passes: taken for it, the rate
-/// would sink to what was sent, of which again less is sent.
+/// A sender whose processor has other work sends less than its rate. Taken for the bottleneck's rate, this would lower
+/// the rate, and then again.
 #[test]
 fn a_sender_that_comes_late_does_not_forget_what_passes() {
     let LateSender { known, status, .. } = LateSender::run(100 * MILLI, 6 * MILLI);
@@ -169,7 +169,7 @@ fn a_sender_that_comes_late_does_not_forget_what_passes() {
     assert!(passes > 0.8 * known, "{passes} of {known}, {status:?}");
 }
 
-/// On a long path it would take long to show that more passes than was sent. (Drains take the rest.)
+/// On a long path it takes long to show a higher rate than the one sent. (Drains take the rest.)
 #[test]
 fn a_sender_that_comes_late_on_a_long_path_catches_up() {
     let LateSender { known, sent, .. } = LateSender::run(200 * MILLI, 3 * MILLI);
@@ -178,9 +178,9 @@ fn a_sender_that_comes_late_on_a_long_path_catches_up() {
 
 /// A sender with something to send at all times, on a path that passes twenty megabytes each second.
 struct LateSender {
-    /// What was seen to pass while it was never late, in bytes per second.
+    /// Bottleneck rate while the sender was never late, in bytes per second.
     known: f64,
-    /// What it sent in the last two seconds, while it was late, in bytes per second.
+    /// Rate sent in the last two seconds, while it was late, in bytes per second.
     sent: f64,
     status: Status,
 }
@@ -231,8 +231,7 @@ impl LateSender {
     }
 }
 
-/// Until the first report the window is closed. A rate that is raised by what went meanwhile is tried for a round trip,
-/// for next to nothing.
+/// Until the first report the window is closed. A rate that earlier packets raise was hardly tried in that round trip.
 #[test]
 fn the_first_rate_is_raised_when_it_was_tried() {
     let start = Instant::now();
@@ -304,7 +303,7 @@ fn silence(
     (sent, now, number)
 }
 
-/// Where most packets are lost, as many reports are, and their absence says little.
+/// Where most packets are lost, most reports are, too, and missing ones say little.
 #[test]
 fn silence_that_chance_brings_about_is_none() {
     for (arrive, silent) in [(800, true), (360, false)] {

@@ -14,7 +14,7 @@ pub(super) struct Assembly {
     pub(super) stream: u32,
     pub(super) sequence: u64,
     pub(super) geometry: Geometry,
-    /// What it costs, in bytes.
+    /// In bytes.
     cost: u64,
     payload: Payload,
     blocks: SmallVec<[BlockAssembly; 1]>,
@@ -72,7 +72,7 @@ impl Assembly {
             == (symbol.stream, symbol.sequence, symbol.geometry)
     }
 
-    /// What it costs, in bytes.
+    /// Cost of the assembly, in bytes.
     pub(super) fn cost(&self) -> u64 {
         self.cost
     }
@@ -143,13 +143,13 @@ impl Assembly {
         Ok(added)
     }
 
-    /// Counts again what it costs, in bytes.
+    /// The cost counted again, in bytes.
     pub(super) fn recount(&self) -> u64 {
         let blocks: u64 = self.blocks.iter().map(BlockAssembly::cost).sum();
         Self::first_cost(&self.geometry) + blocks
     }
 
-    /// What a sample costs that begins to arrive, in bytes.
+    /// Cost of a sample that begins to arrive, in bytes.
     pub(super) fn first_cost(geometry: &Geometry) -> u64 {
         let blocks = geometry.blocks();
         let own = match blocks {
@@ -169,7 +169,7 @@ impl Assembly {
 }
 
 impl BlockAssembly {
-    /// What its allocations cost, in bytes. All repair shards have one length.
+    /// Cost of its allocations, in bytes. All repair shards have one length.
     fn cost(&self) -> u64 {
         let bits = match self.have.len() {
             0 => 0,

@@ -1,7 +1,7 @@
-//! What state costs, in bytes: structures and their allocations. `tests/held` compares the charge
-//! with what an allocator counts.
+//! The cost of state, in bytes: structures and their allocations. `tests/held` compares it with the
+//! count of an allocator.
 
-/// What the allocator keeps beside each allocation: its size.
+/// Overhead of the allocator per allocation: its size.
 const ALLOCATION: u64 = 8;
 
 /// An entry of a `BTreeMap`: ascending insertion leaves nodes of eleven places little more than half

@@ -197,7 +197,7 @@ impl Receiver {
             return false;
         };
         self.reporter.begin_taking();
-        // What the peer requests must not have this end look through all that arrives.
+        // A request of the peer must not make this end search all arriving samples.
         let has_open = state.has_open_samples();
         let arriving: Vec<u64> = match has_open {
             true => {

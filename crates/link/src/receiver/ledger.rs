@@ -1,4 +1,4 @@
-//! The accounts of a session, and what is charged to them beside streams and their samples.
+//! The accounts of a session, and its charges other than streams and their samples.
 
 use super::{
     cost,
@@ -23,10 +23,10 @@ const CLOSING_RESERVE: u64 = 64 << 10;
 pub(super) struct Ledger {
     pub(super) arriving: Account,
     pub(super) queued: Account,
-    /// What every session costs, in bytes.
+    /// Fixed cost of a session, in bytes.
     own: u64,
     ranges: u64,
-    /// What is charged for open and closed transmissions beyond their reserve, in bytes.
+    /// Charge for open and closed transmissions beyond their reserve, in bytes.
     closing: u64,
     history: u64,
     replies: u64,
@@ -34,7 +34,7 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// Charges what every session needs: `own` bytes, and the grant of its control stream.
+    /// Charges the fixed costs of a session: `own` bytes, and the grant of its control stream.
     pub(super) fn new(budget: &Budget, own: u64, control_grant: u64) -> Self {
         let mut arriving = Account::new(&budget.arriving);
         let grant: u64 = reserve(control_grant).iter().map(|(_, bytes)| bytes).sum();
@@ -51,12 +51,12 @@ impl Ledger {
         }
     }
 
-    /// What is kept beside streams and their samples, in bytes.
+    /// Bytes kept for state other than streams and their samples.
     pub(super) fn held(&self) -> u64 {
         self.own + self.ranges + self.history + self.replies + self.decoder
     }
 
-    /// What is in use or reserved beside streams and their grants, in bytes.
+    /// Bytes in use or reserved, except for streams and their grants.
     pub(super) fn reserved(&self) -> u64 {
         self.held() - self.ranges + CLOSING_RESERVE + self.closing
     }
@@ -127,7 +127,7 @@ impl Ledger {
             .unwrap_or(0)
     }
 
-    /// Returns what is reserved for a grant.
+    /// Returns the memory reserved for a grant.
     pub(super) fn give_grant(&mut self, grant: u64) {
         for (size, bytes) in reserve(grant) {
             self.arriving.give(size, bytes);
@@ -140,7 +140,7 @@ impl Ledger {
         if self.take_grant(to) {
             return to;
         }
-        // What was just given back is taken again.
+        // Takes back the memory just returned.
         for (size, bytes) in reserve(from) {
             self.arriving.force(size, bytes);
         }

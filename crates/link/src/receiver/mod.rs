@@ -1,8 +1,8 @@
 //! The receiving end: from symbols to samples.
 //!
-//! The peer's share of the [`Budget`] bounds the memory. A grant reserves what the samples of its
-//! stream can cost, a sample begins to arrive only within the grant of its stream, and all else that
-//! a peer can make this end keep is charged as it comes, at what it costs.
+//! The peer's share of the [`Budget`] bounds the memory. A grant reserves the cost of the samples
+//! of its stream, and a sample begins to arrive only within that grant. All other state that the
+//! peer can cause is charged as it comes, at its cost.
 
 mod arrivals;
 mod assembly;
@@ -55,7 +55,7 @@ pub struct ReceiverConfig {
     /// Memory for all that peers can make this end keep, in bytes. Half of it is for samples that
     /// wait for the application.
     pub budget_bytes: u64,
-    /// Number of peers with a share of their own for what is small; see [`budget`](crate::budget).
+    /// Number of peers with a share of their own for small items; see [`budget`](crate::budget).
     pub shares: usize,
     /// The most streams that the peer may open.
     pub max_streams: usize,
@@ -142,7 +142,7 @@ pub struct Receiver {
     counters: LinkReceiveCounters,
 }
 
-/// What every session costs, in bytes.
+/// Fixed cost of a session, in bytes.
 const OWN_COST: u64 = size_of::<Receiver>() as u64 + WINDOW_BYTES + HISTORY_COST;
 
 impl Receiver {
@@ -276,8 +276,8 @@ impl Receiver {
             .map(|state| state.counters())
     }
 
-    /// What is kept for the peer, at its cost, in bytes. It is at most what is in
-    /// [use](LinkReceiveCounters::budget_used_bytes) of the budget.
+    /// Cost of the state kept for the peer, in bytes: at most the
+    /// [used](LinkReceiveCounters::budget_used_bytes) part of the budget.
     pub fn held_bytes(&self) -> u64 {
         let own = |state: &ReceiveStream| ReceiveStream::own_cost(&state.name);
         let streams: u64 = self.streams.by_id.values().map(|state| own(state)).sum();
@@ -415,10 +415,10 @@ impl Receiver {
     }
 }
 
-/// Counts again what is charged for samples and what is kept. For tests.
+/// Compares the charges for samples and kept state with a new count. For tests.
 ///
 /// # Errors
-/// What differs.
+/// The difference, as text.
 pub fn check_charges(receiver: &Receiver) -> Result<(), String> {
     let mut costs: BTreeMap<u32, u64> = BTreeMap::new();
     for assembly in receiver.assemblies.values() {

@@ -1,6 +1,6 @@
-//! What the application is still to be notified of. Each stream keeps its own notices, so that none
-//! is ever dropped and their number is bounded by that of the streams: a stream is not forgotten
-//! before the application has taken them.
+//! Notices for the application. Each stream keeps its own, so that none is ever dropped and their
+//! number is bounded by that of the streams: a stream is not forgotten before the application has
+//! taken them.
 
 use std::collections::VecDeque;
 
@@ -42,7 +42,7 @@ impl StreamNotices {
 }
 
 impl Notices {
-    /// The peer has begun a new session: what came of the old one is void.
+    /// The peer has begun a new session: notices of the old one are void.
     pub(super) fn on_restart(&mut self, lost: u64) {
         *self = Self {
             restarted: Some(self.restarted.unwrap_or(0) + lost),

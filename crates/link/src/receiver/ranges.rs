@@ -9,7 +9,7 @@ use crate::wire::feedback::{ClosedRange, Outcome};
 const CLOSED_ENTRY: u64 = cost::entry(size_of::<(u64, u64)>());
 /// The cost of a range of [`Reports`].
 const REPORT_ENTRY: u64 = cost::entry(size_of::<(u64, (u64, Outcome))>());
-/// What a closed transmission costs at most until the sender knows of it.
+/// Largest cost of a closed transmission until the sender knows that it is closed.
 pub(super) const CLOSING: u64 = CLOSED_ENTRY + REPORT_ENTRY;
 
 /// The cost of both sets.

@@ -1,4 +1,4 @@
-//! When feedback goes to the sender, and what it reports.
+//! Time and content of the feedback to the sender.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -156,7 +156,7 @@ impl Reporter {
         Some(now + REPEAT_AFTER.max(self.interval))
     }
 
-    /// Feedback is due, if any was sent: what was reported last may be lost.
+    /// Feedback is due, if any was sent: the last one may be lost.
     pub(crate) fn report_again(&mut self, now: Instant) {
         if self.reported_at.is_some() {
             self.due = Some(now);

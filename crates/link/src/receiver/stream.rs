@@ -77,7 +77,7 @@ pub(super) struct CompleteSample {
 }
 
 impl CompleteSample {
-    /// What a sample of this cut costs while it waits, in bytes.
+    /// Cost of a waiting sample of this cut, in bytes.
     pub(super) fn cost(geometry: &Geometry) -> u64 {
         cost::entry(size_of::<(u64, Self)>())
             + cost::entry(size_of::<(u64, Described)>())
@@ -86,7 +86,7 @@ impl CompleteSample {
     }
 }
 
-/// What every symbol of a transmission says.
+/// The fields that all symbols of a transmission share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Described {
     pub(super) stream: u32,
@@ -132,7 +132,7 @@ pub(super) struct ReceiveStream {
     pub(super) granted: u64,
     /// Bytes of samples that arrive or wait for their predecessors, as the sender counts them.
     unclosed_bytes: u64,
-    /// What these samples and the skipped ones cost, in bytes.
+    /// Cost of these samples and of the skipped ones, in bytes.
     pub(super) cost: u64,
     /// The application has not accepted it yet.
     pub(super) requested: bool,
@@ -179,7 +179,7 @@ impl ReceiveStream {
         )
     }
 
-    /// What a stream costs beside its samples, in bytes.
+    /// Cost of a stream without its samples, in bytes.
     pub(super) fn own_cost(name: &str) -> u64 {
         cost::entry(size_of::<(u32, Box<Self>)>())
             + cost::allocation(size_of::<Self>())
@@ -247,7 +247,7 @@ impl ReceiveStream {
         reserved.saturating_sub(self.cost)
     }
 
-    /// The least grant that covers what is held.
+    /// The least grant that covers the held samples.
     pub(super) fn least_grant(&self) -> u64 {
         self.unclosed_bytes.max(self.cost.div_ceil(9) * 4 + 4)
     }

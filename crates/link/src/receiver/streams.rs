@@ -1,4 +1,4 @@
-//! The streams of a receiver: their counters, and what the application is still to be notified of.
+//! The streams of a receiver: their counters, and their notices for the application.
 
 use super::{
     ReceiverEvent,

@@ -235,8 +235,8 @@ impl Sender {
     }
 }
 
-/// The repair shards that a block with this number of source shards will rarely exceed: those that
-/// replace what is lost in the mean, and three standard deviations.
+/// The repair shards that a block with this number of source shards will rarely exceed: those for
+/// the expected loss, and three standard deviations.
 fn expected_repair(source_shards: usize, loss: f64) -> usize {
     let lost = source_shards as f64 * loss;
     ((lost + 3.0 * lost.sqrt()) / (1.0 - loss)) as usize

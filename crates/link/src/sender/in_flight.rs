@@ -21,7 +21,7 @@ const PACKETS_PER_SKIP: u64 = 128;
 /// Skipped numbers that are remembered: beyond any window of packets in flight.
 const SKIPPED_MAX: usize = 4096;
 
-/// Numbers packets and remembers what is in them until their fate is known.
+/// Numbers packets and remembers their content until their fate is known.
 #[derive(Debug)]
 pub(super) struct InFlight {
     next_packet: u64,
@@ -45,7 +45,7 @@ impl InFlight {
         let mut random = Random::new(seed);
         Self {
             next_packet: 1,
-            // The first number is that of a packet.
+            // The first number is never skipped.
             skips_next: 2 + random.next_u64() % (2 * PACKETS_PER_SKIP),
             skipped: VecDeque::new(),
             random,

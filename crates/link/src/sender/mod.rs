@@ -213,7 +213,7 @@ impl Sender {
         if state.has_large_credit() && self.large.insert(stream) {
             self.review_at.get_or_insert(now + REVIEW_PERIOD);
         }
-        // The receiver of a stream that keeps all must skip what is not sent.
+        // The receiver of a stream that keeps all must skip the gaps.
         if opened && keeps_all {
             for gap in state.gaps() {
                 state.unclosed_bytes += SendStream::charge(0);

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::qos::TrafficClass;
 
-/// What a sample costs beside its bytes, in bytes.
+/// Cost of a sample beside its bytes, in bytes.
 const SAMPLE_COST: u64 = 64;
 
 /// The ready blocks and waiting streams of all classes.

@@ -139,7 +139,7 @@ impl SendStream {
         }
     }
 
-    /// What a sample of this length counts against the credit, in bytes.
+    /// Credit that a sample of this length uses, in bytes.
     pub(super) fn charge(bytes: usize) -> u64 {
         bytes as u64 + SAMPLE_CREDIT
     }
@@ -247,7 +247,7 @@ impl SendStream {
         usize::try_from(self.most.saturating_sub(SAMPLE_CREDIT)).unwrap_or(usize::MAX)
     }
 
-    /// Whether the peer can never grant what a sample of this length needs.
+    /// Whether a sample of this length needs more credit than the peer can ever grant.
     pub(super) fn cannot_ever_carry(&self, bytes: usize) -> bool {
         Self::charge(bytes) > self.most
     }

@@ -268,9 +268,9 @@ impl SendStreams {
         self.awaits_grant = true;
     }
 
-    /// Reviews the streams with large credit: returns what each keeps of it that has not used much
-    /// of it, or, if others lack credit, does not need it now. Leaves those in the set that have
-    /// large credit still.
+    /// Reviews the streams with large credit. Returns the credit to keep of each that has used
+    /// little of it or, if others lack credit, does not need it now. The set keeps the streams that
+    /// still have large credit.
     pub(super) fn credit_to_return(
         &mut self,
         large: &mut BTreeSet<u32>,
@@ -321,7 +321,7 @@ impl SendStreams {
         self.by_id.keys().copied().collect()
     }
 
-    /// Ends a closed stream with nothing left under way. Returns whether the peer must learn of it.
+    /// Ends a closed stream without samples in flight. Returns whether the peer must learn of it.
     pub(super) fn end_if_done(&mut self, stream: u32) -> Option<bool> {
         let state = self
             .by_id

@@ -1,5 +1,5 @@
-//! When to ask the peer whether it still knows this session, or what became of samples that it has:
-//! its report may be lost.
+//! When to ask the peer whether it still knows this session, or for the outcome of samples that it
+//! has: its report may be lost.
 
 use std::time::{Duration, Instant};
 

@@ -264,7 +264,7 @@ pub enum LinkEvent {
         /// The reason.
         why: Refusal,
     },
-    /// A peer lost what it had received. It is not known whether the samples in flight were
+    /// A peer lost the state of its receiver. The samples in flight may or may not have been
     /// delivered.
     PeerLost {
         /// The key of the peer.

@@ -1,4 +1,4 @@
-//! What the thread of a socket and the handles of the application share.
+//! State shared by the thread of a socket and the handles of the application.
 
 use std::{
     cell::LazyCell,
@@ -64,10 +64,10 @@ pub(super) struct State {
     ready: Ready,
     /// Async tasks that wait for a change.
     wakers: Vec<Waker>,
-    /// Those who wait for a sample of a stream or its end. Each has a number of its own.
+    /// Tasks that wait for a sample or the end of a stream, each with its own number.
     receivers: BTreeMap<Receiver, Waker>,
     last_receiver: u64,
-    /// Those of them who are to be woken once the state is unlocked.
+    /// Tasks to wake once the state is unlocked.
     woken: Vec<Waker>,
     /// Samples have arrived since handles were last notified.
     has_arrivals: bool,
@@ -120,7 +120,7 @@ impl State {
         }
     }
 
-    /// Returns the oldest event. Those of streams come after those of their peer.
+    /// Returns the oldest event. Events of a peer come before those of its streams.
     pub(super) fn poll_event(&mut self) -> Option<EndpointEvent> {
         self.events.pop().or_else(|| self.endpoint.poll_opened())
     }
@@ -179,13 +179,13 @@ impl State {
         self.wake_receivers((peer, stream, 0)..=(peer, stream, u64::MAX));
     }
 
-    /// Has all who wait for a sample look again.
+    /// Makes all tasks that wait for a sample look again.
     pub(super) fn wake_all_receivers(&mut self) {
         self.woken
             .extend(std::mem::take(&mut self.receivers).into_values());
     }
 
-    /// Whether no one waits for a sample.
+    /// Whether no task waits for a sample.
     #[cfg(test)]
     pub(super) fn has_no_receivers(&self) -> bool {
         self.receivers.is_empty()
@@ -231,7 +231,7 @@ impl Shared {
         self.state.lock()
     }
 
-    /// Wakes the thread, so that it processes what has changed.
+    /// Wakes the thread, so that it processes changes.
     pub(super) fn wake(&self) {
         // This fails only when the counter is full, and then the thread wakes anyway.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
@@ -275,8 +275,8 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Wakes those who wait for samples that have arrived, or streams that have ended, and unlocks the
-    /// state.
+    /// Wakes the tasks that wait for samples that have arrived or streams that have ended, and
+    /// unlocks the state.
     pub(super) fn notify_receivers(&self, mut state: MutexGuard<'_, State>) {
         self.settle_ready(&mut state);
         let woken = std::mem::take(&mut state.woken);

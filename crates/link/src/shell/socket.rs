@@ -31,7 +31,7 @@ impl Socket {
     pub(super) fn bind(address: SocketAddr) -> io::Result<Self> {
         let socket = UdpSocket::bind(address)?;
         let state = UdpSocketState::new((&socket).into())?;
-        // The kernel grants what it is configured to; a smaller buffer only loses packets in a
+        // The kernel grants up to its configured limit; a smaller buffer only loses packets in a
         // burst.
         let _ = state.set_recv_buffer_size((&socket).into(), BUFFER_BYTES);
         let _ = state.set_send_buffer_size((&socket).into(), BUFFER_BYTES);

@@ -258,7 +258,7 @@ fn one_descriptor_stands_for_events_and_samples() {
     let stream = peer
         .open("stream", Qos::new(Delivery::keep_all(8)))
         .expect("the name is short");
-    // The event of the connection, and that of the stream.
+    // The events of the connection and of the stream.
     let (mut opened, mut events) = (None, 0);
     while opened.is_none() {
         assert!(is_ready(&receiving, TIMEOUT));

@@ -233,8 +233,8 @@ fn wait(
 }
 
 /// Moves the endpoint's events to those for the application, except streams that peers opened: the
-/// endpoint holds them until the application takes them. Returns whether there were any, but for samples
-/// and ends of streams, which wake those who wait for them.
+/// endpoint holds them until the application takes them. Returns whether there were any, except
+/// samples and ends of streams, which wake their own receivers.
 fn take_events(state: &mut State) -> bool {
     let mut changed = false;
     while let Some(event) = state.endpoint.poll_event_but_opened() {
@@ -286,7 +286,7 @@ fn take_events(state: &mut State) -> bool {
     changed | state.endpoint.has_opened()
 }
 
-/// Emits what is worth diagnosing in the field: nothing here happens per packet or per sample.
+/// Logs events that help to diagnose a link in the field: none per packet or per sample.
 pub(super) fn log(event: &EndpointEvent) {
     match event {
         EndpointEvent::Connected { peer, address } => info!(%peer, %address, "peer connected"),

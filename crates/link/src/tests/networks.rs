@@ -192,7 +192,7 @@ fn a_link_that_cannot_carry_all_carries_what_arrives_in_time() {
         let arrived = &network.endpoint(1).1.arrived["stream 0"];
         let bits = arrived.samples as f64 * cell.load.sample_bytes as f64 * 8.0 / seconds as f64;
         assert!(bits > 0.75 * 0.8 * 54e6, "{:.1} Mbit/s", bits * 1e-6);
-        // The transit time of a packet comes on top of what the sender knows.
+        // The transit time of a packet adds to the age that the sender knows.
         let oldest = arrived.percentile(1.0);
         assert!(
             oldest < lifespan + cell.settings.delay + millis(100),

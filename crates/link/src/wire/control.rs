@@ -26,8 +26,7 @@ use crate::{
 
 /// The longest name of a stream, in bytes.
 pub const NAME_BYTES_MAX: usize = 512;
-/// What a sample counts against the credit of its stream beside its bytes: about what an end keeps
-/// for it.
+/// Credit that each sample uses beside its bytes: about the overhead of keeping it.
 pub const SAMPLE_CREDIT: u64 = 256;
 /// The credit of the control messages, in bytes.
 pub const CONTROL_CREDIT: u64 = 128 << 10;
@@ -47,7 +46,7 @@ pub enum Control {
         qos: Qos,
         /// The sequence of its first sample in this session.
         first_sequence: u64,
-        /// What it carries, such as `dataflow:node/output`.
+        /// Its content, such as `dataflow:node/output`.
         name: String,
     },
     /// A stream has ended: all of its samples are closed.

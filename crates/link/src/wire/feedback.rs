@@ -1,4 +1,5 @@
-//! Feedback packets: what has arrived. Each repeats all that matters, so a lost one costs nothing.
+//! Feedback packets: reports of arrivals. Each repeats all that matters, so a lost one costs
+//! nothing.
 //!
 //! ```text
 //! kind u8 | session u32 | incarnation u32 | number varint | highest packet number varint | packets varint

@@ -1,4 +1,4 @@
-//! What the two ends of a link send each other: three kinds of packets, one to a carrier datagram.
+//! Packets between the two ends of a link: three kinds, one packet to a carrier datagram.
 //!
 //! | byte 0 | packet | direction |
 //! |---|---|---|

@@ -162,7 +162,7 @@ impl Host {
         }
     }
 
-    /// Receives and sends what is due; returns what was sent.
+    /// Processes arrived packets and timeouts; returns the packets sent.
     fn turn(&mut self, now: Instant) -> Vec<(SocketAddr, Vec<u8>)> {
         self.turns += 1;
         let mut sent = Vec::new();

@@ -6,7 +6,7 @@ mod idle;
 #[expect(dead_code, reason = "times are for the report")]
 mod measure;
 
-/// One test: the heap that is counted is that of the process.
+/// A single test, as the heap of the whole process is counted.
 #[test]
 fn streams_and_floods_cost_no_more_than_this() {
     let cost = measure::streams(2000, 2);

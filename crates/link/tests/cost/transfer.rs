@@ -63,7 +63,7 @@ fn main() {
     }
 }
 
-/// What the transfer of samples costs.
+/// Cost of a transfer of samples.
 #[derive(Debug)]
 struct Cost {
     /// Processor time of each end.
@@ -112,7 +112,7 @@ impl End {
         }
     }
 
-    /// Receives and sends what is due, and returns the packets that were sent and the events.
+    /// Processes arrived packets and timeouts; returns the packets sent and the events.
     fn turn(&mut self, now: Instant, from: SocketAddr) -> (Vec<Vec<u8>>, Vec<EndpointEvent>) {
         let mut arrived = Vec::new();
         while let Some((at, _)) = self.arriving.front()

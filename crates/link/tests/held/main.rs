@@ -1,6 +1,6 @@
-//! What greedy and hostile peers make an end keep: the charge is compared with what the allocator
-//! counts, and an honest peer beside them gets its samples. One test: the heap that is counted is
-//! that of the process.
+//! The state that greedy and hostile peers make an end keep: the charge is compared with the count
+//! of the allocator, and an honest peer beside them gets its samples. A single test, as the heap of
+//! the whole process is counted.
 
 use std::{
     ops::Range,
@@ -311,7 +311,7 @@ fn ended_streams_leave_nothing(now: Instant) {
         }
     }
     assert_eq!(ends.receiver.receiver().streams().count(), 0);
-    // Less than 6 bytes a stream: what both ends remember of packets and of the path.
+    // Less than 6 bytes a stream: the history of packets and of the path at both ends.
     assert!(most < 512 << 10, "{most} bytes");
 }
 

@@ -108,7 +108,7 @@ impl Cell {
     }
 }
 
-/// All of them.
+/// All cells.
 pub fn cells() -> Vec<Cell> {
     let mut cells = large();
     cells.extend(mininet());
@@ -173,7 +173,7 @@ fn large() -> Vec<Cell> {
     cells
 }
 
-/// The 30 configurations of 2020. The loss of two hops is that of one link here.
+/// The 30 configurations of 2020. One link here has the loss of their two hops.
 fn mininet() -> Vec<Cell> {
     let mut cells = Vec::new();
     for (kind, bytes) in [("Array1k", KIB), ("PointCloud512k", LARGE)] {

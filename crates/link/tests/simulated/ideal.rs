@@ -7,7 +7,7 @@ use std::time::Duration;
 use nervure_linkemu::capacity::STEP;
 use nervure_linkemu::population::{History, Load};
 
-/// A sample, and what became of it.
+/// A sample with its times.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Served {
     /// When the link accepted it. A producer that waits is not counted as latency.
@@ -77,7 +77,7 @@ impl Server<'_> {
             .max(free + Duration::from_nanos(1))
     }
 
-    /// Accepts what is due by `now`.
+    /// Accepts samples that are due by `now`.
     fn admit(
         &self,
         waiting: &mut VecDeque<Duration>,
@@ -139,7 +139,7 @@ impl Server<'_> {
     }
 }
 
-/// What each of the demands gets of a capacity of 1, max-min fair.
+/// Max-min fair shares of a capacity of 1 for these demands.
 pub fn max_min(demands: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..demands.len()).collect();
     order.sort_by(|a, b| demands[*a].total_cmp(&demands[*b]));

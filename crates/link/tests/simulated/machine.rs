@@ -20,7 +20,7 @@ const PORT_BYTES: usize = 4;
 /// Bytes that the network adds to each payload.
 pub const HEADER_BYTES: u32 = IPV4_AND_UDP_HEADER_BYTES - PORT_BYTES as u32;
 const FIRST_PORT: u16 = 4000;
-/// A segment of TCP and its acknowledgement, less what the network adds.
+/// A segment of TCP and its acknowledgement, without the bytes that the network adds.
 const SEGMENT_BYTES: usize = 1500 - HEADER_BYTES as usize;
 const ACKNOWLEDGEMENT_BYTES: usize = 52 - HEADER_BYTES as usize;
 
@@ -66,7 +66,7 @@ pub struct Delays {
     pub segments: u32,
 }
 
-/// The link at a socket. That of host `acceptor` is connected to by that of the other host.
+/// The link at a socket. The other host's link connects to that of host `acceptor`.
 pub fn link(seed: u64, host: usize, socket: usize, acceptor: usize) -> Socket {
     link_with(SessionConfig::default(), seed, host, socket, acceptor)
 }
@@ -98,7 +98,7 @@ pub struct Machine {
     /// Bytes that each socket sent, whole IP packets.
     pub sent_bytes: Vec<u64>,
     stalls: Option<Stalls>,
-    /// The delay of each socket beyond that of the network, when it receives.
+    /// Extra delay of packets to each socket.
     extra_delays: Vec<Duration>,
     /// Packets that are still so delayed, by the time of their arrival and their number.
     delayed: BTreeMap<(Duration, u64), Packet>,
@@ -138,7 +138,7 @@ impl Machine {
         self
     }
 
-    /// Delays what the sockets receive.
+    /// Delays packets to the sockets.
     pub fn with_delays(mut self, extra_delays: Vec<Duration>) -> Self {
         self.extra_delays = extra_delays;
         self

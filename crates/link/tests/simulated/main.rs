@@ -346,7 +346,7 @@ fn cells_of_the_grid_meet_their_targets() {
     }
 }
 
-/// What is kept in an outage is what the quality of service says: as many samples as the history has.
+/// The quality of service decides how many samples survive an outage: the depth of the history.
 #[test]
 fn an_outage_leaves_as_many_samples_as_the_history_has() {
     for (depth, seed) in [(1, 0), (1, 1), (4, 2), (10, 3)] {
@@ -406,8 +406,6 @@ fn a_long_path_carries_large_samples_from_the_first_on() {
     }
 }
 
-/// Thirty links join an air that is full from the first second on, and each finds its share
-/// although reports come seconds late: the return path is one of thirty-one turns.
 /// A queue that marks packets instead of dropping them: the sender learns the number of marks, from
 /// packets beside QUIC and from those of QUIC.
 #[test]
@@ -466,7 +464,7 @@ fn a_limit_on_the_rate_holds_while_it_is_set() {
             let now = network.now();
             let endpoint = &mut network.endpoint_mut(0).peer_mut(0).endpoint;
             assert!(endpoint.set_max_rate(&key(1, 0).public(), most));
-            // What was in flight.
+            // Let the packets in flight arrive.
             network.run_to(now + millis(200));
             let before = network.air().counters(0).delivered.bytes;
             network.run_to(now + millis(1200));

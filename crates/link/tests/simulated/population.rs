@@ -325,7 +325,7 @@ fn measure(arguments: &Arguments) -> Vec<Option<Row>> {
     rows.into_values().collect()
 }
 
-/// What is printed of a channel.
+/// A printed row: the results of a channel.
 struct Row {
     channel: Channel,
     value: f64,
@@ -480,7 +480,7 @@ fn table(rows: &[&Row], worst: usize) -> String {
     text
 }
 
-/// What the link did in each second.
+/// The state of the link in each second.
 fn trace(channel: &Channel, score: &Score) -> String {
     let mut text = format!("seed {}: {channel}\n", channel.seed);
     text.push_str(

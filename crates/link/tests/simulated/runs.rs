@@ -27,7 +27,7 @@ const STALLS_UP_TO: Duration = Duration::from_millis(20);
 
 pub type Figures = Vec<(Metric, f64)>;
 
-/// A network, what is sent over it, and for how long.
+/// A network and its load.
 #[derive(Clone)]
 pub struct Run {
     pub duplex: Duplex,

@@ -2,20 +2,20 @@
 //!
 //! - *delivered*: payload bytes that arrived while the load lasted, of those that the ideal link
 //!   delivers ([`crate::ideal`]). Its share of the channel is the larger of the max-min fair share
-//!   and what the other flows leave: what a TCP flow in its place got, and the time in which
-//!   nothing was sent beside it.
-//! - *p50*, *p95*: these percentiles of the latency (from acceptance) of the samples that arrived;
-//!   those of the ideal link, of the real. Where TCP flows share its queue, the ideal link waits in
-//!   the queue that they make beside one of their kind.
+//!   and the capacity left by the other flows: the throughput of a TCP flow in its place, and the
+//!   time in which nothing was sent beside it.
+//! - *p50*, *p95*: these percentiles of the latency (from acceptance) of the samples that arrived:
+//!   the ideal link's divided by the real one's. Where TCP flows share its queue, the ideal link
+//!   waits in the queue that they make beside one of their kind.
 //! - *bytes*: IP bytes sent per payload byte delivered; 1 / ((1 - loss) * header share), of the
 //!   real. Packets that queues drop and those sent into an outage are the link's own fault.
-//! - *others*: throughput of the flows of a kind, of what they get when the link is replaced by one
-//!   more flow of their kind, at most 1; the mean over kinds. (R. Ware, M. K. Mukerjee, S. Seshan,
-//!   J. Sherry, "Beyond Jain's Fairness Index: Setting the Bar For The Deployment of Congestion
-//!   Control Algorithms", HotNets 2019: one less the harm.) Flows of the link's own kind are
-//!   entitled to the max-min fair share.
-//! - *recovery*: after a change of the rate or an outage, the time until at least 80 % arrives of
-//!   what arrives of the ideal link in the same window; `a / (a + time)` with a = 0.5 s + 4 RTT.
+//! - *others*: throughput of the flows of a kind, relative to their throughput when one more flow
+//!   of their kind replaces the link, at most 1; the mean over kinds. (R. Ware, M. K. Mukerjee, S.
+//!   Seshan, J. Sherry, "Beyond Jain's Fairness Index: Setting the Bar For The Deployment of
+//!   Congestion Control Algorithms", HotNets 2019: one less the harm.) Flows of the link's own kind
+//!   are entitled to the max-min fair share.
+//! - *recovery*: after a change of the rate or an outage, the time until 80 % of the ideal link's
+//!   arrivals in the same window arrive; `a / (a + time)` with a = 0.5 s + 4 RTT.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -74,13 +74,13 @@ pub struct Score {
     pub factors: BTreeMap<Factor, f64>,
     /// Delivered bytes of the possible. More than 1 where the link takes more than its share.
     pub delivered: f64,
-    /// Delivered bytes of what the ideal link delivers if all the channel is its own.
+    /// Delivered bytes relative to the ideal link that has the channel alone.
     pub of_capacity: f64,
     /// Latencies in milliseconds: p50 and p95, and those of the ideal link.
     pub millis: [f64; 4],
     /// Bytes sent for each delivered.
     pub bytes: f64,
-    /// What the ideal link delivered at which time.
+    /// The samples of the ideal link, with their times.
     pub ideal: Vec<Served>,
     pub trial: Trial,
 }
@@ -120,7 +120,7 @@ pub fn score(channel: &Channel, interval: Duration, config: SessionConfig) -> Sc
         bits,
         load: channel.load,
         begin,
-        // Jitter that keeps the order is that of the latest packet, nearly always.
+        // With jitter that keeps the order, nearly every packet has the delay of the latest one.
         delay: settings.delay + settings.jitter,
     };
     let (ideal, possible) = ideal_link(&bits).serve(end);
@@ -314,8 +314,8 @@ fn fair_shares(channel: &Channel, at: Duration, capacity: f64, load: f64) -> Vec
     max_min(&demands)
 }
 
-/// What the flow in place of the link got from `at` until the next flow began, and the time in which
-/// nothing was sent, as a share of the capacity.
+/// Throughput of the flow in place of the link from `at` until the next flow began, and the time in
+/// which nothing was sent, as a share of the capacity.
 fn left_at(channel: &Channel, trial: &Trial, at: Duration, capacity: &[f64]) -> f64 {
     let index = trial.snapshots.partition_point(|snapshot| snapshot.at < at);
     let [before, after] = [0, 1].map(|next| trial.snapshots.get(index + next));

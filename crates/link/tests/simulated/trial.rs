@@ -49,7 +49,7 @@ impl Tcp {
     }
 }
 
-/// What was counted until a time.
+/// Counters at a time.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     pub at: Duration,

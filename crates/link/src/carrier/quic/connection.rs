@@ -24,8 +24,7 @@ const STANDBY: u8 = 1;
 /// second, so that several of them must have been lost.
 const WORKS: Duration = Duration::from_millis(3500);
 
-/// What the first packet of a connection reveals: the initiator chooses the connection id that it
-/// is sent to.
+/// Information in the connection id of the first packet, which the initiator chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionHint {
     /// Size of the packets (UDP payload, in bytes), in both directions.
@@ -62,7 +61,7 @@ impl ConnectionHint {
     }
 }
 
-/// A QUIC connection with what is known of its path.
+/// A QUIC connection with the state of its path.
 pub struct Connection {
     pub quic: quinn_proto::Connection,
     /// The session; an accepted connection has one once the peer has proved its key.
@@ -188,7 +187,7 @@ impl Connection {
     pub fn on_packet(&mut self, now: Instant, bytes: usize) {
         let frames = self.quic.stats().frame_rx;
         let frames = frames.acks + frames.datagram + frames.ping + frames.crypto;
-        // Frames are those of packets that are authentic.
+        // Only authentic packets add to the count of frames.
         if std::mem::replace(&mut self.frames_received, frames) != frames {
             if !self.works(now) {
                 self.works_since = now;

@@ -5,8 +5,8 @@
 //! same session share a random tag, which travels in the first packet together with the packet
 //! size; both count only once the peer has proved its key.
 //!
-//! `transport` turns off what quinn-proto does by itself and what would hinder a lossy link;
-//! `hedge` sends the packets of a handshake several times.
+//! `transport` turns off features of quinn-proto that the link replaces or that would hinder it on
+//! a lossy path; `hedge` sends the packets of a handshake several times.
 
 mod connection;
 mod hedge;

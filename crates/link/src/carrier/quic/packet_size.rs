@@ -48,7 +48,7 @@ impl Search {
         self.next = Some(now);
     }
 
-    /// Whether a trial is under way.
+    /// Whether a trial is in progress.
     pub fn is_trying(&self) -> bool {
         self.trial.is_some()
     }

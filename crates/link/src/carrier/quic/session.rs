@@ -50,7 +50,7 @@ pub struct QuicSession {
     pub holds_until: Option<Instant>,
     /// Another path is ready, as was reported.
     pub has_standby: bool,
-    /// What the end that began the session keeps.
+    /// State of the end that began the session.
     pub initiator: Option<Initiator>,
 }
 

@@ -1,4 +1,4 @@
-//! Settings of quinn-proto: turns off what the link does better.
+//! Settings of quinn-proto: turns off features that the link has itself.
 
 use std::any::Any;
 use std::sync::Arc;

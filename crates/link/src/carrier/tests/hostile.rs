@@ -159,7 +159,7 @@ fn attempts_with_a_peers_address_do_not_keep_that_peer_out() {
     );
 }
 
-/// Begins a handshake from an address that receives what is sent to it, and leaves it open. Returns
+/// Begins a handshake from an address that receives its packets, and leaves it open. Returns
 /// whether the acceptor holds it open.
 fn begin_handshake(acceptor: &mut QuicCarrier, now: Instant, from: SocketAddr) -> bool {
     let before = acceptor.half_open_connections();

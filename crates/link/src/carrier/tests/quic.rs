@@ -517,7 +517,7 @@ fn a_forbidden_peer_is_gone_at_once_and_others_are_not() {
     }
 }
 
-/// Both ends say what is wrong, and which version they have.
+/// Both ends report the version mismatch with their own version.
 #[test]
 fn ends_with_other_versions_refuse_each_other() {
     let initiator = QuicCarrier::new(QuicConfig {

@@ -71,7 +71,7 @@ fn from_air(ecn: emulator::Ecn) -> Option<Ecn> {
     }
 }
 
-/// Host 0 begins sessions, host 1 accepts those of host 0.
+/// Host 0 begins sessions, and host 1 accepts them.
 pub fn quic_pair<S: Into<Schedule> + Clone>(seed: u64, network: S) -> World<QuicCarrier> {
     let initiator = QuicCarrier::new(QuicConfig::new(key(0)));
     let mut acceptor = QuicCarrier::new(QuicConfig {

@@ -1,4 +1,4 @@
-//! What the rate control makes of many kinds of path. Virtual time: a seed gives the same figures everywhere.
+//! Rate control on many kinds of path. Virtual time: a seed gives the same figures everywhere.
 
 use nervure_linkemu::{Bursts, LossPlace, Queue, Settings};
 
@@ -70,7 +70,7 @@ fn print_the_tables() {
     }
 }
 
-/// A path for one greedy flow, and what is expected on it.
+/// A path for one greedy flow, with the expected results.
 struct Path {
     name: &'static str,
     duplex: Duplex,
@@ -78,7 +78,7 @@ struct Path {
     seconds: f64,
     /// Share of the limit that must be reached.
     utilisation: f64,
-    /// The most that the 99th percentile of the queue delay may be.
+    /// Largest 99th percentile of the queue delay.
     p99_millis: f64,
 }
 
@@ -377,7 +377,7 @@ fn robots_on_one_air_come_to_equal_rates() {
     );
 }
 
-/// How long it takes after a change until nine tenths of the limit arrive again, in seconds.
+/// Seconds after a change until nine tenths of the limit arrive again.
 fn recoveries(seed: u64) -> Vec<(&'static str, f64)> {
     let lossy = channel(300, 2.0, 100, 0.2);
     let rate = |megabits: u64| {
@@ -475,7 +475,7 @@ fn a_long_path_that_loses_packets_is_filled_after_a_few_round_trips() {
     }
 }
 
-/// What a host that is stopped for 80 ms does to the delay looks like a queue.
+/// A host that is stopped for 80 ms adds a delay that looks like a queue.
 #[test]
 fn a_start_that_a_stop_ended_goes_on() {
     let path = channel(300, 200.0, 100, 0.2);
