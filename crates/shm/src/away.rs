@@ -1,9 +1,8 @@
 //! Consumers of an output that have no edge, because their process is gone, and that may return.
 //!
 //! The queue of an edge that drops ends with the consumer's process. If another process follows,
-//! what was in the queue and what is sent meanwhile is lost to the consumer, apart from the
-//! samples of the history. If none follows, the queue was undelivered, and what came later was for
-//! no consumer.
+//! the queued samples and those sent meanwhile are lost to the consumer, apart from the samples of
+//! the history. If none follows, the queue was undelivered, and later samples were for no consumer.
 
 use crate::counter_rows::OutputCounter;
 use crate::counters::CountersPage;
@@ -54,7 +53,7 @@ impl AwayConsumer {
         count(counters, self.row, OutputCounter::MissedMemory, missed);
     }
 
-    /// Its next process is there, and gets the last `from_history` samples.
+    /// The next process is there, and gets the last `from_history` samples.
     pub(crate) fn returned(mut self, from_history: u64, counters: &CountersPage) {
         self.returns = true;
         self.settle(from_history, counters);
@@ -65,7 +64,7 @@ impl AwayConsumer {
         count(counters, self.row, OutputCounter::Undelivered, self.queued);
     }
 
-    /// Counts what is lost if it returns, apart from the last `spared` samples sent.
+    /// Counts the losses, apart from the last `spared` samples sent, if the consumer returns.
     fn settle(&mut self, spared: u64, counters: &CountersPage) {
         if !self.returns {
             return;

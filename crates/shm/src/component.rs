@@ -30,7 +30,7 @@ pub type Entry =
 /// schedules them.
 ///
 /// # Errors
-/// What was refused, for people.
+/// A text for people with the refused setting.
 pub fn prepare_thread(cpu_affinity: &[u32], scheduling: Scheduling) -> Result<(), String> {
     if let Some(processors) = Processors::new(cpu_affinity)? {
         processors

@@ -46,13 +46,13 @@ pub struct OutputEdge {
 /// The announcements of an output: schemas and frame names by their hash.
 pub(crate) type Announcements = HashMap<u64, Arc<[u8]>>;
 
-/// The producer's end of an edge. What its consumer can write is read once and checked; decisions
-/// depend on the private fields here.
+/// The producer's end of an edge. Memory that its consumer can write is read once and checked;
+/// decisions depend on the private fields here.
 pub(crate) struct Edge {
     pub(crate) attached: OutputEdge,
     /// The producer's own copy of the ring's `head`.
     head: u64,
-    /// What the sample in each slot refers to. Kept here, because the consumer can write to the
+    /// References of the sample in each slot. Kept here, because the consumer can write to the
     /// slots.
     references: Box<[Reference]>,
     outstanding: OutstandingLeases,
@@ -67,7 +67,7 @@ pub(crate) struct Edge {
     pub(crate) is_observer: bool,
 }
 
-/// What a sample refers to: the consumer must have received all of it to read the sample.
+/// References of a sample: the consumer must have received all of them to read the sample.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reference {
     block: Option<u32>,
@@ -245,7 +245,7 @@ impl Edge {
         can_drop
     }
 
-    /// Sends what the queued samples refer to, as far as the socket has room. True if the consumer
+    /// Sends the references of queued samples, as far as the socket has room. True if the consumer
     /// has everything.
     #[inline(never)]
     pub(crate) fn announce_queued(
@@ -265,8 +265,8 @@ impl Edge {
         !self.announcements_pending
     }
 
-    /// Prepares the edge for a restart of its dead consumer: what the consumer had taken is lost,
-    /// what is queued remains.
+    /// Prepares the edge for a restart of its dead consumer: samples that the consumer had taken
+    /// are lost, and queued ones remain.
     pub(crate) fn suspend(&mut self, producer: &Producer) {
         self.is_suspended = true;
         self.announcements_pending = true;
@@ -322,7 +322,7 @@ impl Edge {
         (index & (self.references.len() as u64 - 1)) as usize
     }
 
-    /// What the queued samples refer to, oldest first.
+    /// References of the queued samples, oldest first.
     fn queued_references(&self) -> Result<Vec<Reference>, Misbehaviour> {
         let queued = self.attached.region.ring().queued(self.head)?;
         let oldest = self.head.wrapping_sub(queued);
@@ -386,9 +386,9 @@ impl Edge {
         Ok(())
     }
 
-    /// Sends what the consumer needs to read a sample. False if its socket is full: the caller
-    /// tries again later. A suspended consumer gets nothing now; its next incarnation gets what all
-    /// queued samples refer to.
+    /// Sends the references that the consumer needs to read a sample. False if its socket is full:
+    /// the caller tries again later. A suspended consumer gets nothing now; its next incarnation
+    /// gets the references of all queued samples.
     #[inline]
     fn announce(
         &mut self,

@@ -34,7 +34,7 @@ pub enum Arrival {
         input: u32,
         /// Id of the edge.
         edge: u32,
-        /// What the producer did.
+        /// The breach.
         misbehaviour: Misbehaviour,
     },
     /// A producer of the input is gone, and its last sample has been delivered; another may come.
@@ -68,8 +68,8 @@ const ARRIVALS_PER_DOORBELL_CHECK: u32 = 16;
 
 #[derive(Debug, Default)]
 struct Input {
-    /// The current edge is the first. Those of the producer's next incarnations follow, and between
-    /// them the samples delivered in place of one that is gone.
+    /// The current edge is the first. The edges of the producer's next incarnations follow, with
+    /// samples delivered in place of a lost producer between them.
     sources: VecDeque<Source>,
     /// Edges that were cut off, until the control thread reports their end.
     cut_off_edges: Vec<u32>,
@@ -97,7 +97,7 @@ struct AttachedEdge {
     cursor: Cursor,
     /// The producer is gone: once the ring is empty, the edge has ended.
     is_ended: bool,
-    /// What its producer did, until it is reported.
+    /// The breach by its producer, until it is reported.
     misbehaviour: Option<Misbehaviour>,
 }
 
@@ -343,8 +343,8 @@ impl Inbox {
         waited
     }
 
-    /// Fetches what the input of the last sample needs for its next one: it has left the caches
-    /// during the sleep. The fetch overlaps with the check of the doorbell.
+    /// Fetches the ring of the last sample's input into the caches, which it has left during the
+    /// sleep. The fetch overlaps with the check of the doorbell.
     fn prefetch(&self) {
         let last = self
             .cursor
@@ -401,7 +401,7 @@ impl Inbox {
         None
     }
 
-    /// Whether the node's own bit is pending, which is the one behind those of its inputs.
+    /// Whether the node's own bit is pending, which follows the bits of its inputs.
     fn has_commands(&self) -> bool {
         let own = self.inputs.len();
         self.pending[own / 64] & 1 << (own % 64) != 0
@@ -455,7 +455,7 @@ impl Inbox {
         self.advance_source(index)
     }
 
-    /// What an input reports once its first edge, if it has one, is found empty.
+    /// The arrival that an input reports without a sample in its first edge.
     #[inline(never)]
     fn advance_source(&mut self, index: u32) -> Option<Arrival> {
         let input = &mut self.inputs[index as usize];

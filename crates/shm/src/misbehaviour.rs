@@ -1,4 +1,4 @@
-//! What a peer may never do.
+//! Breaches of the protocol by a peer.
 
 use crate::lock_free::ring::RingError;
 

@@ -244,8 +244,8 @@ impl Output {
         self.0.note_readers(&state);
     }
 
-    /// Handles what arrived from pair `peer`: the ids of segments that the consumer has unmapped,
-    /// or none if it asks for what it misses.
+    /// Handles packets from pair `peer`: the ids of segments that the consumer has unmapped, or
+    /// none if it asks for missing references.
     pub fn acknowledge(&self, peer: u32, segments: &[u32]) {
         self.state().acknowledge(peer, segments);
         self.0.producer.wake.notify_room();
@@ -299,7 +299,7 @@ impl Output {
                 Err(NoBlock::Budget { evicting, .. }) => evicting,
             };
             let blocks = self.state().blocking_consumer();
-            // An eviction takes microseconds, so even an edge that drops waits for one under way.
+            // An eviction takes microseconds, so even an edge that drops waits for one in progress.
             let wait = match (&blocks, wait) {
                 (Some(_), wait) => wait,
                 (None, Wait::Never) => Wait::Never,

@@ -27,7 +27,7 @@ pub(crate) struct SharedOutput {
     state: Mutex<OutputState>,
 }
 
-/// What the lock of an output guards.
+/// State under the lock of an output.
 pub(crate) struct OutputState {
     pub(crate) pool: Pool,
     /// Observers are the last.
@@ -140,7 +140,7 @@ impl OutputState {
         self.history_depth > 0 || !self.edges.is_empty() || !self.away.is_empty()
     }
 
-    /// Number of edges whose losses count: all but those of observers.
+    /// Number of edges whose losses count: all except observers.
     pub(crate) fn counted_edges(&self) -> u32 {
         self.edges.iter().filter(|edge| !edge.is_observer).count() as u32
     }
@@ -262,7 +262,7 @@ impl OutputState {
         }
     }
 
-    /// The consumer for which a caller at the budget waits: that of any `block` edge.
+    /// The consumer of a `block` edge, for which a caller at the budget waits.
     pub(crate) fn blocking_consumer(&self) -> Option<String> {
         self.edges
             .iter()

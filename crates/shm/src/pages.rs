@@ -332,7 +332,7 @@ impl ControlPage {
         runs.then(|| values[Self::BASE].saturating_add_signed(nanos))
     }
 
-    /// The run state, and what the clock reads at `monotonic` nanoseconds, in nanoseconds since the
+    /// The run state, and the clock's reading at `monotonic` nanoseconds, in nanoseconds since the
     /// epoch.
     pub fn read(&self, monotonic: u64) -> (RunState, i64) {
         let values = self.load();
@@ -354,7 +354,7 @@ impl ControlPage {
         )
     }
 
-    /// What the clock reads now, in nanoseconds since the epoch. It never goes back between two
+    /// The clock's reading now, in nanoseconds since the epoch. It never goes back between two
     /// calls. (When a clock is slowed down it is set to a reading that is a moment old, and later
     /// ones may have been returned since.)
     pub fn now(&self) -> i64 {

@@ -47,8 +47,8 @@ const MAX_BYTES_RECEIVED: usize = 256 * 1024 * 1024;
 const MAX_SEGMENTS: usize = 32 * 1024;
 /// The most edges between two processes.
 const MAX_EDGES: usize = 64 * 1024;
-/// The most packets received in one call: several times what a socket holds. A peer that floods the
-/// socket must not keep the thread from other work.
+/// The most packets received in one call: several times the capacity of a socket. A peer that
+/// floods the socket must not keep the thread from other work.
 const PACKETS_AT_ONCE: usize = 1024;
 /// Longest wait for a schema or the name of a frame while descriptors or memory are short.
 const ANNOUNCEMENT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -126,8 +126,8 @@ impl ProducerPair {
     }
 
     /// Receives the ids of segments that the consumer has unmapped. The list may be empty: a
-    /// consumer may also ask for what it misses (see [`crate::Output::acknowledge`]). `None` if the
-    /// consumer's end is closed.
+    /// consumer may also ask for missing references (see [`crate::Output::acknowledge`]). `None` if
+    /// the consumer's end is closed.
     pub fn receive(&self) -> Option<Vec<u32>> {
         let (mut retired, mut buffer) = (Vec::new(), [0; HEADER_BYTES]);
         for _ in 0..PACKETS_AT_ONCE {
@@ -234,7 +234,7 @@ struct ConsumerState {
     attached: HashSet<u32>,
     /// Why the first packet stays in the socket.
     shortage: Option<Shortage>,
-    /// What the producer did wrong; nothing is received after that.
+    /// The producer's breach of the protocol; nothing is received after it.
     misbehaviour: Option<Misbehaviour>,
 }
 
@@ -249,7 +249,7 @@ thread_local! {
 pub struct PairStatus {
     /// False once the producer's end is closed and everything it sent has been received.
     pub is_open: bool,
-    /// What the first packet in the socket waits for. Meanwhile the socket stays readable.
+    /// The shortage that keeps the first packet in the socket. Meanwhile the socket stays readable.
     pub shortage: Option<Shortage>,
     /// A shortage has ended. Samples may have been left in their queues, so the inbox must look
     /// into all of them again.
@@ -288,7 +288,7 @@ impl ConsumerPair {
         }
     }
 
-    /// Receives what the producer sent. For the control thread.
+    /// Receives the producer's packets. For the control thread.
     ///
     /// # Errors
     /// [`Misbehaviour`] if the producer broke the protocol.
@@ -429,15 +429,15 @@ impl ConsumerPair {
         if !is_open {
             return Ok(Lookup::Gone);
         }
-        // If the socket is full, the producer wakes up for what is in it.
+        // If the socket is full, its packets wake the producer.
         let _ = self
             .socket
             .send(&packet(KIND_WANTED, u64::from(id), 0), &[]);
         Ok(Lookup::Pending)
     }
 
-    /// What was announced under `id`. While a shortage keeps it in the socket, waits for the
-    /// control thread, up to [`ANNOUNCEMENT_TIMEOUT`].
+    /// The announcement under `id`. While a shortage keeps it in the socket, waits for the control
+    /// thread, up to [`ANNOUNCEMENT_TIMEOUT`].
     pub(crate) fn announcement(&self, id: u64) -> Option<Arc<[u8]>> {
         let mut state = lock(&self.state);
         if !state.announcements.contains_key(&id) && state.shortage.is_none() {

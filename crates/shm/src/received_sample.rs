@@ -20,9 +20,9 @@ use std::sync::{Arc, OnceLock};
 /// A received sample: a read-only view of its producer's memory, which stays valid until the sample
 /// is dropped. Clones are the same sample.
 ///
-/// A hostile producer can still write to the block. What is read may then be wrong, but nothing
-/// outside the block is ever read. Anything that depends on a value read here (an offset, a length)
-/// must be checked on a private copy of it.
+/// A hostile producer can still write to the block. A value read from it may then be wrong, but nothing outside the
+/// block is ever read. Anything that depends on a value read here (an offset, a length) must be checked on a private
+/// copy of it.
 #[derive(Clone)]
 pub struct ReceivedSample(ManuallyDrop<Arc<SampleInner>>);
 
@@ -135,7 +135,7 @@ impl ReceivedSample {
         self.0.payload()
     }
 
-    /// What the producer announced under `id`: a schema or the name of a frame.
+    /// The producer's announcement under `id`: a schema or the name of a frame.
     pub fn announcement(&self, id: u64) -> Option<Arc<[u8]>> {
         match (&self.0.edge, &self.0.body) {
             (Some(edge), _) => edge.pair.announcement(id),

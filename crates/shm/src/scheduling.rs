@@ -14,7 +14,7 @@ impl Processors {
     /// The processors with these numbers; `None` if there are none, which is no limit.
     ///
     /// # Errors
-    /// What is wrong with a number, for people.
+    /// A text for people with the wrong number.
     pub fn new(numbers: &[u32]) -> Result<Option<Self>, String> {
         if numbers.is_empty() {
             return Ok(None);

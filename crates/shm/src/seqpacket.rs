@@ -150,7 +150,7 @@ impl Seqpacket {
             match rustix::net::recvmsg(&self.0, &mut [IoSliceMut::new(buffer)], &mut control, flags)
             {
                 // CONNRESET reports, once, that the other end closed without having received
-                // everything. What it sent is still in the socket, then the end.
+                // everything. Its own packets are still in the socket, then the end.
                 Err(Errno::INTR | Errno::CONNRESET) => {}
                 other => break other?,
             }

@@ -142,7 +142,7 @@ pub fn adopt_inherited_fd(number: i32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// What the receivers of a memfd may do with it.
+/// Rights of the receivers of a memfd.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sharing {
     /// The size is sealed; both ends write.
@@ -169,7 +169,7 @@ pub(crate) fn memfd(name: &str, bytes: usize) -> io::Result<OwnedFd> {
 /// Allocates the memory of a memfd, so that a lack of memory is an error now, and not SIGBUS or a
 /// hole later.
 pub(crate) fn allocate(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
-    // A signal undoes what the interrupted call has allocated. Small steps make progress even in a
+    // A signal undoes the allocations of the interrupted call. Small steps make progress even in a
     // program with frequent timers.
     const STEP: usize = 1024 * 1024;
     for start in (0..bytes).step_by(STEP) {

@@ -384,8 +384,8 @@ impl OwnWakePage {
     }
 }
 
-/// What the caller's wait ended by: a sleep that timed out before the caller's deadline is a reason
-/// to look again.
+/// Outcome of the caller's wait: after a sleep that timed out before the caller's deadline, look
+/// again.
 fn caller_outcome(waited: Waited, until: u64, deadline: Option<u64>) -> Waited {
     if waited == Waited::TimedOut && deadline != Some(until) {
         Waited::LookAgain

@@ -150,7 +150,7 @@ fn how_a_process_that_has_left_ends_decides() {
         let counters = line.counters();
         let counted = (counters.published(), counters.lost(), counters.undelivered);
         match returns {
-            // What it had no edge for was sent to no consumer.
+            // Samples sent without an edge were for no consumer.
             Return::Never => assert_eq!(counted, (1, 0, 1)),
             _ => assert_eq!(counted, (3, 3, 0)),
         }

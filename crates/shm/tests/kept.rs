@@ -104,7 +104,7 @@ fn a_sample_of_another_machine_that_comes_again_is_dropped() {
     let consumer = TestNode::new(0);
     let mut inbox = consumer.inbox();
     let origin = |boot, published| Some(Origin { boot, published });
-    // Each is the stand-in of the other machine, and the next one sends again what the last has sent.
+    // Each stand-in of the other machine sends the samples of the last one again.
     let stand_in = |edge, inbox: &Inbox, origins: &[Option<Origin>]| {
         let producer = TestNode::new(1 << 20);
         let output = producer.output(BLOCKS, 0);

@@ -71,8 +71,8 @@ impl Drop for Lowered {
     }
 }
 
-/// A producer and a consumer with one edge, and the consumer's end of their socket, as its control
-/// thread has it.
+/// A producer and a consumer with one edge, and the consumer's end of their socket, which its
+/// control thread uses.
 struct Edge {
     output: Output,
     producer_counters: Arc<CountersPage>,
@@ -91,7 +91,7 @@ impl Edge {
             (&consumer, &inbox),
             queue(policy, 4, 8),
         );
-        // Receive what is sent before the first segment.
+        // Receive packets sent before the first segment.
         let mut edge = Self {
             output,
             producer_counters: producer.producer.counters,
@@ -155,7 +155,7 @@ impl Edge {
     }
 }
 
-/// Checks what both threads of a consumer find during a shortage and after it.
+/// Checks the view of both threads of a consumer during a shortage and after it.
 fn assert_sample_survives(lower: fn() -> Lowered, is_expected: fn(Shortage) -> bool) {
     let _turn = take_turn();
     let mut edge = Edge::new(Policy::Block);

@@ -48,7 +48,7 @@ pub(crate) enum Parking {
     EventFd = 2,
 }
 
-/// What the producer must do after ringing.
+/// The producer's task after ringing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Wake {

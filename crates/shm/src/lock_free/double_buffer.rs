@@ -7,7 +7,8 @@
 
 use super::sync::{AtomicU64, Ordering::*, fence};
 
-/// Attempts after which a reader returns what it has. An honest writer makes a few attempts fail.
+/// Attempts after which a reader returns a copy that may be torn. An honest writer makes a few
+/// attempts fail.
 const MAX_READ_ATTEMPTS: u32 = 1000;
 
 /// A view of the buffer, whose words lie in shared memory.

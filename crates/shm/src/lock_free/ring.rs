@@ -21,8 +21,8 @@
 //! - The consumer's release of `tail`, and of the lease, guarantees that it has finished reading
 //!   before the slot, or the block, is overwritten.
 //!
-//! Each side distrusts what the other can write. Counters that are further apart than the capacity
-//! are a [`RingError`], after which the edge is cut off.
+//! Each side distrusts all memory that the other can write. Counters that are further apart than
+//! the capacity are a [`RingError`], after which the edge is cut off.
 
 use super::sync::{AtomicU32, AtomicU64, Ordering::*};
 

@@ -90,7 +90,7 @@ fn leases_that_are_never_cleared_cost_other_edges_nothing() {
         let mut hostile = HonestProducerBesideHostile::new(policy);
         for round in 0..100_u64 {
             hostile.edge.write(LEASES, &[0xff; BLOCKS as usize * 4]);
-            // The consumer takes what is queued, as if it had read it.
+            // The consumer takes the queued samples, as if it had read them.
             hostile.edge.write_word(TAIL, hostile.edge.read_word(HEAD));
             hostile.assert_other_works(1);
             if round == 50 {

@@ -1,4 +1,4 @@
-//! Pages and regions that are not what the message with them claims.
+//! Pages and regions that contradict the message with them.
 
 use crate::rig::{BLOCKS, DEPTH, HonestConsumer, HonestProducer, Random, RawEdge, memfd, send};
 use nervure_protocol::wiring::Policy;

@@ -256,7 +256,7 @@ impl BesideHostile {
         }
     }
 
-    /// What the consumer reports for input 0, which must be cut off. Input 1 must still work.
+    /// The consumer's report for input 0, which must be cut off. Input 1 must still work.
     pub fn misbehaviour(&mut self) -> Misbehaviour {
         self.consumer.ring();
         let found = match self.consumer.next() {

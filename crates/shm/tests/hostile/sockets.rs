@@ -11,8 +11,8 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 
-/// What the consumer reports after a packet. It receives the packet because a descriptor names
-/// segment 0.
+/// The consumer's report after a packet. It receives the packet because a descriptor names segment
+/// 0.
 fn after_packet(bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Misbehaviour {
     let mut hostile = BesideHostile::new();
     hostile.socket.send(bytes, fds).expect("room");

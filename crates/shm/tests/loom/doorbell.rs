@@ -214,7 +214,7 @@ fn the_keeper_wakes_a_consumer_whose_producer_died_before_it_rang() {
             let (bell2, head2) = (bell.clone(), head.clone());
             let thread = thread::spawn(move || {
                 head2.fetch_add(1, Release);
-                // What the producer did before it was killed: nothing, its bit, or its bit and the
+                // Steps of the producer before it was killed: none, its bit, or its bit and the
                 // sequence.
                 if died_after >= 1 {
                     bell2.words[0].fetch_or(1, Release);
@@ -236,7 +236,7 @@ fn the_keeper_wakes_a_consumer_whose_producer_died_before_it_rang() {
     }
 }
 
-/// What a hostile peer may do at any time: make the consumer seem awake, and seem to have rung
+/// Writes of a hostile peer, possible at any time: the consumer seems awake, and seems to have rung
 /// already.
 fn overwrite(bell: &Bell) {
     bell.parked.store(0, Relaxed);

@@ -1,4 +1,4 @@
-//! What a child process does.
+//! The roles of child processes.
 
 use crate::rig::{
     BLOCKS, ROLE, attach, bytes_of, fill, number_of, producer, queue, receive, serve,

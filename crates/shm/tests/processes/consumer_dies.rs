@@ -83,7 +83,7 @@ struct Consumer {
 }
 
 impl Consumer {
-    /// Kills the consumer, waits until its producer notices, and returns what it had reported.
+    /// Kills the consumer, waits until its producer notices, and returns the consumer's reports.
     fn kill(mut self) -> Vec<u64> {
         self.process.kill();
         self.control.join().expect("the socket hangs up");
