@@ -14,14 +14,14 @@ use crate::schedule::{Piece, Schedule};
 use crate::serialiser::Serialiser;
 use crate::{LossPlace, Outage, Queue, Settings, nanos};
 
-/// Hosts that send to each other, each with its own settings for what it sends.
+/// Hosts that send to each other, each with settings for its own direction.
 ///
 /// The path of a packet: dropped if too big; with [`LossPlace::BeforeSerialiser`] perhaps lost;
 /// dropped by the policer; the sender's queue, or dropped there; the transmission at the sender's
 /// rate, alone or in an aggregate; with [`LossPlace::AfterSerialiser`] perhaps lost; delay and
-/// jitter; delivered. The settings at the
-/// time of the offer apply to the queue, those at the end of the transmission to loss and delay. A
-/// transmission during which the rate changes continues at the new rate.
+/// jitter; delivered. The settings at the time of the offer apply to the queue, those at the end of
+/// the transmission to loss and delay. A transmission during which the rate changes continues at
+/// the new rate.
 ///
 /// The caller decides on the receiver of a packet: with two hosts it is the other one.
 ///

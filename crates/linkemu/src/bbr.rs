@@ -32,7 +32,7 @@ enum State {
     ProbeRtt,
 }
 
-/// A packet in flight, and what was known when it was sent.
+/// A packet in flight, with the state of delivery when it was sent.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     at: Duration,
@@ -120,7 +120,7 @@ impl BbrSender {
             srtt: None,
             full_bandwidth: 0.0,
             full_rounds: 0,
-            // Any phase but the one that drains.
+            // Any phase except 1, which drains.
             cycle: [0, 2, 3, 4, 5, 6, 7][seed as usize % 7],
             cycle_since: Duration::ZERO,
             lost_in_cycle: false,

@@ -1,4 +1,4 @@
-//! What a direction can deliver at most.
+//! The capacity of a direction: an upper bound of its deliveries.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ pub const STEP: Duration = Duration::from_millis(1);
 /// The bits of IP packets of `packet_bytes` that a host's direction delivers if there are always
 /// packets, for each of the first `steps` intervals of [`STEP`]. Random loss counts by its
 /// expectation; bursts and interruptions are those of the [`Air`](crate::Air) with this seed. On a
-/// half-duplex air it is what the host delivers that has it for itself.
+/// half-duplex air, the host has the air for itself.
 ///
 /// # Panics
 ///

@@ -1,4 +1,4 @@
-//! What the air reads of a packet.
+//! The properties of a packet that the air reads.
 
 /// The parts of a packet that decide about its fate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

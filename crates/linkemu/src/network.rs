@@ -69,7 +69,7 @@ pub trait Endpoint {
     /// Processes a packet that has arrived.
     fn handle_packet(&mut self, now: Duration, packet: Packet);
 
-    /// Processes what is due at the time of [`Endpoint::next_timeout`].
+    /// Processes timeouts that are due, at the time of [`Endpoint::next_timeout`].
     fn handle_timeout(&mut self, now: Duration);
 
     /// When to call [`Endpoint::handle_timeout`], if ever.

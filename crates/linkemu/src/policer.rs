@@ -1,4 +1,4 @@
-//! A token bucket that drops what exceeds a rate, as at the edge of many providers' networks.
+//! A token bucket that drops packets above a rate, as at the edge of many providers' networks.
 
 use crate::Policer;
 

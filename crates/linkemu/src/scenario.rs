@@ -74,7 +74,7 @@ pub enum ScenarioError {
         /// The error of the operating system.
         cause: std::io::Error,
     },
-    /// The text is wrong: line, column and what was expected.
+    /// The text is wrong. Names line, column and the expected text.
     #[error("{0}")]
     Text(String),
 }
@@ -152,7 +152,7 @@ impl Scenario {
     /// Reads a file. Paths of traces are relative to it.
     ///
     /// # Errors
-    /// What is wrong with the file, with line, column and what was expected.
+    /// If the file is wrong, with line, column and the expected text.
     pub fn from_file(path: &Path) -> Result<Self, ScenarioError> {
         let text = fs::read_to_string(path).map_err(|cause| ScenarioError::File {
             path: path.to_owned(),
@@ -165,8 +165,8 @@ impl Scenario {
     ///
     /// # Errors
     ///
-    /// What is wrong with the text, with line, column and what was expected; or with a trace that
-    /// it names.
+    /// If the text is wrong, with line, column and the expected text; or if a trace that it names
+    /// is.
     pub fn from_toml(text: &str, folder: &Path) -> Result<Self, ScenarioError> {
         let file: File = toml::from_str(text)
             .map_err(|error| ScenarioError::Text(error.to_string().trim_end().to_owned()))?;
@@ -220,7 +220,7 @@ impl Scenario {
 }
 
 impl File {
-    /// Checks what the structure of the file does not guarantee.
+    /// Checks conditions that the structure of the file does not guarantee.
     fn check(&self) -> Result<(), String> {
         check_names(&self.hosts).map_err(|error| format!("hosts: {error}"))?;
         let changes = self

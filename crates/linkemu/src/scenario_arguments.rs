@@ -37,7 +37,7 @@ impl ScenarioArguments {
     ///
     /// # Errors
     ///
-    /// What is wrong with the file or the names.
+    /// If the file or the names are wrong, with the reason.
     pub fn scenario(&self, commands: usize) -> Result<Scenario, ScenarioError> {
         let mut scenario = match &self.scenario {
             Some(path) => Scenario::from_file(path)

@@ -101,7 +101,7 @@ pub struct Policer {
 /// one transmission. They arrive together, and share the cost of access to the air.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aggregation {
-    /// Time of each transmission beside that of its packets: contention, preamble, acknowledgement.
+    /// Overhead of each transmission: contention, preamble, acknowledgement.
     pub access: Duration,
     /// The longest transmission, unless one packet takes longer. (802.11: 5.484 ms.)
     pub longest: Duration,

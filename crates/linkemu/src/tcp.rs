@@ -22,8 +22,8 @@ const TRANSFER_PACKETS: (u64, u64) = (69, 690);
 /// The mean of the exponential time between transfers. (RFC 8867, section 5.7.)
 const MEAN_PAUSE: Duration = Duration::from_secs(10);
 
-/// Transfers by Cubic with pauses between them, as of a user who loads pages. Each is a connection
-/// of its own.
+/// Transfers by Cubic with pauses between them, like a user's page loads. Each is a connection of
+/// its own.
 #[derive(Debug)]
 pub struct Transfers {
     draw: Draw,

@@ -14,7 +14,7 @@ const MAX_ROWS: usize = 10_000_000;
 /// of `settings`. While the rate is 0, packets wait.
 ///
 /// # Errors
-/// The line, and what was expected there.
+/// The line, and the expected text there.
 pub fn replay_trace(settings: Settings, csv: &str) -> Result<Schedule, String> {
     let mut lines = csv
         .lines()

@@ -34,7 +34,7 @@ pub(crate) trait Quantity: Sized {
     fn read(text: &str) -> Option<Self>;
 }
 
-/// A quantity for the command line and for files; its errors say what was expected.
+/// A quantity for the command line and for files; its errors name the expected form.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Written<Q>(pub(crate) Q);
 

@@ -1,4 +1,4 @@
-//! What is drawn: a channel with its flows and its load.
+//! The result of the draws: a channel with its flows and its load.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,10 +10,10 @@ pub const START: Duration = Duration::from_secs(1);
 /// The size of a packet that fills an Ethernet frame.
 pub const PACKET_BYTES: u32 = 1500;
 
-/// A channel between host 0, which sends the load, and host 1; and what else happens on it.
+/// A channel between host 0, which sends the load, and host 1, with all its traffic.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Channel {
-    /// The seed that it was drawn from, and that of its [`Air`](crate::Air).
+    /// The seed of the draws and of the channel's [`Air`](crate::Air).
     pub seed: u64,
     /// Whether the directions share the air.
     pub duplex: Duplex,
@@ -42,9 +42,9 @@ pub struct Flow {
     pub is_reverse: bool,
     /// When it begins.
     pub starts: Duration,
-    /// Its delay beyond that of the channel, in each direction.
+    /// Its delay in addition to the channel's, in each direction.
     pub extra_delay: Duration,
-    /// From when to when it has nothing to send, if it is of the protocol under test.
+    /// Begin and end of its pause, if it is of the protocol under test.
     pub pause: Option<(Duration, Duration)>,
 }
 

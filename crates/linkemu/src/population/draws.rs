@@ -49,7 +49,7 @@ pub(super) const WORDS: [&str; 22] = [
     "keep all",
 ];
 
-/// The random numbers of a channel, and what was drawn so far.
+/// The random numbers of a channel, and the draws so far.
 pub(super) struct Draws {
     seed: u64,
     is_simple: bool,
@@ -131,7 +131,7 @@ impl Draws {
         channel
     }
 
-    /// Rate, delay, queue and what does not change with time.
+    /// Rate, delay, queue and other properties that do not change with time.
     fn path(&mut self) -> Settings {
         let mut of = draw(self.seed, Property::Path);
         let rate = log_uniform(&mut of, 1e6, 1e9);

@@ -215,7 +215,7 @@ fn an_interruption_loses_what_is_sent_in_it() {
     let run = record_datagrams(&["--outage", "0s:200ms"], 400, 100, 1000);
     assert_eq!(run.packets("offered"), 400);
     assert_eq!(run.packets("delivered") + run.packets("lost_outage"), 400);
-    // What was sent 200 ms after the first packet or later came after the interruption.
+    // Packets sent 200 ms after the first one or later came after the interruption.
     let sent: Vec<&Packet> = run
         .sent_by_b
         .iter()

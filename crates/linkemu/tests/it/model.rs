@@ -252,7 +252,7 @@ proptest! {
         air.deliver(1000 * SECOND);
         let counters = air.counters(0);
         let sent = counters.offered.bytes - if before { counters.lost_random.bytes } else { 0 };
-        // To the nanosecond: the transmissions together take what one of all the bytes would.
+        // To the nanosecond: the transmissions together take as long as one of all the bytes.
         prop_assert_eq!(counters.airtime.as_nanos(), (u128::from(sent) * 8_000_000_000).div_ceil(u128::from(rate)));
     }
 
@@ -405,8 +405,8 @@ fn bursts_lose_their_share_of_time_whatever_the_packet_rate() {
 
 #[test]
 fn a_shared_air_is_divided_by_turns() {
-    // The first host asks for ten times as much as the two others, who ask for a third of the air
-    // each.
+    // The first host asks for ten times as much as the two others, each of which asks for a third
+    // of the air.
     let settings = Settings {
         rate_bits_per_second: Some(12_000_000),
         ..Settings::default()
@@ -614,7 +614,7 @@ fn a_small_flow_does_not_wait_behind_a_large_one_where_queues_are_fair() {
         fair: true,
         ..Aqm::default()
     };
-    // What is in transmission, and itself.
+    // The packet in transmission, and the small one itself.
     assert!(wait(Some(fair)) < 2 * MILLI);
 }
 

@@ -7,8 +7,8 @@ use crate::emulator::{datagrams, has_rights, record};
 
 const COUNT: u64 = 4000;
 
-/// Lets `b` send over a perfect emulated link, on which netem does what the emulator does in the
-/// other run.
+/// Lets `b` send over a perfect emulated link, on which netem acts like the emulator in the other
+/// run.
 fn sent_through(netem: Option<&str>, options: &[&str]) -> (u64, u64) {
     let program = datagrams();
     let program = program.to_str().unwrap();

@@ -1,4 +1,4 @@
-//! The simulated network, with endpoints that check what they see.
+//! The simulated network, with endpoints that check their packets.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -100,7 +100,7 @@ pub struct RunArguments {
     /// stdout.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Write what each host sends and receives to <DIRECTORY>/<host>.pcap.
+    /// Write the packets that each host sends and receives to <DIRECTORY>/<host>.pcap.
     #[arg(long, value_name = "DIRECTORY")]
     pub pcap: Option<PathBuf>,
     /// Write at most this many bytes of each packet to the captures.

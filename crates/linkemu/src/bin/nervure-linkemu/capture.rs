@@ -8,7 +8,7 @@ use std::time::Duration;
 const MAGIC_NANOSECONDS: u32 = 0xA1B2_3C4D;
 const LINKTYPE_RAW: u32 = 101;
 
-/// A capture per host of what it sends and receives.
+/// A capture per host of the packets that it sends and receives.
 pub struct Captures {
     files: Vec<BufWriter<File>>,
     snaplen: u32,

@@ -279,7 +279,7 @@ fn unread_packets() -> u64 {
     let line = text
         .lines()
         .find_map(|line| line.trim().strip_prefix(INTERFACE)?.strip_prefix(':'));
-    // Eight columns of what was received, then bytes, packets, errors and drops of what was sent.
+    // Eight columns on reception, then bytes, packets, errors and drops of transmission.
     line.and_then(|line| line.split_whitespace().nth(11)?.parse().ok())
         .unwrap_or(0)
 }
