@@ -1,7 +1,7 @@
 //! Requests of the `nervure` command to the daemon of its machine, on the daemon's socket.
 //!
-//! The first message is `Hello`, answered by `Welcome` or `Refused`. A connection is for one further
-//! request. After [`Request::Reach`] its messages are those of a client of the keeper,
+//! The first message is `Hello`, answered by `Welcome` or `Refused`. A connection is for one
+//! further request. After [`Request::Reach`] it carries the messages of a client of the keeper,
 //! [`cli_to_keeper`](crate::cli_to_keeper).
 
 use serde::{Deserialize, Serialize};
@@ -31,7 +31,7 @@ pub enum Message {
         /// The id of the run.
         run: String,
     },
-    /// Ask for the next sample of what is observed.
+    /// Ask for the next sample of the observed topics.
     Next,
     /// A message of a later version.
     #[serde(other)]

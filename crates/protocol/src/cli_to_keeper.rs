@@ -4,9 +4,9 @@
 //! `nervure run` is such a client, over the connection with which it starts the keeper.
 //!
 //! The first message is `Hello`; the keeper answers with `Welcome` or `Refused`. Every later
-//! message is answered by `Done`, `Refused`, or what it documents. After `Observe` and `Join` the
-//! connection is that of a node: `node_to_keeper` and `keeper_to_node`. To add a command: a variant
-//! here, and an arm in the keeper's `machine/requests.rs`.
+//! message is answered by `Done`, `Refused`, or its documented answer. After `Observe` and `Join`
+//! the connection carries a node's messages: `node_to_keeper` and `keeper_to_node`. To add a
+//! command: a variant here, and an arm in the keeper's `machine/requests.rs`.
 
 use std::path::PathBuf;
 
@@ -25,8 +25,8 @@ pub enum Message {
     /// Makes this connection a guest of the dataflow: a node that only receives. Answered by
     /// `Observing`.
     Observe(Observe),
-    /// Makes this connection that of a node of the file, whose process the keeper has not started.
-    /// Answered by `Joined`.
+    /// Makes this connection the one of a node of the file, whose process the keeper has not
+    /// started. Answered by `Joined`.
     Join(Join),
     /// Keeps a node's place for a program of the client's, as long as this connection lasts. The
     /// process that the keeper started is stopped in order; a process with the token can join.
@@ -37,7 +37,7 @@ pub enum Message {
         /// Why, for people.
         reason: String,
     },
-    /// Stop sources first, and every other node once it has received what is queued.
+    /// Stop sources first, and every other node once it has received its queued samples.
     Drain {
         /// Why, for people.
         reason: String,
@@ -122,7 +122,7 @@ pub struct Observe {
 pub struct Join {
     /// The node's id.
     pub node: String,
-    /// The token of the attachment, or else that of the dataflow ([`crate::TOKEN_FILE`]).
+    /// The token of the attachment, or else of the dataflow ([`crate::TOKEN_FILE`]).
     pub token: String,
 }
 
@@ -145,10 +145,10 @@ pub struct Replace {
     pub node: String,
     /// The program.
     pub program: Program,
-    /// Its arguments; `None` for those of the program before.
+    /// Its arguments; `None` for the arguments of the program before.
     #[serde(default)]
     pub args: Option<Vec<String>>,
-    /// The folder in which it runs; `None` for that of the program before.
+    /// Its working directory; `None` for the one of the program before.
     #[serde(default)]
     pub folder: Option<PathBuf>,
     /// Its version. A node that runs this one goes on; if it is not ready yet, this request waits in

@@ -21,14 +21,14 @@ pub enum Message {
     },
     /// A machine of the fleet.
     Machine(Machine),
-    /// The answer of another machine, or that of this daemon in its place. With a sample it has a
+    /// The answer of another machine, or of this daemon in its place. With a sample it has a
     /// descriptor: a memfd with the sample as on the link.
     Answer {
         /// The answer.
         answer: Answer,
     },
-    /// After [`Answer::Reached`]: a message of the keeper. Descriptor: a copy of the counters page,
-    /// which follows that of the node.
+    /// After [`Answer::Reached`]: a message of the keeper. Descriptor: a copy of the node's
+    /// counters page, which follows its changes.
     Keeper {
         /// The message.
         keeper: keeper_to_cli::Message,

@@ -1,17 +1,17 @@
 //! Requests of a daemon to the daemon of another machine, for a command of its user, and the answers.
 //!
-//! Each connection of a command has two streams of the link, one in each direction. Those to the
-//! other machine have JSON messages, [`Ask`]. Those from it have frames:
+//! Each connection of a command has two streams of the link, one in each direction. The stream to
+//! the other machine has JSON messages, [`Ask`]. The stream from it has frames:
 //!
-//! | first byte | what follows |
+//! | first byte | rest of the frame |
 //! |---|---|
 //! | 0 | [`Answer`] as JSON |
 //! | 1 | length of the JSON (4 bytes), a `keeper_to_cli` message as JSON, and the counters page that came with it |
 //! | 2 | index of a node (4 bytes), and the lines of its counters page that have changed: number of the line (4 bytes), 64 bytes |
 //! | 3 | index of a topic (4), incarnation (4), sequence number (8), samples missed before it (8), latency in nanoseconds (8), the sender's clock (8), and the sample |
 //!
-//! Numbers are little-endian. There is no second protocol for what a keeper can do: its own messages
-//! are passed on.
+//! Numbers are little-endian. Requests to a keeper have no second protocol: the keeper's own
+//! messages are passed on.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ use crate::{
 /// Bytes of a line of a counters page. A page is a number of whole lines.
 pub const LINE_BYTES: usize = 64;
 
-/// Maximum size of a counters page that is passed on: that of a node with 4000 inputs.
+/// Maximum size of a counters page that is passed on: a node with 4000 inputs.
 pub const MAX_PAGE_BYTES: usize = 8 << 20;
 
 /// A message to the other machine.
@@ -99,13 +99,13 @@ pub enum Request {
 /// The log records that a command wants.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogFilter {
-    /// Those of these nodes; of all, if it is empty.
+    /// Records of these nodes; of all, if it is empty.
     pub nodes: Vec<String>,
-    /// Those of this level and above.
+    /// Records of this level and above.
     pub level: Level,
-    /// Those whose text matches this regular expression.
+    /// Records whose text matches this regular expression.
     pub pattern: Option<String>,
-    /// Those not older than this, in nanoseconds since the Unix epoch.
+    /// Records not older than this, in nanoseconds since the Unix epoch.
     pub since_utc_nanos: i64,
 }
 
@@ -119,7 +119,7 @@ pub enum Answer {
     Done,
     /// A dataflow.
     Dataflow(Listed),
-    /// From here on the messages are those of the keeper.
+    /// From here on the keeper's messages follow.
     Reached(Welcome),
     /// Samples or figures follow.
     Observing,
@@ -149,14 +149,14 @@ pub enum Answer {
         /// How many.
         records: u64,
     },
-    /// What is observed has ended.
+    /// The observed topic or dataflow has ended.
     Ended {
         /// `node/output`; the whole dataflow if `None`.
         topic: Option<String>,
     },
     /// The machine is still there.
     Alive,
-    /// What the request has cost so far on the link; from the daemon of the command.
+    /// Traffic of the request on the link so far; from the daemon of the command.
     Cost(Cost),
 }
 
@@ -171,10 +171,10 @@ pub struct Listed {
     pub keeper: u32,
     /// Its state, or why the keeper does not answer.
     pub welcome: Result<Welcome, String>,
-    /// What became of the samples on their way to and from other machines, as this machine knows it.
+    /// Fate of the samples on their way to and from other machines, as this machine knows it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub streams: Vec<StreamReport>,
-    /// Further ones that are left out of `streams`, because they are too many.
+    /// Number of further ones that do not fit into `streams`.
     #[serde(default)]
     pub streams_omitted: usize,
 }
@@ -192,7 +192,7 @@ pub struct Usage {
     pub threads: u64,
 }
 
-/// What is known of a sample besides its value.
+/// Metadata of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SampleInfo {
     /// Index of its topic in the request.
@@ -209,7 +209,7 @@ pub struct SampleInfo {
     pub now_utc_nanos: i64,
 }
 
-/// What became of the samples of a topic on their way to a machine.
+/// Fate of the samples of a topic on their way to a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamReport {
     /// `node/output`.
@@ -229,7 +229,7 @@ pub struct StreamReport {
     pub is_lossless: bool,
     /// Samples that were dropped, by cause.
     pub lost: BTreeMap<String, u64>,
-    /// How long they took; from the machine of the consumers, if it knows the clock of the other.
+    /// Latency; from the machine of the consumers, if it knows the clock of the other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<StreamLatency>,
 }
@@ -295,7 +295,7 @@ pub struct Statistics {
     pub max: f64,
 }
 
-/// What a command has cost on the link, without its packets' headers and repairs.
+/// Traffic of a command on the link, without its packets' headers and repairs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cost {
     /// Bytes received from the machine.
@@ -316,7 +316,7 @@ impl Statistics {
         self.max = if is_first { value } else { self.max.max(value) };
     }
 
-    /// Population standard deviation, not that of a sample; `None` without numbers.
+    /// Population (not sample) standard deviation; `None` without numbers.
     pub fn deviation(self) -> Option<f64> {
         (self.count > 0).then(|| (self.squares / self.count as f64).sqrt())
     }
@@ -375,7 +375,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// The lines of `page` that differ from those of `known`, as a frame; `None` if there are none.
+/// The lines of `page` that differ from `known`, as a frame; `None` if there are none.
 pub fn changed_lines(node: u32, known: &[u8], page: &[u8]) -> Option<Vec<u8>> {
     let mut frame = vec![LINES];
     frame.extend(node.to_le_bytes());

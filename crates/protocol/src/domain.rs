@@ -12,7 +12,7 @@ use std::str::FromStr;
 /// started them.
 pub const DOMAIN_VARIABLE: &str = "NERVURE_DOMAIN";
 
-/// The most bytes of a name: with it, the address of a keeper fits into that of a socket.
+/// The most bytes of a name: with it, the address of a keeper still fits into a socket's address.
 pub const MAX_DOMAIN_BYTES: usize = 15;
 
 /// A domain. The default one has no name.

@@ -39,7 +39,7 @@ pub struct NodeSettings {
         skip_serializing_if = "Option::is_none"
     )]
     pub health_check_timeout: Option<Duration>,
-    /// The folder in which it runs; that of the dataflow if `None`.
+    /// The working directory; the dataflow's if `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub folder: Option<PathBuf>,
     /// Which version of its program runs; empty for that of the file.
@@ -74,7 +74,7 @@ pub struct NodeSettings {
     pub loop_deadline: Option<DeadlineSpec>,
 }
 
-/// What a node runs. Paths are absolute.
+/// The program of a node. Paths are absolute.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Program {
@@ -106,7 +106,7 @@ pub enum Program {
 pub struct LogOutputSpec {
     /// Its name.
     pub output: String,
-    /// What it sends for each line.
+    /// The value that it sends for each line.
     pub form: LogForm,
     /// The only node whose lines it carries; `None` for all nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -119,7 +119,7 @@ pub struct LogOutputSpec {
     pub min_level: Option<String>,
 }
 
-/// What a line becomes.
+/// The value made of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LogForm {
@@ -174,7 +174,7 @@ impl Program {
     /// with its value. `None` for other programs.
     ///
     /// # Panics
-    /// If a path is not UTF-8; those of a dataflow file are.
+    /// If a path is not UTF-8; paths of a dataflow file are.
     #[must_use]
     pub fn environment(&self) -> Option<(&'static str, String)> {
         match self {

@@ -19,19 +19,19 @@ pub enum Message {
     Refused(Refused),
     /// The request is carried out, or has begun to be.
     Done,
-    /// From here on the connection is that of a node.
+    /// From here on the connection carries the messages of a guest node.
     Observing {
         /// The id of the guest.
         node: String,
     },
-    /// From here on the connection is that of the node.
+    /// From here on the connection carries the node's messages.
     Joined,
     /// The node's place is kept.
     Attached(Attached),
     /// A node of the dataflow: the beginning of a snapshot.
     NodeDeclared(NodeDeclared),
-    /// In a snapshot, a report of the present state; after it, a new report. Descriptor: as that of
-    /// the report.
+    /// In a snapshot, a report of the present state; after it, a new report. Descriptor: the
+    /// report's.
     Report {
         /// The report.
         report: Report,
@@ -130,14 +130,14 @@ pub enum DataflowState {
     Unknown,
 }
 
-/// What a program needs to run as a node.
+/// Properties that a program needs to run as a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attached {
     /// The program that the keeper would run.
     pub program: Program,
     /// The program's arguments.
     pub args: Vec<String>,
-    /// Environment variables in addition to those of the client.
+    /// Environment variables in addition to the client's.
     pub env: BTreeMap<String, String>,
     /// The working directory.
     pub folder: String,

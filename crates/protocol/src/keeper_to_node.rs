@@ -34,13 +34,13 @@ pub enum Message {
     DetachOutput {
         /// The edge.
         edge: u32,
-        /// True when the consumer will be restarted and inherits what is queued (`block` edges):
-        /// the edge stays, waits for an `AttachOutput` with the same id, and its popped but
+        /// True when the consumer will be restarted and inherits the queued samples (`block`
+        /// edges): the edge stays, waits for an `AttachOutput` with the same id, and its popped but
         /// unreleased blocks count as lost.
         suspended: bool,
     },
     /// A consumer whose edge drops has no process. Comes before the `DetachOutput` of its last
-    /// edge. If it returns, the queue of that edge and what is sent until the next `AttachOutput`
+    /// edge. If it returns, the queue of that edge and samples sent until the next `AttachOutput`
     /// with this row count as lost there.
     AwaitConsumer {
         /// Index of the output.
@@ -50,7 +50,7 @@ pub enum Message {
         /// Whether it returns.
         returns: Return,
     },
-    /// The producer of an edge is gone. What is queued is still delivered.
+    /// The producer of an edge is gone. Queued samples are still delivered.
     CloseInput {
         /// The edge.
         edge: u32,
@@ -71,7 +71,8 @@ pub enum Message {
         /// Milliseconds until SIGTERM.
         grace_millis: u64,
     },
-    /// The node shall end once it has received what is queued. No producer of it sends any more.
+    /// The node shall end once it has received its queued samples. No producer of it sends any
+    /// more.
     StopWhenDrained {
         /// Why, for people.
         reason: String,
@@ -132,7 +133,7 @@ pub struct AttachOutput {
     pub queue: Queue,
     /// Row of this edge in the producer's counters page.
     pub counters_row: u32,
-    /// True when what the row counted before was of another edge: it begins at zero.
+    /// True when the row counted another edge before: it begins at zero.
     #[serde(default)]
     pub clear_counters: bool,
     /// True when the consumer is an observer: its queue is given up when memory is short.

@@ -1,6 +1,6 @@
-//! Control messages between Nervure's processes, one file per arrow, and what they are made of:
-//! [`graph`] has the declarations of a dataflow file, [`wiring`] a node's view of its edges,
-//! [`report`] the events of a dataflow.
+//! Control messages between Nervure's processes, one file per arrow, and their parts: [`graph`] has
+//! the declarations of a dataflow file, [`wiring`] a node's view of its edges, [`report`] the
+//! events of a dataflow.
 //!
 //! A message is one JSON object in one packet of a `SOCK_SEQPACKET` socket, with its file
 //! descriptors as `SCM_RIGHTS` of the same packet, in the order that the message documents. The

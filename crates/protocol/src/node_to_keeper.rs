@@ -28,7 +28,7 @@ pub enum Message {
     Misbehaviour {
         /// The edge.
         edge: u32,
-        /// What was wrong, for the log.
+        /// The breach, for the log.
         what: String,
     },
     /// An edge cannot be attached, or memory of its producer cannot be mapped; or this works again.
@@ -39,8 +39,8 @@ pub enum Message {
         /// The evidence, for the log.
         what: String,
     },
-    /// From the stand-in of a node on another machine: what its process there does. Its neighbours
-    /// here get the event that they would get if it ran here.
+    /// From the stand-in of a node on another machine: a change of its process there. Its
+    /// neighbours here get the event that they would get if it ran here.
     RemoteProcess(RemoteProcess),
     /// The dataflow's clock, from the node that drives it.
     Clock(Clock),
@@ -56,12 +56,12 @@ pub struct EdgeStatus {
     pub edge: u32,
     /// Its state.
     pub state: EdgeState,
-    /// What is missing, for people; empty when nothing is.
+    /// The missing resource, for people; empty when nothing is missing.
     #[serde(default)]
     pub cause: String,
 }
 
-/// What the process of a node on another machine does.
+/// A change of the process of a node on another machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum RemoteProcess {

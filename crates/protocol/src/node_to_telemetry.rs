@@ -58,12 +58,12 @@ pub enum Step {
         missed: u32,
     },
     /// It crossed the link between machines: the span begins with its publication there and ends
-    /// with that here.
+    /// with its publication here.
     Crossed {
         /// The machine that it came from.
         from: String,
         /// How far the begin may be wrong, since it compares the clocks of two machines. `None` if
-        /// they have not been compared: the begin is then that of the publication here.
+        /// they have not been compared: the begin is then the publication here.
         #[serde(default)]
         error_nanos: Option<u64>,
         /// Consumers that got it.

@@ -86,7 +86,7 @@ pub struct EdgeStatus {
     pub input: String,
     /// Its state.
     pub state: EdgeState,
-    /// What is wrong, for people; empty when nothing is.
+    /// The cause, for people; empty when nothing is wrong.
     #[serde(default)]
     pub cause: String,
 }
