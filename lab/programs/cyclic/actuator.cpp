@@ -1,4 +1,4 @@
-// Receives each command. Its time is that from the moment when the tick was due.
+// Receives each command. Its time counts from the moment when the tick was due.
 #include "times.hpp"
 
 #include <nervure.hpp>

@@ -1,5 +1,5 @@
-// Sleeps until absolute times, 1 ms apart, as cyclictest does: `bare SECONDS`. Its scheduling and memory are
-// those of the nodes. Exit code 2: it has no right to them.
+// Sleeps until absolute times, 1 ms apart, as cyclictest does: `bare SECONDS`. Has the scheduling and memory of
+// the nodes. Exit code 2: it has no right to them.
 #include "times.hpp"
 
 #include <cstdlib>

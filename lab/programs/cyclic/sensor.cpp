@@ -10,7 +10,7 @@ static void run(nervure::Node node) {
     while (const nervure::Event event = node.next()) {
         if (event.is_tick("tick")) {
             const std::int64_t newest = node.now() - event.get().due;
-            // A tick stands for those that a late wake-up has left out. The bare loop catches up on them, so
+            // A tick stands for the ticks that a late wake-up has skipped. The bare loop catches up on them, so
             // that each counts with its own lateness.
             for (std::uint64_t before = event.get().count; before > 0; --before) {
                 late.add(newest + static_cast<std::int64_t>(before) * PERIOD_NANOS);

@@ -19,9 +19,9 @@ class MessageType {
 public:
     virtual ~MessageType() = default;
     virtual const dds_topic_descriptor_t* descriptor() const = 0;
-    // Returns what to send for this source, with the stamp in it.
+    // Returns the sample of this source, with the stamp in it.
     virtual const void* stamped(lab::Bytes& source, const lab::Stamp& stamp) = 0;
-    // Passes on the octets of a received sample: of bytes all, of other types those of the header.
+    // Passes on the octets of a received sample: all of bytes, the header's of other types.
     virtual void pass_on(const void* sample, const lab::OnMessage& on_message) const = 0;
 };
 

@@ -11,9 +11,9 @@
 // A type of messages with room for the header in its first octets.
 class MessageType : public eprosima::fastdds::dds::TopicDataType {
 public:
-    // Returns what to send for this source, with the stamp in it.
+    // Returns the sample of this source, with the stamp in it.
     virtual void* stamped(lab::Bytes& source, const lab::Stamp& stamp) = 0;
-    // Passes on the octets of a received sample: of bytes all, of other types those of the header.
+    // Passes on the octets of a received sample: all of bytes, the header's of other types.
     virtual void pass_on(void* sample, const lab::OnMessage& on_message) = 0;
 };
 

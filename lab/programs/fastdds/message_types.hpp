@@ -111,7 +111,7 @@ struct PointCloud {
     static constexpr std::size_t size_limit(std::size_t size) { return size + 512; }
 };
 
-// A type of which the samples have the size of the case.
+// A type whose samples have the size of the case.
 template <typename Sample>
 class CdrType : public MessageType {
 public:

@@ -34,7 +34,7 @@ constexpr std::uint32_t SEGMENT_BYTES = 32 << 20;
 struct Wiring : lab::Wiring {
     explicit Wiring(const lab::Wiring& wiring) : lab::Wiring(wiring) {}
 
-    // All QoS is then that of the profiles, which Fast DDS loads by itself.
+    // The profiles, which Fast DDS loads by itself, then set all QoS.
     bool from_profiles = !settings_file.empty();
     bool tuned = configuration.rfind("tuned", 0) == 0;
     bool synchronous = configuration.find("sync") != std::string::npos && configuration.find("async") == std::string::npos;

@@ -1,5 +1,5 @@
 // An endpoint of the declared experiments: a peer publishes and receives bytes, and everything else is here.
-// Protocol, header and logs are those of nervure_lab/peer_endpoint.py.
+// Protocol, header and logs are the same as in nervure_lab/peer_endpoint.py.
 #pragma once
 
 #include <poll.h>
@@ -44,7 +44,7 @@ struct Header {
     std::int64_t sequence, publisher, due, stamped;
 };
 
-// What an endpoint has to open: a part of `Wiring` in nervure_lab/peer.py.
+// The ends that an endpoint opens: a part of `Wiring` in nervure_lab/peer.py.
 struct Wiring {
     std::string text;
     std::string run_name = text_of(text, "run_name");
@@ -280,7 +280,7 @@ private:
     std::vector<std::int64_t> log_;
 };
 
-// Does what the driver says until it ends the process.
+// Follows the driver's orders until it ends the process.
 inline void follow(Driver& driver, const Wiring& wiring, const Case& run, Publications* publications, Receptions* receptions) {
     bool probing = false;
     bool reported = false;

@@ -12,7 +12,7 @@ use crate::{END_OF_STREAM, FIRST_UNREAD_WORD};
 /// End-of-stream messages, 50 ms apart, after which a missing message counts as lost: it may be late.
 const ENDS_UNTIL_LOST: u32 = 10;
 
-/// Counts and times what one consumer receives.
+/// Counts and times the messages of one consumer.
 pub struct Consumer<'a> {
     endpoint: &'a mut Endpoint,
     case: Case,

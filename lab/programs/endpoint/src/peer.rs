@@ -1,5 +1,5 @@
 //! An endpoint of the declared experiments: a peer publishes and receives bytes, and everything else is here.
-//! Protocol, header and logs are those of `nervure_lab/peer_endpoint.py`.
+//! Protocol, header and logs are the same as in `nervure_lab/peer_endpoint.py`.
 
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
@@ -23,7 +23,7 @@ const POLL_PERIOD: Duration = Duration::from_millis(50);
 /// The last part of each wait is a busy loop: sleeping alone wakes up late by tens of microseconds.
 const BUSY_NANOS: u64 = 150_000;
 
-/// What an endpoint has to open.
+/// The ends that an endpoint opens.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Wiring {
     /// Unique; part of the names of services and files, so that runs do not meet.
@@ -38,7 +38,7 @@ pub struct Wiring {
     /// IPv4 address of the first host, where the subscribers are.
     pub address: String,
     pub port: u16,
-    /// For files and sockets of the run.
+    /// Folder for files and sockets of the run.
     pub directory: String,
     place: String,
     role: String,
@@ -46,7 +46,7 @@ pub struct Wiring {
 }
 
 impl Wiring {
-    /// Reads what the lab passes to this process.
+    /// Reads the wiring that the lab passes to this process.
     pub fn from_environment() -> Result<Self, String> {
         from_environment("NERVURE_LAB_WIRING")
     }
@@ -103,7 +103,7 @@ pub trait PublishBytes {
 
 /// Receives the messages of a topic.
 pub trait ReceiveBytes {
-    /// Passes on what arrives, and returns after the timeout at the latest.
+    /// Passes messages on, and returns after the timeout at the latest.
     fn receive(
         &mut self,
         timeout: Duration,

@@ -79,7 +79,7 @@ impl Peer for Zenoh {
         if wiring.configuration != "rust-shm" {
             return Ok(Output::Own(publisher));
         }
-        // A full queue, a message that is written, and one that is read.
+        // A full queue, a message being written, and one being read.
         let bytes = (wiring.depth + 2) * wiring.payload_bytes.max(4096);
         let memory = ShmProviderBuilder::default_backend(bytes)
             .wait()
