@@ -25,7 +25,7 @@ use crate::{
     trace::Record,
 };
 
-/// Delay until the next try, when something was due and could not be sent.
+/// Delay until the next attempt to send a due packet that could not be sent.
 const RETRY: Duration = Duration::from_micros(500);
 /// The shortest time between two connection attempts to a peer.
 const RECONNECT_PERIOD: Duration = Duration::from_secs(1);
@@ -128,7 +128,7 @@ struct Peer {
     target: Option<SocketAddr>,
     /// Other addresses of the peer, the next one to try first.
     alternatives: VecDeque<SocketAddr>,
-    /// All of its addresses, if it has several, the preferred one first.
+    /// All addresses of the peer, if it has several, the preferred one first.
     addresses: Vec<SocketAddr>,
     /// When to try the next one, while no connection is made.
     next_target_at: Option<Instant>,
@@ -193,14 +193,13 @@ impl<C: Carrier> Endpoint<C> {
         }
     }
 
-    /// Sets where the samples of peers are stored that become known from now on, instead of on the
-    /// heap.
+    /// Sets the memory for samples of peers that become known from now on, instead of the heap.
     pub fn set_memory(&mut self, memory_of: MemoryOf) {
         self.memory_of = memory_of;
     }
 
-    /// Sets what decides on streams that are opened from now on, by peers and to them, instead of
-    /// accepting all. Streams of peers that it does not allow are closed.
+    /// Sets the policy for streams that are opened from now on, by peers and to them, instead of
+    /// accepting all. Open streams of peers that it does not allow are closed.
     pub fn set_policy(&mut self, now: Instant, policy: StreamPolicy) {
         self.policy.set(policy);
         for key in self.peers.keys() {
@@ -336,9 +335,9 @@ impl<C: Carrier> Endpoint<C> {
         self.on_carrier_events(now);
     }
 
-    /// Forbids a key, such as that of a stolen robot: ends the connections to its peer at once and
-    /// drops the peer's state. The peer cannot connect again, unless it is allowed or connected to
-    /// later. Other peers are not affected.
+    /// Forbids a key, such as a stolen robot's: ends the connections to its peer at once and drops
+    /// the peer's state. The peer cannot connect again, unless it is allowed or connected to later.
+    /// Other peers are not affected.
     pub fn forbid(&mut self, now: Instant, key: PublicKey) {
         if let Some(peer) = self.peers.get_mut(&key) {
             (peer.target, peer.again_at) = (None, None);
@@ -507,8 +506,8 @@ impl<C: Carrier> Endpoint<C> {
         Some(if first <= now { now + RETRY } else { first })
     }
 
-    /// Lets the carrier ask the sessions of peers for datagrams that may have some, and notes what
-    /// else such peers may have.
+    /// Lets the carrier ask sessions that may have datagrams, and notes that their peers may have
+    /// events.
     fn wake_carrier(&mut self) {
         for key in self.peers.take_awake() {
             let Some(peer) = self.peers.get(&key) else {

@@ -14,7 +14,7 @@ use crate::rate;
 /// The path is taken for dead when packets of this time, or of half a round trip, if that is longer,
 /// have no answer. A false alarm costs a change of the path.
 const SILENCE: Duration = Duration::from_millis(40);
-/// And when no answer to the packets would be this improbable, at the loss of the path.
+/// Largest probability, at the loss of the path, that such a silence is due to chance.
 const CHANCE: f64 = 1e-3;
 /// Bounds of the number of packets without an answer.
 const PACKETS: (u32, u32) = (4, 100);

@@ -57,7 +57,7 @@ impl Refusal {
     }
 }
 
-/// Which end opens a stream, and so sends.
+/// The end that opens a stream, and so sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Direction {
     /// The peer.
@@ -71,7 +71,7 @@ pub enum Direction {
 pub struct StreamRequest<'a> {
     /// The key of the peer.
     pub peer: PublicKey,
-    /// Which end opens the stream.
+    /// The end that opens the stream.
     pub direction: Direction,
     /// The name of the stream.
     pub name: &'a str,

@@ -5,7 +5,7 @@ use std::{num::NonZeroU32, time::Duration};
 /// The quality of service of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Qos {
-    /// What happens to samples that exceed the capacity of the link.
+    /// Treatment of samples that exceed the capacity of the link.
     pub delivery: Delivery,
     /// The priority among streams.
     pub traffic_class: TrafficClass,
@@ -27,7 +27,7 @@ impl Qos {
     }
 }
 
-/// What happens to samples that exceed the capacity of the link.
+/// Treatment of samples that exceed the capacity of the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// Every sample is delivered, in order. The producer waits while `depth` samples are pending or

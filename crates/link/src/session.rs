@@ -100,9 +100,9 @@ pub struct SessionStatus {
     pub received: ReceiveCounters,
     /// Counters of the receiving end.
     pub link: LinkReceiveCounters,
-    /// Packets of this session that the peer reports as marked for congestion.
+    /// Data packets sent.
     pub packets_sent: u64,
-    /// Of those of this session, the packets that the peer reports as marked for congestion.
+    /// Packets of this session that the peer reports as marked for congestion.
     pub congestion_marks: u64,
     /// Bytes of datagrams sent, feedback included.
     pub datagram_bytes_sent: u64,
@@ -196,12 +196,12 @@ impl Session {
         }
     }
 
-    /// Sets where samples are stored that begin to arrive from now on, instead of on the heap.
+    /// Sets the memory for samples that begin to arrive from now on, instead of the heap.
     pub fn set_memory(&mut self, memory: Box<dyn Memory>) {
         self.receiver.set_memory(memory);
     }
 
-    /// Sets what decides on streams that are opened from now on, in both directions.
+    /// Sets the policy for streams that are opened from now on, in both directions.
     pub fn set_policy(&mut self, policy: PeerPolicy) {
         self.receiver.policy = policy.clone();
         self.policy = policy;
@@ -542,9 +542,9 @@ impl Session {
         true
     }
 
-    /// When a probe goes although the window is full, unless feedback arrives before: when an answer
-    /// is overdue (as the tail loss probe of RFC 8985, section 7), and the more rarely the longer it
-    /// is. It may wait in a queue that probes make longer.
+    /// When a probe goes although the window is full, unless feedback arrives before: once an
+    /// answer is overdue (like the tail loss probe of RFC 8985, section 7), and less often the
+    /// longer it is. The answer may wait in a queue that probes make longer.
     fn tail_probe_at(&self) -> Instant {
         let due = self.last_feedback.max(self.asked) + self.rto;
         let overdue = self.last_sent.saturating_duration_since(due);

@@ -20,7 +20,7 @@ const WAITING_MAX: usize = 4096;
 pub struct Record {
     /// The time since the trace began.
     pub time: Duration,
-    /// What happened.
+    /// The event.
     pub event: TraceEvent,
 }
 

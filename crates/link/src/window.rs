@@ -1,6 +1,6 @@
 //! A window of received packet numbers, in which duplicates count once.
 
-/// How far behind the highest number a packet may arrive and still count.
+/// Largest distance behind the highest number at which a packet still counts.
 const WINDOW_PACKETS: u64 = 4096;
 
 /// Bytes of the window.

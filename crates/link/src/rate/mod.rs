@@ -1,4 +1,4 @@
-//! How fast a link may send: rate control as a pure state machine.
+//! Rate control of a link, as a pure state machine.
 //!
 //! The caller reports each packet sent ([`Rate::on_sent`]) and the peer's feedback ([`Rate::on_feedback`]), and asks
 //! [`Rate::permission`] before each packet. The module has no clock and no packets.
@@ -62,11 +62,11 @@ pub enum FalseReport {
     Miscounted {
         /// Packets or bytes.
         what: &'static str,
-        /// How many it counts.
+        /// The number that it counts.
         counted: u64,
-        /// How many there must be.
+        /// The least possible number.
         least: u64,
-        /// How many there can be.
+        /// The largest possible number.
         most: u64,
     },
 }

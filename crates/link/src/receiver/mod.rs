@@ -114,7 +114,7 @@ pub enum ReceiverEvent {
 pub struct Receiver {
     config: ReceiverConfig,
     memory: Box<dyn Memory>,
-    /// What decides on streams that the peer opens.
+    /// The policy for streams that the peer opens.
     pub(crate) policy: PeerPolicy,
     incarnation: u32,
     start: Instant,
@@ -177,7 +177,7 @@ impl Receiver {
         receiver
     }
 
-    /// Sets where samples are stored that begin to arrive from now on.
+    /// Sets the memory for samples that begin to arrive from now on.
     pub fn set_memory(&mut self, memory: Box<dyn Memory>) {
         self.memory = memory;
     }

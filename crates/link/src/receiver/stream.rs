@@ -14,7 +14,7 @@ use crate::{
     wire::{control::SAMPLE_CREDIT, data::Symbol},
 };
 
-/// How far ahead of the next sample a skipped one may be.
+/// Largest distance of a skipped sequence from the next one to deliver.
 const SKIP_AHEAD: u64 = 1 << 16;
 /// The cost of a sequence that is skipped.
 const SKIPPED: u64 = cost::entry(size_of::<u64>());
@@ -104,7 +104,7 @@ impl From<&Symbol> for Described {
     }
 }
 
-/// What happened to a sample of a stream that delivers at once.
+/// Outcome of a sample of a stream that delivers at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum QueueOutcome {
     Queued,
@@ -141,8 +141,8 @@ pub(super) struct ReceiveStream {
     pub(super) counters: ReceiveCounters,
 }
 
-/// Memory to reserve for a grant, in bytes: for each sample and as many repair shards, and an eighth
-/// for what describes them.
+/// Memory to reserve for a grant, in bytes: for each sample and as many repair shards, and an
+/// eighth for their descriptions.
 pub(super) fn reserve(granted: u64) -> [(Size, u64); 2] {
     let of = |granted: u64| granted * 2 + granted / 4;
     let small = of(granted.min(SMALL_BYTES));

@@ -1,4 +1,4 @@
-//! Which block sends next.
+//! The order in which blocks send.
 //!
 //! A higher class takes all that it needs. Within a class the sample goes first that would finish
 //! first if all streams shared the link evenly: weighted fair queueing by sample (Demers, Keshav

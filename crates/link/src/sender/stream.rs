@@ -424,7 +424,7 @@ impl SendStream {
         &mut self.counters
     }
 
-    /// Forgets what belonged to the session: the peer has lost its state.
+    /// Forgets the state of the session, as the peer has lost its own.
     pub(super) fn reset_session(&mut self) {
         self.unclosed = 0;
         self.unclosed_bytes = 0;

@@ -417,14 +417,14 @@ impl Link {
         Peer::new(Arc::clone(&self.shared), peer)
     }
 
-    /// Sets where the samples of peers are stored that become known from now on, instead of on the
-    /// heap. The link's thread calls it, and waits for its result.
+    /// Sets the memory for samples of peers that become known from now on, instead of the heap. The
+    /// link's thread calls it, and waits for its result.
     pub fn set_memory(&self, memory_of: MemoryOf) {
         self.shared.lock().endpoint.set_memory(memory_of);
     }
 
-    /// Sets what decides on streams that are opened from now on, by peers and to them. Streams of peers
-    /// that it refuses are closed.
+    /// Sets the policy for streams that are opened from now on, by peers and to them. Open streams
+    /// of peers that it refuses are closed.
     pub fn set_stream_policy(&self, policy: StreamPolicy) {
         let mut state = self.shared.lock();
         state.endpoint.set_policy(Instant::now(), policy);
@@ -438,9 +438,9 @@ impl Link {
         self.shared.lock().endpoint.carrier_mut().allow(peer);
     }
 
-    /// Forbids a key while the link runs, such as that of a stolen robot: ends the connections to
-    /// its peer at once and drops the peer's state. The peer cannot connect again, unless it is
-    /// allowed or connected to later.
+    /// Forbids a key while the link runs, such as a stolen robot's: ends the connections to its
+    /// peer at once and drops the peer's state. The peer cannot connect again, unless it is allowed
+    /// or connected to later.
     pub fn forbid(&self, peer: PublicKey) {
         let mut state = self.shared.lock();
         state.endpoint.forbid(Instant::now(), peer);

@@ -21,7 +21,7 @@ const PACKET_BYTES: usize = 2048;
 pub(super) struct Socket {
     socket: UdpSocket,
     state: UdpSocketState,
-    /// It receives at all addresses of the host, and answers from the one that was asked.
+    /// Receives at all addresses of the host, and answers from the one that received the packet.
     has_all_addresses: bool,
     buffers: Vec<Vec<u8>>,
     meta: Vec<RecvMeta>,

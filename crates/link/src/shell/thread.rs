@@ -65,7 +65,7 @@ struct Unsent {
     to: Option<Destination>,
 }
 
-/// Where packets go: the destination, the address that they come from, and their mark.
+/// The destination of packets, the address that they come from, and their mark.
 type Destination = (SocketAddr, Option<IpAddr>, Option<Ecn>);
 
 /// When packets arrived.
@@ -90,7 +90,7 @@ impl Arrivals {
     }
 }
 
-/// How long to wait for the next turn.
+/// The wait until the next turn.
 enum Sleep {
     Until(Instant),
     Forever,

@@ -12,7 +12,7 @@ use crate::{carrier::PublicKey, trace::Record};
 /// Lines that may wait for the writer. Further ones are left out and counted in the last line.
 const LINES_WAITING_MAX: usize = 1 << 16;
 
-/// Where the trace is written; see [`crate::trace`].
+/// The destination of the trace; see [`crate::trace`].
 pub struct TraceSink(Box<dyn Write + Send>);
 
 impl TraceSink {

@@ -108,7 +108,7 @@ pub struct SenderStatus {
 pub enum Frame {
     /// A symbol; its shard lies at `shard` of the datagram.
     Symbol {
-        /// Which symbol.
+        /// The symbol.
         symbol: Symbol,
         /// The range of its bytes in the datagram.
         shard: std::ops::Range<usize>,

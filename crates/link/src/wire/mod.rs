@@ -1,9 +1,9 @@
-//! Packets between the two ends of a link: three kinds, one packet to a carrier datagram.
+//! Packets between the two ends of a link: two kinds, one packet to a carrier datagram.
 //!
 //! | byte 0 | packet | direction |
 //! |---|---|---|
 //! | `0x10` | [`data`]: symbols of samples, and the status of transmissions | sender to receiver |
-//! | `0x11` | [`feedback`]: what arrived | receiver to sender |
+//! | `0x11` | [`feedback`]: reports of arrivals | receiver to sender |
 //!
 //! The upper four bits are the version of the protocol, so that an end can distinguish a newer peer
 //! from garbage. [`control`] messages travel as samples of stream 0. Numbers are little-endian;
@@ -42,7 +42,7 @@ pub enum WireError {
     Range(&'static str),
 }
 
-/// Which kind of packet a datagram is.
+/// The kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A packet of [`data`].

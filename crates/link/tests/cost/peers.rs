@@ -1,5 +1,5 @@
-//! What peers cost each other on one socket, over loopback: `cargo run --release -p nervure-link
-//! --example peers_cost`.
+//! The cost of peers for each other on one socket, over loopback: `cargo run --release -p
+//! nervure-link --example peers_cost`.
 //!
 //! - How long `send` takes on a stream of 1 KB at 1 kHz, alone and beside a stream of 4 MB samples
 //!   without pause to another peer.
@@ -98,7 +98,7 @@ fn receive(link: &Link, stop: &AtomicBool) {
     }
 }
 
-/// How long each `send` took.
+/// Duration of each `send`.
 fn send_waits(beside_bulk: bool, time: Duration) -> Vec<Duration> {
     let sender = end(1, None);
     let [first, second] = [2, 3].map(|number| end(number, Some(&sender)));

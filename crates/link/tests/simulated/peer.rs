@@ -33,7 +33,7 @@ pub struct Load {
     /// The schedule begins at this time, or later, if no peer is connected by then. `None`: with
     /// the first attempt to connect.
     pub start: Option<Duration>,
-    /// From when to when no sample is due.
+    /// Begin and end of a pause, in which no sample is due.
     pub pause: Option<(Duration, Duration)>,
 }
 

@@ -120,7 +120,7 @@ pub fn score(channel: &Channel, interval: Duration, config: SessionConfig) -> Sc
         bits,
         load: channel.load,
         begin,
-        // With jitter that keeps the order, nearly every packet has the delay of the latest one.
+        // Jitter that keeps the order delays nearly every packet as much as the latest one.
         delay: settings.delay + settings.jitter,
     };
     let (ideal, possible) = ideal_link(&bits).serve(end);

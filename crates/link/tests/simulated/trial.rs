@@ -15,7 +15,7 @@ use crate::peer::{self, Arrived};
 /// A link that is not connected by then has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What sends the load of a channel.
+/// The sender of a channel's load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sender {
     Link,

@@ -41,10 +41,9 @@ pub use session::MAX_PATHS;
 use session::{Path, QuicSession};
 pub use tls::ALPN as PROTOCOL;
 
-/// Of the handshakes that peers have begun, the most from peers that have not shown that they receive at their address. Anyone can
-/// forge them, so no limit on an address counts them. Further peers are answered by a Retry packet,
-/// without state, and their addresses are validated when they return its token (RFC 9000, section
-/// 8.1.2).
+/// The most handshakes begun from addresses that are not validated. Anyone can forge them, so the
+/// limit per host does not count them. Further peers are answered by a Retry packet, without state,
+/// and their addresses are validated when they return its token (RFC 9000, section 8.1.2).
 pub const MAX_UNVALIDATED: usize = 8;
 /// The most handshakes from one validated host.
 const MAX_HALF_OPEN_PER_HOST: usize = 8;

@@ -45,8 +45,8 @@ pub struct QuicSession {
     pub tag: [u8; 8],
     /// The connection that datagrams are sent on; `None` until the first is established.
     pub active: Option<usize>,
-    /// After a change of the path: until when packets on the path before say nothing about the peer's
-    /// choice.
+    /// After a change of the path: time until which packets on the old path say nothing about the
+    /// peer's choice.
     pub holds_until: Option<Instant>,
     /// Another path is ready, as was reported.
     pub has_standby: bool,
@@ -56,9 +56,9 @@ pub struct QuicSession {
 
 pub struct Initiator {
     pub to: SocketAddr,
-    /// Since when the peer is expected there: connections that began before may lead to where it was.
+    /// When the peer was first expected there: older connections may lead to its former address.
     pub since: Instant,
-    /// The peer's location is not known (any more): attempts continue.
+    /// The peer's address is not known, or no longer: attempts continue.
     pub seeking: bool,
     pub next_attempt: Instant,
     pub attempts: u32,

@@ -1,4 +1,4 @@
-//! How sessions attempt, change and lose connections.
+//! Attempts, changes and losses of the connections of a session.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -316,7 +316,7 @@ fn packets_that_were_changed_count_for_nothing() {
     assert_eq!(world.datagrams(1), [b"a datagram".to_vec()]);
 }
 
-/// A packet replayed from another address draws nothing there but what QUIC allows: three times its bytes
+/// A packet replayed from another address draws no more than QUIC allows: three times its bytes
 /// until the address is validated (RFC 9000, section 8.1).
 #[test]
 fn a_packet_from_elsewhere_draws_little() {
