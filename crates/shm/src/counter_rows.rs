@@ -32,7 +32,7 @@ pub enum CountersError {
     },
 }
 
-/// What happened on an edge, as its producer counts it.
+/// Counters of an edge at its producer.
 ///
 /// All values are sums over every process of the producer (see
 /// [`crate::CountersPage::create_after`]) and of the consumer: a restarted consumer has another
@@ -107,7 +107,7 @@ impl OutputCounters {
     }
 }
 
-/// What happened on an input, as its consumer counts it.
+/// Counters of an input at its consumer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InputCounters {
     /// Samples taken from the queue.

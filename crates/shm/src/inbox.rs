@@ -13,7 +13,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What [`Inbox::try_next`] returns.
+/// Result of [`Inbox::try_next`].
 #[derive(Debug)]
 pub enum Arrival {
     /// A sample.
@@ -370,7 +370,7 @@ impl Inbox {
         }
     }
 
-    /// Ends what [`Inbox::arm`] began.
+    /// Ends the wait that [`Inbox::arm`] began.
     pub fn disarm(&self) {
         self.handle.disarm();
     }

@@ -1,4 +1,4 @@
-//! How the control thread reaches an inbox: commands, and wake-ups.
+//! The control thread's access to an inbox: commands and wake-ups.
 
 use crate::fork;
 use crate::input_edge::InputEdge;

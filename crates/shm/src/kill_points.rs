@@ -18,7 +18,7 @@ use std::{
 
 use rustix::process::{Signal, getpid, kill_process};
 
-/// Where this process is to be killed.
+/// The point at which this process is to be killed.
 struct Plan {
     point: u64,
     passed: atomic::AtomicU64,

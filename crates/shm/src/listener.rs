@@ -13,8 +13,8 @@ const BACKLOG: i32 = 32;
 #[derive(Debug)]
 pub struct Listener(OwnedFd);
 
-/// The process at the other end of a socket. For the accepting end it is the process that
-/// connected, for the connecting end the one that listens.
+/// The process at the other end of a socket: for the accepting end the one that connected, for the
+/// connecting end the one that listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Process id; 0 for a process in another pid namespace.

@@ -21,7 +21,7 @@ pub struct PayloadLoan {
     /// it is published: consumers may hold the block then, and the loan may neither write nor
     /// return it.
     pub(crate) image: Option<Box<SlotImage>>,
-    /// Where the sample was first published, if it is from another machine.
+    /// The first publication of the sample, if it is from another machine.
     pub(crate) origin: Option<Origin>,
 }
 
@@ -99,8 +99,8 @@ impl PayloadLoan {
             .map(|segment| Mapped(segment.mapping.clone()))
     }
 
-    /// Sets where the sample was first published: on another machine. Consumers drop a sample whose
-    /// origin is covered by that of the last one on the same input.
+    /// Sets the first publication of the sample, on another machine. Consumers drop a sample whose
+    /// origin is covered by the last one on the same input.
     pub fn set_origin(&mut self, origin: Option<Origin>) {
         self.origin = origin;
     }

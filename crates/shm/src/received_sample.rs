@@ -327,8 +327,8 @@ impl SampleInner {
         }
     }
 
-    /// Fills a blank sample from a slot, of which `inline` holds the rest already. Validates what
-    /// was copied out of shared memory, and leaves the sample blank if it is not valid.
+    /// Fills a blank sample from a slot, of which `inline` holds the rest already. Validates the copy from shared
+    /// memory, and leaves the sample blank if it is not valid.
     #[inline]
     fn fill(
         &mut self,

@@ -87,7 +87,7 @@ fn schedule_by_deadline([runtime, deadline, period]: [u64; 3]) -> io::Result<()>
     check(result as i32)
 }
 
-/// Why the kernel refused to schedule a thread in this way, and what helps, for people.
+/// The reason for the kernel's refusal to schedule a thread in this way, and a remedy, for people.
 pub fn explain_scheduling(scheduling: Scheduling, error: &io::Error) -> String {
     let key = format!("`scheduling: {scheduling}`");
     match (error.raw_os_error(), scheduling) {

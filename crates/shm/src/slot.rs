@@ -134,7 +134,7 @@ impl SlotHeader {
         Descriptor::from_words(&self.0[WORD_BLOCK..=WORD_HEAD])
     }
 
-    /// Where a sample from another machine was first published.
+    /// The first publication of a sample from another machine.
     #[inline]
     pub(crate) fn origin(&self) -> Option<Origin> {
         let boot = (self.0[WORD_HEAD] >> 32) as u32;

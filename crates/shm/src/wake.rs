@@ -37,7 +37,7 @@ pub const MAX_INPUTS: u32 = 64 * 64 - 1;
 /// it. One wake-up per second costs an idle node about 20 microseconds of a core.
 pub const MAX_SLEEP_NANOS: u64 = 1_000_000_000;
 
-/// Which word of a wake page a peer has overwritten.
+/// The word of a wake page that a peer has overwritten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OverwrittenWord {
     /// `parked` changed while the node slept.
@@ -187,7 +187,7 @@ pub struct OwnWakePage {
     sweep_requested: AtomicBool,
     /// When the next such sweep is due, in nanoseconds of CLOCK_MONOTONIC.
     next_sweep: PrivateU64,
-    /// Where the keeper reads whether the node sleeps.
+    /// The page from which the keeper reads whether the node sleeps.
     counters: Arc<CountersPage>,
     was_overwritten: AtomicBool,
     on_overwritten: Box<dyn Fn(OverwrittenWord) + Send + Sync>,
@@ -295,7 +295,7 @@ impl OwnWakePage {
         self.page.doorbell().arm(&self.sleeper)
     }
 
-    /// Ends what [`OwnWakePage::arm`] began.
+    /// Ends the wait that [`OwnWakePage::arm`] began.
     pub(crate) fn disarm(&self, eventfd: BorrowedFd<'_>) {
         let is_intact = self.page.doorbell().unpark(&self.sleeper);
         sys::eventfd_clear(eventfd);

@@ -15,8 +15,8 @@
 //! case the consumer's exchange fails, and the consumer discards its copy, which may be torn.
 //!
 //! Orderings beyond the obvious ones (release to publish, acquire to see):
-//! - The producer acquires `tail` also where its exchange fails, because it then overwrites what
-//!   the consumer has read.
+//! - The producer acquires `tail` also where its exchange fails, because it then overwrites a slot
+//!   that the consumer has read.
 //! - The consumer's exchange need not acquire, because its load of `head` does.
 //! - The consumer's release of `tail`, and of the lease, guarantees that it has finished reading
 //!   before the slot, or the block, is overwritten.

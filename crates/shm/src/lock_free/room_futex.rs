@@ -42,7 +42,7 @@ impl RoomFutex<'_> {
 
     /// Wakes the producer even if it seems not to wait.
     pub(crate) fn wake(&self) {
-        // Release: a waiter that loads the new number sees what changed before.
+        // Release: a waiter that loads the new number sees all earlier changes.
         self.sequence.0.fetch_add(1, Release);
         self.sequence.wake(u32::MAX >> 1);
     }

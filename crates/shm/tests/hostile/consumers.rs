@@ -127,8 +127,8 @@ fn leases_that_are_cleared_too_soon_harm_only_their_consumer() {
     }
 }
 
-/// The slots are not trusted when the producer makes room, nor when it sends the next incarnation
-/// what queued samples refer to.
+/// The slots are not trusted when the producer makes room, nor when it sends the references of
+/// queued samples to the next incarnation.
 #[test]
 fn slots_that_the_consumer_rewrote_are_not_trusted() {
     for word in [
