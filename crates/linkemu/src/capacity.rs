@@ -79,7 +79,7 @@ mod tests {
     use super::*;
     use crate::{Aggregation, Air, Bursts, Policer, Queue};
 
-    /// What arrives when there are always packets in the queue.
+    /// Bits that arrive if there are always packets in the queue.
     fn saturated(schedule: &Schedule, seed: u64, end: Duration) -> f64 {
         let mut air = Air::new(Duplex::Full, seed, [schedule.clone()]);
         let (mut now, mut bits) = (Duration::ZERO, 0.0);

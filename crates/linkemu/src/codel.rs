@@ -11,12 +11,12 @@ const MAX_PACKET_BYTES: u64 = 1514;
 /// (RFC 8289, section 5.5.)
 const RESUME_INTERVALS: u64 = 16;
 
-/// What to do with the packet at the head of the queue.
+/// Decision on the packet at the head of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
     /// Send it.
     Send,
-    /// It is one too many: mark it if it can be, drop it and decide on the next one otherwise.
+    /// Signal congestion: mark it if possible; otherwise drop it and decide on the next one.
     Signal,
 }
 

@@ -51,7 +51,7 @@ pub struct LinkOptions {
     /// and interval, and with `ecn` to mark where packets allow it: `fq-codel:5ms:100ms:ecn`.
     #[arg(long, value_name = "AQM[:TARGET:INTERVAL][:ecn]")]
     aqm: Option<Written<Option<Aqm>>>,
-    /// Drop what exceeds a token bucket before the queue: `20mbit:100kb`.
+    /// Drop packets that exceed a token bucket before the queue: `20mbit:100kb`.
     #[arg(long, value_name = "RATE:SIZE")]
     policer: Option<Written<Option<Policer>>>,
     /// Send packets that wait in one transmission, as WiFi does: the longest, the most packets in it,

@@ -13,8 +13,8 @@ use crate::{Air, Duplex, LinkOptions, Schedule, Settings, replay_trace};
 /// The most hosts of a scenario; the emulator runs two processes for each.
 const MAX_HOSTS: usize = 200;
 
-/// Hosts, the links between them, and what changes when. The same file runs in the emulator and,
-/// through [`Scenario::air`], in a simulated network.
+/// Hosts, the links between them, and their changes over time. The same file runs in the emulator
+/// and, through [`Scenario::air`], in a simulated network.
 ///
 /// ```
 /// use nervure_linkemu::Scenario;

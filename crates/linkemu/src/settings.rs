@@ -23,7 +23,7 @@ pub struct Settings {
     pub jitter: Duration,
     /// Probability that a packet is held back by `reorder_delay`, so that later ones overtake it.
     pub reorder: f64,
-    /// How long a reordered packet is held back.
+    /// Time for which a reordered packet is held back.
     pub reorder_delay: Duration,
     /// Times of heavy loss.
     pub bursts: Option<Bursts>,
@@ -35,7 +35,7 @@ pub struct Settings {
     pub overhead_bytes: u32,
     /// The active management of the queue, within its limit.
     pub aqm: Option<Aqm>,
-    /// Drops what exceeds a rate before it enters the queue.
+    /// Drops packets above a rate before they enter the queue.
     pub policer: Option<Policer>,
     /// Several packets in one transmission.
     pub aggregation: Option<Aggregation>,
@@ -120,7 +120,7 @@ pub enum Queue {
     Bytes(u64),
 }
 
-/// Where packets are lost.
+/// The place of losses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LossPlace {
     /// On the air: a lost packet has waited in the queue and cost its airtime, so goodput ends at

@@ -77,7 +77,7 @@ pub enum FlowKind {
 /// Samples of one size that are due at a fixed rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
-    /// Which samples wait when there are too many.
+    /// The samples that wait when there are too many.
     pub history: History,
     /// The bytes of each sample.
     pub sample_bytes: usize,
@@ -85,7 +85,7 @@ pub struct Load {
     pub rate_hz: f64,
 }
 
-/// Which samples wait when there are too many.
+/// The samples that wait when there are too many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum History {
     /// The last ones, at most this many.

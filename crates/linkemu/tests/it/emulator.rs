@@ -50,7 +50,7 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// The counter of what `b` sent.
+    /// The counter of `b`'s packets.
     pub fn packets(&self, counter: &str) -> u64 {
         self.summary["hosts"][1][counter]["packets"]
             .as_u64()

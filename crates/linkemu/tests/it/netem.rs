@@ -1,4 +1,4 @@
-//! The emulator beside `tc netem`, where the kernel has it.
+//! The emulator compared with `tc netem`, if the kernel has it.
 
 use std::process::Command;
 

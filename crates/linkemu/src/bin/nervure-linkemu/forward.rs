@@ -42,7 +42,7 @@ pub struct PortCounters {
     pub refused: u64,
 }
 
-/// How much later than in the model packets were delivered.
+/// Lateness of deliveries, compared with the model.
 #[derive(Clone, Copy, Default)]
 pub struct Lateness {
     pub packets: u64,

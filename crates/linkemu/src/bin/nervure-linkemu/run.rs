@@ -27,7 +27,7 @@ const TICK: Duration = Duration::from_micros(50);
 const CONTROL_INTERVAL: Duration = Duration::from_millis(5);
 /// Grace period of commands that are asked to end.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long packets may still arrive after the last command has ended.
+/// Time in which packets may still arrive after the last command has ended.
 const DRAIN: Duration = Duration::from_secs(2);
 const SECOND: Duration = Duration::from_secs(1);
 
