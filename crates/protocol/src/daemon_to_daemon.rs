@@ -239,11 +239,11 @@ pub struct StreamReport {
 pub struct StreamLatency {
     /// The median.
     pub p50_nanos: u64,
-    /// That of one in a hundred is longer.
+    /// The 99th percentile.
     pub p99_nanos: u64,
     /// The longest.
     pub max_nanos: u64,
-    /// How far they may be wrong, since the clocks of the machines are compared over the link.
+    /// Largest error of the times, since the clocks of the machines are compared over the link.
     pub error_nanos: u64,
 }
 

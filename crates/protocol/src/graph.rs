@@ -42,7 +42,7 @@ pub struct NodeSettings {
     /// The working directory; the dataflow's if `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub folder: Option<PathBuf>,
-    /// Which version of its program runs; empty for that of the file.
+    /// The version of its program; empty for the program of the file.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub version: String,
     /// Whether it does not start with the dataflow, but when a client starts it.

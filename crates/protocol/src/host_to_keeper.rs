@@ -30,7 +30,7 @@ pub struct Ended {
     pub node: String,
     /// Its exit code; 0 is success.
     pub code: i32,
-    /// What happened, for people; empty if there is nothing to add to the code.
+    /// The reason, for people; empty if there is nothing to add to the code.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }

@@ -171,7 +171,7 @@ pub struct LastValue {
     pub incarnation: u32,
     /// The value, at most [`crate::MAX_LAST_VALUE_BYTES`] as JSON.
     pub value: serde_json::Value,
-    /// What happened, for people.
+    /// The reason, for people.
     pub reason: String,
 }
 
@@ -185,7 +185,7 @@ pub struct NeighbourEvent {
     /// The inputs of the receiving node that it concerns.
     #[serde(default)]
     pub inputs: Vec<String>,
-    /// What happened, for people.
+    /// The reason, for people.
     #[serde(default)]
     pub reason: String,
     /// Of `NODE_FAILED`: the node will be started again.

@@ -14,7 +14,7 @@ pub fn nanos(duration: Duration) -> u64 {
 /// Writes a duration as nanoseconds.
 ///
 /// # Errors
-/// Those of the serializer.
+/// Errors of the serializer.
 pub fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_u64(nanos(*duration))
 }
@@ -34,7 +34,7 @@ pub mod optional {
     /// Writes nanoseconds, or `null`.
     ///
     /// # Errors
-    /// Those of the serializer.
+    /// Errors of the serializer.
     pub fn serialize<S: Serializer>(
         duration: &Option<Duration>,
         serializer: S,

@@ -67,7 +67,7 @@ pub struct EdgeStatus {
 pub enum RemoteProcess {
     /// It has failed.
     Failed {
-        /// What happened, for people.
+        /// The reason, for people.
         reason: String,
         /// The node will be started again.
         restarts: bool,

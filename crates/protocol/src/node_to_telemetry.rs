@@ -1,4 +1,4 @@
-//! What nodes report of traced samples, to `nervure telemetry` on their machine. Nothing answers:
+//! Reports of nodes on traced samples, to `nervure telemetry` on their machine. Nothing answers:
 //! each packet is one [`Span`].
 
 use serde::{Deserialize, Serialize};
@@ -26,7 +26,7 @@ pub struct Span {
     /// The span that caused this one; empty for the first one of a trace.
     #[serde(default)]
     pub parent: String,
-    /// What happened.
+    /// The step that the span covers.
     pub step: Step,
     /// The dataflow.
     pub dataflow: String,
@@ -46,7 +46,7 @@ pub struct Span {
     pub dropped_before: u64,
 }
 
-/// What happened to a sample.
+/// A step on the way of a sample.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum Step {
@@ -62,8 +62,8 @@ pub enum Step {
     Crossed {
         /// The machine that it came from.
         from: String,
-        /// How far the begin may be wrong, since it compares the clocks of two machines. `None` if
-        /// they have not been compared: the begin is then the publication here.
+        /// Largest error of the begin, since it compares the clocks of two machines. `None` if they
+        /// have not been compared: the begin is then the publication here.
         #[serde(default)]
         error_nanos: Option<u64>,
         /// Consumers that got it.

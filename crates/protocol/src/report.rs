@@ -111,7 +111,7 @@ pub struct NodeEnded {
     /// Why it has no process.
     #[serde(default, skip_serializing_if = "EndCause::is_default")]
     pub cause: EndCause,
-    /// What happened, for people.
+    /// The reason, for people.
     pub reason: String,
     /// True when it did not end within the grace period of a stop, and got a signal.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -24,7 +24,7 @@ pub fn absolute_output(topic: &str) -> String {
     }
 }
 
-/// What happens on an edge whose queue is full. `latest` in a file is `DropOldest` with depth 1.
+/// Policy of an edge whose queue is full. `latest` in a file is `DropOldest` with depth 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Policy {
@@ -51,7 +51,7 @@ pub enum Return {
 /// The queue of an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Queue {
-    /// What happens when it is full.
+    /// The policy when it is full.
     pub policy: Policy,
     /// Maximum number of samples in the queue, at least 1.
     pub depth: u32,
@@ -80,7 +80,7 @@ pub struct OutputSpec {
 pub struct InputSpec {
     /// Its name in the dataflow file.
     pub name: String,
-    /// Where its samples come from.
+    /// The source of its samples.
     pub source: Source,
     /// Its queue; `None` for a timer.
     #[serde(default)]
@@ -129,7 +129,7 @@ pub struct ClientSpec {
     pub input: u32,
 }
 
-/// Where an input's samples come from.
+/// The source of an input's samples.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
