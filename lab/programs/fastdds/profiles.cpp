@@ -1,4 +1,4 @@
-// Loads a file of XML profiles as an application does, and prints what its defaults then are: `PROGRAM FILE`.
+// Loads a file of XML profiles as an application does, and prints the resulting defaults: `PROGRAM FILE`.
 
 #include <unistd.h>
 
