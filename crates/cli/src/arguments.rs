@@ -133,7 +133,7 @@ pub enum Command {
         /// A dataflow file.
         file: PathBuf,
     },
-    /// Check this machine, or what a dataflow lacks to run on it.
+    /// Check this machine, or the requirements of a dataflow.
     ///
     /// Without a file: kernel, limits, permissions, real-time, Python. Exits with 1 if dataflows
     /// cannot run here.

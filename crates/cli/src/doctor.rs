@@ -1,4 +1,4 @@
-//! `nervure doctor`: checks what dataflows need of this machine, and what one dataflow lacks.
+//! `nervure doctor`: checks this machine for dataflows in general, or for one dataflow file.
 
 mod facts;
 pub mod project;

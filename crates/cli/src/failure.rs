@@ -28,7 +28,7 @@ pub struct Failure {
     hint: Option<String>,
     /// Findings in a dataflow file.
     findings: Vec<Diagnostic>,
-    /// What was named does not exist.
+    /// A named thing does not exist.
     #[cfg_attr(
         not(feature = "api"),
         expect(dead_code, reason = "the API has statuses for it")
@@ -100,7 +100,7 @@ impl Failure {
         }
     }
 
-    /// What the command line names does not exist, or does not run.
+    /// A thing that the command line names does not exist, or does not run.
     pub fn missing(text: impl Into<String>) -> Self {
         Self::invalid(text).of_missing()
     }
@@ -113,7 +113,7 @@ impl Failure {
         }
     }
 
-    /// Whether what was named does not exist.
+    /// Whether a named thing does not exist.
     #[cfg(feature = "api")]
     pub fn is_missing(&self) -> bool {
         self.is_missing

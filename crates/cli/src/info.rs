@@ -152,7 +152,7 @@ fn topic_table(overview: &Overview) -> Table {
     table
 }
 
-/// What a topic is played as, and by whose definition if it is not that of the recording.
+/// Types in which a topic is played, with the source of a definition that is not the recording's.
 fn played_as(topic: &TopicOverview, becomes: &[String]) -> String {
     let others = topic
         .definitions

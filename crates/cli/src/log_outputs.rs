@@ -62,7 +62,7 @@ pub fn send() -> Result<ExitCode, Failure> {
     let node = Node::connect().map_err(|error| failed(&error))?;
     let own = node.id().to_owned();
     let (handle, mut events) = node.split();
-    // Processes go on in a pause, and so does what they write.
+    // Processes continue in a pause, and so does their output.
     binding::send_in_pause(&handle);
     let outputs: Result<Vec<(Publisher, &LogOutputSpec)>, _> = specs
         .iter()

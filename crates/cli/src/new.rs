@@ -227,8 +227,8 @@ fn new_node(arguments: &NewArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A node in C or C++, in the project of the current folder, whose CMake takes each file for a node, or in a folder of its own.
-/// Returns its file, and what a dataflow says of it.
+/// A node in C or C++: in the project of the current folder, whose CMake makes a node of each file, or in a folder of
+/// its own. Returns its file, and its lines in a dataflow file.
 fn new_cmake_node(
     name: &str,
     extension: &str,

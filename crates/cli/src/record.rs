@@ -42,8 +42,8 @@ const REPORT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Niceness of an observer: lower priority than the nodes that it observes.
 const NICENESS: i32 = 5;
-/// Queue depth per topic. Samples in shared memory are limited to fewer, by the limit on what an
-/// observer holds.
+/// Queue depth per topic. Samples in shared memory are limited to fewer, by the limit on the slots
+/// that an observer holds.
 const QUEUE_DEPTH: u32 = 256;
 
 /// Records until the dataflow ends or a signal arrives.
@@ -72,7 +72,7 @@ fn record_as_observer(arguments: &RecordArguments) -> Result<ExitCode, Failure> 
         .map(|topic| (topic.name.clone(), topic.clone()))
         .collect();
     let located = locate(selected);
-    // What is on another machine is recorded there: it would take the link what it has.
+    // Samples of another machine are recorded there: over the link they would take its capacity.
     for ((machine, _), topics) in &located.there {
         note!(
             "not recorded: {}, on {machine}; run `nervure record` there",

@@ -1,6 +1,6 @@
-//! `nervure serve`: what the other commands show, over HTTP.
+//! `nervure serve`: the answers of other commands over HTTP.
 //!
-//! A process of its own: it asks keepers and the daemon as `status` does, and nothing depends on it.
+//! A process of its own: it connects to keepers and the daemon as `status` does, and nothing depends on it.
 
 mod access;
 mod child;

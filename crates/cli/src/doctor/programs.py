@@ -4,7 +4,7 @@ It is run by the interpreter that runs the programs, with their PYTHONPATH:
 
     python programs.py [--follow] FILE...
 
-and prints JSON. `--follow` also reads what the programs import from their own folder, and a command's module.
+and prints JSON. `--follow` also reads the modules of a program's own folder that it imports, and a command's module.
 `nervure doctor` has this file built in, and `scripts/dora_compat.py` runs it on programs of dora's clones.
 """
 
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def check(program: Path, package: Package, follows: bool) -> list[dict[str, Any]]:
-    """What is found in a program and, with `follows`, in the files that it imports, in their order."""
+    """Findings in a program and, with `follows`, in the files that it imports, in their order."""
     findings: list[dict[str, Any]] = []
     folders = [str(program.parent)]
     files, done = [program], set()
@@ -172,7 +172,7 @@ class Scanner(ast.NodeVisitor):
 
     def __init__(self) -> None:
         self.uses: list[Use] = []
-        # Local name, or dotted name, to what it stands for: (module, name).
+        # Local name, or dotted name, to the imported thing: (module, name).
         self._imported: dict[str, tuple[str, str]] = {}
         self._instances: dict[str, tuple[str, str]] = {}
 
@@ -238,7 +238,7 @@ class Scanner(ast.NodeVisitor):
             self.uses.append(Use(node.lineno, module, node.attr, keywords=keywords))
 
     def _resolve(self, node: ast.expr) -> tuple[str, str] | None:
-        """What an expression names: an imported module, or a name in one."""
+        """Resolves an expression to an imported module, or to a name in one."""
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             return self._imported.get(node.value)
         if isinstance(node, ast.Name):
@@ -254,7 +254,7 @@ class Scanner(ast.NodeVisitor):
 
 
 def bindings(node: ast.AST) -> Iterator[tuple[str, ast.expr, bool]]:
-    """The names that a statement binds, what each is bound to, and whether that is its annotation."""
+    """The names that a statement binds, each with its expression, and whether that is only its annotation."""
     if isinstance(node, ast.Assign):
         for target in node.targets:
             if isinstance(target, (ast.Name, ast.Attribute)):
@@ -270,7 +270,7 @@ def bindings(node: ast.AST) -> Iterator[tuple[str, ast.expr, bool]]:
 
 
 class Package:
-    """What the package `dora` of this interpreter has."""
+    """The package `dora` of this interpreter."""
 
     def lacks(self, uses: list[Use]) -> list[tuple[int, str, bool]]:
         """The uses without an answer, each once: line, name as people write it, whether the import fails."""
@@ -282,7 +282,7 @@ class Package:
         return sorted((line, name, is_import) for name, (line, is_import) in found.items())
 
     def _missing(self, use: Use) -> tuple[str | None, bool]:
-        """What is missing, and whether the name is there but its use is an error."""
+        """The missing name, and whether the name exists but its use is an error."""
         try:
             module = importlib.import_module(use.module)
         except Exception:

@@ -1,4 +1,4 @@
-//! `nervure doctor FILE`: checks what a dataflow needs that is not there.
+//! `nervure doctor FILE`: checks the requirements of a dataflow: programs, modules, dora's API.
 //!
 //! The file's own findings come first: keys that are ignored or not supported, programs that are not
 //! built. Then the Python programs are read, each by the interpreter that would run it: for modules
@@ -83,12 +83,12 @@ struct Finding {
     hint: Option<String>,
 }
 
-/// What is known about a dataflow file and its programs.
+/// Findings in a dataflow file and its programs.
 struct Project {
     file: String,
     findings: Vec<Finding>,
     is_invalid: bool,
-    /// What was checked, for the first line.
+    /// The subject of the first line of the report.
     checked: String,
 }
 
@@ -342,7 +342,7 @@ fn on_path(name: &str, own: &BTreeMap<String, String>) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// What the reader of programs prints.
+/// Output of `programs.py`.
 #[derive(Deserialize)]
 struct Answer {
     programs: BTreeMap<String, Vec<Found>>,

@@ -1,4 +1,4 @@
-//! What Kubernetes and Nomad have in common: containers, and what they need.
+//! Containers of a dataflow and their requirements, for both Kubernetes and Nomad.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +55,7 @@ pub struct Role {
     pub node: Option<String>,
 }
 
-/// Path in the container with the state of a machine: its key, and what it runs.
+/// Path in the container with the state of a machine: its key and its runs.
 pub const STATE: &str = "/var/lib/nervure";
 
 /// Path in the container with the log files of nodes.

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 pub struct SystemdArguments {
     #[command(flatten)]
     pub(super) exported: Exported,
-    /// Run as this user of the machine. Default: the user who calls this.
+    /// Run as this user of the machine. Default: the calling user.
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
 }
@@ -181,7 +181,7 @@ fn specifiers(text: &str) -> String {
     text.replace('%', "%%")
 }
 
-/// The name of the user who calls.
+/// The name of the calling user.
 fn own_user() -> Result<String, Failure> {
     let id = rustix::process::geteuid().as_raw();
     let names = std::fs::read_to_string("/etc/passwd").unwrap_or_default();

@@ -92,7 +92,7 @@ fn quoted(text: &str) -> String {
     }
 }
 
-/// Runs `ssh`, which asks on the terminal for what it needs, with the invitation on stdin.
+/// Runs `ssh` with the invitation on stdin. It prompts for passwords on the terminal itself.
 fn ssh(arguments: &AddArguments, command: &str, invitation: &Invitation) -> io::Result<Output> {
     let mut ssh = Command::new("ssh")
         .args(&arguments.ssh_options)
@@ -116,7 +116,7 @@ fn ssh_failure(error: &io::Error) -> Failure {
     }
 }
 
-/// What the other machine has answered.
+/// Parses the answer of the other machine.
 fn joined(arguments: &AddArguments, output: &Output) -> Result<Joined, Failure> {
     let AddArguments { host, program, .. } = arguments;
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -154,7 +154,7 @@ fn joined(arguments: &AddArguments, output: &Output) -> Result<Joined, Failure> 
         }
     }
     errors.clone().for_each(|line| note!("{host}: {line}"));
-    // What the shell's own files print comes before.
+    // Startup files of the shell may print before the answer.
     let text = String::from_utf8_lossy(&output.stdout);
     let last = text.lines().next_back().unwrap_or_default();
     serde_json::from_str(last).map_err(|_| {

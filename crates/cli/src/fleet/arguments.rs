@@ -166,9 +166,9 @@ pub enum MachineCommand {
     },
     /// Add a machine over SSH: invite it, and let it join.
     ///
-    /// Connects once with the `ssh` of this machine, and its settings: SSH asks for what it needs. On
-    /// the other machine runs `nervure join --detach`, which has to be installed there. Returns when
-    /// the machine can be reached.
+    /// Connects once with the `ssh` of this machine and its settings; prompts of SSH are on this
+    /// terminal. Runs `nervure join --detach` on the other machine, where Nervure has to be installed.
+    /// Returns when the machine can be reached.
     Add(AddArguments),
     /// Make an invitation for another machine.
     Invite(InviteArguments),
@@ -201,7 +201,7 @@ pub struct AddArguments {
     /// Name the machine in the fleet. Default: its host name.
     #[arg(long, value_name = "NAME", value_parser = parse_name)]
     pub name: Option<String>,
-    /// What the machine may do: `operator`, `robot` or `observer`.
+    /// Role of the machine: `operator`, `robot` or `observer`.
     #[arg(long, value_name = "ROLE", default_value = "robot", value_parser = Role::from_str)]
     pub role: Role,
     /// Give the machine a label, by which roles with `labels` find it; again for each label.
@@ -221,8 +221,8 @@ pub struct AddArguments {
 
 #[derive(Debug, Args)]
 pub struct InviteArguments {
-    /// What the machine may do: `operator` (start, stop and change dataflows, and invite), `robot`
-    /// (run what operators start on it) or `observer` (look).
+    /// Role of the machine: `operator` (start, stop and change dataflows, and invite), `robot` (run
+    /// dataflows that operators start on it) or `observer` (look).
     #[arg(long, value_name = "ROLE", default_value = "robot", value_parser = Role::from_str)]
     pub role: Role,
     /// Invite any number of machines, such as many from one image. Each waits for `nervure machine

@@ -17,7 +17,7 @@ pub struct Binding {
     pub machines: Bound,
 }
 
-/// What a role is bound to.
+/// The machines that a role is bound to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Bound {
     /// A machine.

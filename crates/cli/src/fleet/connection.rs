@@ -89,7 +89,7 @@ pub fn resolved(addresses: &[Address], key: PublicKey) -> Result<Vec<Endpoint>, 
     }
 }
 
-/// What this machine is in its fleet, as its daemon has learned; `None` if that is not known here.
+/// The role of this machine, as its daemon has stored it; `None` without a stored one.
 pub fn role() -> Option<Role> {
     let folder = Folder::existing().ok()??;
     let pairing: Pairing = folder.read(PAIRING).ok()??;
@@ -155,7 +155,7 @@ pub fn folder_failure(error: &std::io::Error) -> Failure {
         .hint(hint)
 }
 
-/// What a machine can do that is refused.
+/// Hint for an operation that the role of this machine does not allow.
 const REFUSED: &str = "`nervure machine list` on an operator's machine shows the role of each; \
                        `nervure machine invite --role ROLE` there makes an invitation";
 

@@ -279,7 +279,7 @@ pub(super) fn serve(
         })
 }
 
-/// What the daemon needs of this command.
+/// The services of this command for its daemon.
 struct Command;
 
 impl Host for Command {

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{failure::Failure, output};
 
-/// File with what the daemon writes, in the folder of this machine's state.
+/// The daemon's output, in the folder of this machine's state.
 const LOG: &str = "daemon.log";
 
 /// Pause between two looks for the daemon that is being started.

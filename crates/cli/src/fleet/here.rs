@@ -210,7 +210,7 @@ impl Here {
         )
     }
 
-    /// Says what the order does not reach.
+    /// Notes the machines and the daemon that the order did not reach.
     fn explain(&self, command: &str, alone: Alone) -> Result<(), Failure> {
         let name = &self.parts[0].dataflow;
         let is_alone = |part: &RunHere| {

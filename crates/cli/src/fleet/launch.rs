@@ -16,7 +16,7 @@ use crate::failure::Failure;
 pub struct Launch<'f> {
     pub fleet: &'f Fleet,
     pub dataflow: &'f Dataflow,
-    /// What is desired of each part, but for its name and its machines.
+    /// The desired state of each part, without its name and its machines.
     pub template: DesiredRun,
     pub json: bool,
 }
@@ -91,7 +91,7 @@ impl<'f> Launch<'f> {
     }
 }
 
-/// What is wrong with a part that has started.
+/// The first failed or restarting node of a started part, or the part's own failure.
 pub fn trouble(run: &ActualRun) -> Option<String> {
     let node = run.nodes.iter().find(|(_, state)| is_troubled(state));
     let node = node.map(|(node, state)| format!("{node} {state}"));

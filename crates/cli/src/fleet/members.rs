@@ -1,4 +1,4 @@
-//! `nervure machine`: who belongs to the fleet.
+//! `nervure machine`: the members of the fleet.
 
 use std::{collections::BTreeMap, process::ExitCode};
 
@@ -26,7 +26,7 @@ use crate::{
 /// A machine, as it is shown.
 struct Row {
     machine: Machine,
-    /// What it has reported: `Err` if that cannot be read.
+    /// Its report; `Err` if it cannot be read.
     actual: Option<Result<Actual, StoreError>>,
     link: Option<std::net::SocketAddr>,
     /// If it can be reached.
@@ -202,7 +202,7 @@ fn approve(fleet: &Fleet, name: &str, json: bool) -> Result<ExitCode, Failure> {
 /// Takes a machine out of the fleet.
 fn revoke(fleet: &Fleet, name: &str, json: bool) -> Result<ExitCode, Failure> {
     let machine = fleet.client.revoke(name).map_err(call_failure)?;
-    // Should it return, it has nothing to do, and stops what it still runs.
+    // A revoked machine that returns has no runs, and stops those it still has.
     change_desired(&fleet.client, name, |state| state.runs.clear())
         .map_err(store_failure)
         .inspect_err(|_| {

@@ -1,4 +1,4 @@
-//! Parts of runs on machines, and changes of what is desired of them.
+//! Parts of runs on machines, and changes of their desired state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,10 +17,10 @@ pub struct Part {
     pub run: RunId,
 }
 
-/// What is desired of each part.
+/// The desired state of each part.
 pub type Parts = BTreeMap<Part, DesiredRun>;
 
-/// Changes what is desired of parts: `change` is called for each. A machine gets all its changes at once.
+/// Changes the desired state of parts: calls `change` for each, with one write per machine.
 pub fn change<'p>(
     fleet: &Fleet,
     parts: impl IntoIterator<Item = &'p Part>,
@@ -41,7 +41,7 @@ pub fn change<'p>(
     Ok(())
 }
 
-/// Changes what is desired of parts that are desired, whatever that is.
+/// Changes the desired state of parts that have one, in any phase.
 pub fn change_existing<'p>(
     fleet: &Fleet,
     parts: impl IntoIterator<Item = &'p Part>,

@@ -48,11 +48,11 @@ pub fn check_instance_name(name: &str) -> Result<(), String> {
     check_machine_name(machine)
 }
 
-/// What is known of the machines of the fleet.
+/// Members of the fleet, with their reports and reachability.
 #[derive(Debug, Default)]
 pub struct Known {
     machines: Vec<Machine>,
-    /// What each has reported.
+    /// The report of each machine.
     actual: BTreeMap<String, Actual>,
     /// Those that can be reached.
     alive: BTreeSet<String>,
@@ -209,7 +209,7 @@ fn check_bindings(dataflow: &Dataflow, bindings: &[Binding]) -> Result<(), Failu
     Ok(())
 }
 
-/// What a role needs of its machine.
+/// Requirements of a role on its machine.
 struct Needs<'d> {
     labels: Option<&'d BTreeMap<String, String>>,
     resources: Option<&'d Resources>,
@@ -232,7 +232,7 @@ impl Needs<'_> {
         }
     }
 
-    /// What a machine lacks.
+    /// The first requirement that a machine does not meet.
     fn lacking(&self, actual: &Actual) -> Option<String> {
         let missing = self.labels.into_iter().flatten().find_map(|(name, text)| {
             let own = actual.labels.get(name);
@@ -438,7 +438,7 @@ nodes:
             assert_eq!(problems.matches(part).count(), 1, "{part}: {problems}");
         }
         assert!(!problems.contains("r01` "), "{problems}");
-        // What is missing for all instances is named once.
+        // A requirement that no instance meets is reported once.
         let problems = planned(&fleet(&["r01", "r02"]), &["robot=r01..r02"]).unwrap_err();
         let count = problems.matches("no machine has its labels").count();
         assert_eq!(count, 1, "{problems}");

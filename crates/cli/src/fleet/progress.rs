@@ -31,7 +31,7 @@ pub struct Progress<'f> {
     from: Option<(Epoch, Revision)>,
     /// The machines that can be reached; `None` if that is not known.
     reachable: Option<BTreeSet<String>>,
-    /// What the machine of each has reported.
+    /// The state of each part, as its machine has reported it.
     pub parts: BTreeMap<Part, Option<ActualRun>>,
 }
 
@@ -53,7 +53,7 @@ impl<'f> Progress<'f> {
         self
     }
 
-    /// Waits until `is_done` holds for every part and what its machine has reported, or one has failed.
+    /// Waits until `is_done` holds for the reported state of every part, or one has failed.
     pub fn wait(
         &mut self,
         what: &str,
@@ -263,7 +263,7 @@ pub fn reported<'p>(
     Ok(found)
 }
 
-/// The state of a run in words, with what the user of its machine has ordered there.
+/// The state of a run in words, with a pause or stop by the user of its machine.
 pub fn run_text(run: &ActualRun) -> String {
     let state = state_text(&run.state);
     let by_hand = match run.by_hand {

@@ -58,7 +58,7 @@ pub fn roll(
 #[derive(Debug, PartialEq, Eq)]
 pub struct Stopped {
     why: String,
-    /// What is there now.
+    /// The state of the instance now.
     now: String,
 }
 

@@ -151,7 +151,7 @@ fn start_program(
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is desired of each part, but for its name and its machines. Sends the folder of the file.
+/// The desired state of each part, without its name and its machines. Sends the folder of the file.
 fn template(fleet: &Fleet, arguments: &StartArguments) -> Result<DesiredRun, Failure> {
     let (bundle, file) = send_programs(fleet, &arguments.file)?;
     let text = |one: &Assignment| format!("{}={}", one.name, one.value);

@@ -28,7 +28,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct KnownRun {
     pub dataflow: String,
-    /// What is desired of it on each machine.
+    /// Its desired state on each machine.
     pub parts: Parts,
 }
 
@@ -289,7 +289,7 @@ mod tests {
             report(false, &[("queue", 9)])
         ]));
         assert!(have_lost(&[report(true, &[("not sent", 1)])]));
-        // The machine of the consumers reports what it could not publish.
+        // The machine of the consumers reports samples that it could not publish.
         let both = [report(true, &[]), report(true, &[("failed", 1)])];
         assert!(have_lost(&streams::merged(&both)));
     }

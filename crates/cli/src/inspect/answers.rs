@@ -1,4 +1,4 @@
-//! What commands write with `--json`, which is also what the API answers.
+//! JSON that commands write with `--json` and that the API answers.
 
 use std::collections::BTreeMap;
 #[cfg(feature = "fleet")]
@@ -44,15 +44,15 @@ pub struct ListedDataflow {
     /// Absent without a fleet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
-    /// What the keeper says.
+    /// The answer of the keeper.
     #[serde(flatten)]
     pub described: Option<Described>,
-    /// Why the keeper says nothing.
+    /// Reason for a keeper without an answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// What a keeper says of its dataflow.
+/// Answer of a keeper about its dataflow.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
 pub struct Described {
@@ -136,7 +136,7 @@ pub struct Status {
     /// Empty without log files.
     pub log_folder: String,
     pub nodes: Vec<StatusOfNode>,
-    /// What became of the samples that cross machines, by topic and machine.
+    /// Outcome of the samples that cross machines, by topic and machine.
     #[cfg_attr(feature = "api", schema(value_type = Vec<Object>))]
     pub streams: Vec<StreamReport>,
     /// Streams that are left out.
@@ -180,7 +180,7 @@ pub struct StatusOfNode {
     /// How its last process ended, until the next one starts.
     #[cfg_attr(feature = "api", schema(value_type = Option<Object>))]
     pub last_end: Option<NodeEnded>,
-    /// What the start of the dataflow waits for in it.
+    /// Why the start of the dataflow waits for it, such as `is not ready`.
     pub not_done: Option<String>,
     /// Why its counters are not readable.
     pub unreadable_counters: Option<String>,
@@ -216,7 +216,7 @@ pub struct Load {
     pub edges: Vec<LoadOfEdge>,
 }
 
-/// What a node uses.
+/// Load of a node.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
 pub struct LoadOfNode {
@@ -336,7 +336,7 @@ pub struct Producer {
     pub pid: Option<u32>,
 }
 
-/// The consumers of topics, with what they hold: `nervure holders --json`.
+/// The consumers of topics, with the samples they hold: `nervure holders --json`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
 pub struct Holders {
@@ -525,7 +525,7 @@ pub struct ListedMachine {
     /// The address of its link.
     #[cfg_attr(feature = "api", schema(value_type = Option<String>))]
     pub link: Option<std::net::SocketAddr>,
-    /// What it has reported.
+    /// Its report.
     #[cfg_attr(feature = "api", schema(value_type = Option<Object>))]
     pub actual: Option<Actual>,
 }

@@ -50,7 +50,7 @@ pub struct StopArguments {
     /// machine.
     #[arg(long)]
     pub kill: bool,
-    /// Stop sources first, and let consumers finish what is queued.
+    /// Stop sources first, and let consumers finish queued samples.
     ///
     /// An ordinary stop follows after this time, by default the grace period of the dataflow.
     #[arg(

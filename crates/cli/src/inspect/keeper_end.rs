@@ -34,7 +34,7 @@ pub fn of_all(codes: Vec<ExitCode>) -> ExitCode {
         .unwrap_or(ExitCode::SUCCESS)
 }
 
-/// Stops what a keeper runs, or kills it, and waits until it has ended.
+/// Stops or kills the nodes of a keeper, and waits until it has ended.
 pub fn end_keeper(place: &Place, arguments: &StopArguments) -> Result<ExitCode, Failure> {
     let mut connection = match place {
         Place::Here(address) => match Connection::open(address, "stop") {
@@ -136,7 +136,7 @@ fn order(arguments: &StopArguments) -> Message {
     }
 }
 
-/// What became of the samples of the `block` edges of a dataflow that has ended.
+/// Losses on the `block` edges of a dataflow that has ended.
 struct Account {
     /// Edges that lost samples, or whose consumers did not take all.
     edges: Vec<LoadOfEdge>,

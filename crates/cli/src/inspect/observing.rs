@@ -38,7 +38,7 @@ use crate::{failure::Failure, threads};
 /// A wait without a reason to end it.
 const A_WHILE: Duration = Duration::from_secs(3600);
 
-/// What is seen of topics.
+/// A sample or an event of the observed topics.
 pub enum Seen {
     Sample {
         topic: String,
@@ -143,7 +143,7 @@ impl Observing {
         self.seen.recv().ok()
     }
 
-    /// What it has cost on the link, if samples come from other machines.
+    /// The bytes that came over the link, as a text, if samples come from other machines.
     pub fn cost(&self) -> Option<String> {
         let bytes = self.link_bytes.load(Ordering::Relaxed);
         let rate = bytes as f64 / self.begin.elapsed().as_secs_f64().max(1e-3);

@@ -34,22 +34,22 @@ pub struct Part {
     /// `None` on a host that belongs to no fleet.
     pub machine: Option<String>,
     pub keeper: PartKeeper,
-    /// What its machine knows of the samples that cross machines.
+    /// The samples that cross machines, as its machine has reported them.
     pub streams: Vec<StreamReport>,
-    /// Those that its list has left out.
+    /// Topics that this report has left out.
     pub streams_omitted: usize,
 }
 
 /// The keeper of a part.
 #[derive(Clone, Debug)]
 pub enum PartKeeper {
-    /// It can be connected to. With what it said of itself, or why it does not answer.
+    /// Accepts connections, with its welcome or the reason why it does not answer.
     At(Place, Result<Welcome, String>),
     /// Its machine cannot be reached.
     Unreachable(Unreachable),
 }
 
-/// A machine that cannot be reached, and what it has reported last.
+/// A machine that cannot be reached, with its last report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreachable {
     pub machine: String,

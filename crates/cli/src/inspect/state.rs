@@ -30,7 +30,7 @@ pub struct State {
     parts: Vec<OpenPart>,
     /// Parts whose machines cannot be reached.
     pub unreachable: Vec<Unreachable>,
-    /// What became of the samples that cross machines, when the dataflow was found.
+    /// Outcome of the samples that cross machines, at the time the dataflow was found.
     pub streams: Vec<StreamReport>,
     /// Those that the lists of the machines have left out.
     pub streams_omitted: usize,
@@ -77,7 +77,7 @@ impl NodeState {
         self.started.as_ref()?.thread
     }
 
-    /// What the start of the dataflow waits for in this node, such as `is not ready`.
+    /// Why the start of the dataflow waits for this node, such as `is not ready`.
     pub fn awaited(&self) -> Option<&str> {
         self.declared
             .not_done
@@ -224,7 +224,7 @@ impl State {
         self.parts[0].connection.welcome()
     }
 
-    /// What the keeper of each part has said of it, with its machine and place.
+    /// The welcome of each part's keeper, with its machine and place.
     pub fn parts(&self) -> impl Iterator<Item = (Option<&str>, &Place, &Welcome)> {
         self.parts.iter().map(|part| {
             (
@@ -240,7 +240,7 @@ impl State {
         self.parts.iter().map(|part| part.state)
     }
 
-    /// What the daemons have added to what the keepers of other machines say.
+    /// The data that daemons have added for keepers of other machines, with the first index of their nodes.
     pub fn remotes(&self) -> impl Iterator<Item = (u32, &Remote)> {
         let parts = (0_u32..).zip(&self.parts);
         parts

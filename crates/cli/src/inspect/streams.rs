@@ -1,4 +1,4 @@
-//! What became of the samples that cross machines.
+//! Outcome of the samples that cross machines.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use crate::{
     table::{Align, Table},
 };
 
-/// One report for each topic and machine. Both machines report: the one what it did not send, the
-/// other what it could not publish, and how long the samples took.
+/// Merges the reports of both ends, by topic and machine: the sender reports samples that it did not
+/// send, the receiver samples that it could not publish, and latencies.
 pub fn merged<'r>(reports: impl IntoIterator<Item = &'r StreamReport>) -> Vec<StreamReport> {
     let mut merged: BTreeMap<(&str, &str), StreamReport> = BTreeMap::new();
     for report in reports {
@@ -74,7 +74,7 @@ pub fn explanation(report: &StreamReport) -> String {
     text
 }
 
-/// What a cause means, and what helps.
+/// Explains a cause of loss, and names a remedy.
 pub fn explain(cause: &str) -> (&str, &'static str) {
     const SEND_LESS: &str =
         "send less: smaller or fewer samples; `queue_policy: block` makes the producer wait";

@@ -321,7 +321,7 @@ fn process_events(link: &Link, connected: &mut bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Describes what is missing from the other end.
+/// Describes the state of a connection without an answer from the other end.
 fn missing_answer(connected: bool) -> &'static str {
     if connected {
         "connected, waiting for the streams to open"

@@ -134,7 +134,7 @@ pub struct Playing {
     pub definitions: Vec<PathBuf>,
 }
 
-/// What the words of a `replay` name.
+/// The words of a `replay`, by meaning.
 #[derive(Debug, PartialEq)]
 pub struct Played {
     pub recordings: Vec<PathBuf>,
@@ -196,7 +196,7 @@ fn is_recording(path: &Path) -> bool {
 
 #[derive(Debug, Args)]
 pub struct PlayerArguments {
-    /// What is played, as JSON.
+    /// Settings of the player, as JSON.
     pub settings: String,
 }
 

@@ -181,7 +181,7 @@ impl Keeper {
                 Ok(Received::Packet(descriptors)) => {
                     let message =
                         decode(&self.buffer).map_err(|error| failed(io::Error::other(error)))?;
-                    // The others are answers: `run` sees in the reports what comes of its orders.
+                    // Other messages are answers: the outcome of an order is in the reports.
                     if let keeper_to_cli::Message::Report { report } = message {
                         self.has_finished |= report == Report::Finished;
                         reports.push((report, descriptors.into_iter().next()));

@@ -23,7 +23,7 @@ pub struct Family<'a> {
     pub metrics: Vec<(Labels<'a>, Value<'a>)>,
 }
 
-/// What the values of a family are.
+/// Kind of the values of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Gauge,

@@ -1,4 +1,4 @@
-//! Requests that change who belongs to the fleet. Machines that wait are in the list of machines; open
+//! Requests that change the members of the fleet. Machines that wait for approval are in the list of machines; open
 //! invitations can be read by no machine.
 
 use std::sync::Arc;

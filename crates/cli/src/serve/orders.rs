@@ -314,7 +314,7 @@ async fn on_dataflow(
 ) -> Response {
     arguments.extend(["--json".to_owned(), format!("--dataflow={}", of.dataflow)]);
     if !rest.is_empty() {
-        // What follows begins no option.
+        // The next arguments are values, even if they begin with a dash.
         arguments.push("--".to_owned());
         arguments.extend(rest);
     }
@@ -359,7 +359,7 @@ async fn answer(
     }
 }
 
-/// What the command writes in JSON, a value on each line.
+/// The JSON output of the command, one value per line.
 fn output_of(arguments: &[String]) -> Result<(StatusCode, Vec<Value>), Failure> {
     let failed = |error: std::io::Error| Failure::internal("cannot run the command").because(error);
     let output = Command::new("/proc/self/exe")

@@ -41,7 +41,7 @@ pub struct Recordings(Mutex<BTreeMap<u32, Entry>>);
 pub struct Entry {
     pub recording: Recording,
     pub handle: Handle,
-    /// What it has written at its end.
+    /// Its summary, once it has ended.
     pub end: watch::Receiver<Option<Value>>,
 }
 

@@ -221,7 +221,7 @@ fn arguments(dataflow: &str, record: &Record) -> Vec<String> {
 fn last_line(child: &mut Child) -> String {
     let mut text = String::new();
     if let Some(mut stdout) = child.stdout.take() {
-        // What is read until an error counts.
+        // After an error, the bytes read before count.
         let _ = stdout
             .by_ref()
             .take(MAX_SUMMARY_BYTES)

@@ -1,10 +1,9 @@
 //! Log records and samples as they come: server-sent events
 //! (<https://html.spec.whatwg.org/multipage/server-sent-events.html>).
 //!
-//! What is followed goes in one direction, so WebSocket would add nothing but frames of clients, which
-//! would have to be parsed and limited, and a handshake that bypasses the rules of requests. Events are
-//! one long answer to a request like any other: with the token in its header, over HTTP/1.1, for clients
-//! without a library.
+//! Data flows in one direction: WebSocket would only add frames of clients, which would have to be
+//! parsed and limited, and a handshake that bypasses the rules of requests. Events are one long answer
+//! to an ordinary request, with the token in its header, over HTTP/1.1, for clients without a library.
 //!
 //! Each stream is the command that follows, in a process of its own which ends with the stream. Its lines
 //! go through a queue to the client. A client that reads more slowly misses the lines that find the queue

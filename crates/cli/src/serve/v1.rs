@@ -1,4 +1,4 @@
-//! The API: what the other commands show, as the JSON of their `--json`.
+//! The API: the `--json` output of other commands over HTTP.
 //!
 //! Each handler has its path and its answers beside it, from which the OpenAPI document is made. A
 //! route that is not in the document cannot be registered.

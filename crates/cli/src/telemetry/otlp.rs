@@ -1,9 +1,9 @@
 //! Messages of OTLP in their JSON encoding, which every receiver of OTLP over HTTP understands: the
 //! specification has it beside protobuf, and it needs no crate.
 //!
-//! The SDK of OpenTelemetry measures the process that it is in. What is sent here was counted by
-//! other processes, histograms included, which no instrument of the SDK can take over. The tests
-//! read the messages with the types of the crate `opentelemetry-proto`.
+//! The SDK of OpenTelemetry measures its own process. Its instruments cannot take over the figures
+//! of other processes, such as histograms. The tests read the messages with the types of the crate
+//! `opentelemetry-proto`.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -20,7 +20,7 @@ pub fn resource() -> Value {
     json!({ "attributes": attributes(all) })
 }
 
-/// What has made the metrics or spans.
+/// The instrumentation scope of the metrics or spans.
 pub fn scope() -> Value {
     json!({ "name": "nervure", "version": env!("CARGO_PKG_VERSION") })
 }

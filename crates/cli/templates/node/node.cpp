@@ -1,4 +1,4 @@
-// What this node is for, in one sentence.
+// Purpose of this node, in one sentence.
 #include <nervure.hpp>
 
 int main() {

@@ -1,4 +1,4 @@
-"""A sink: prints what it receives."""
+"""A sink: prints its inputs."""
 
 from nervure import Node
 

@@ -94,7 +94,7 @@ fn dataflows_of_other_users_are_mentioned() {
     );
 }
 
-/// Needs root, who is shown the dataflows of all users.
+/// Needs root, which can see the dataflows of all users.
 #[test]
 fn sockets_with_the_name_of_another_user_are_not_listed() {
     if !rustix::process::geteuid().is_root() {

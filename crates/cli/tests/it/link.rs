@@ -176,7 +176,7 @@ fn samples_arrive_unaltered_and_none_is_missing() {
     );
 }
 
-/// The trace says what was sent and decided, and where it cannot be written, the exit code does.
+/// The trace has the sent packets and the decisions; if it cannot be written, the command fails.
 #[test]
 fn a_trace_is_written_as_a_whole_or_the_command_fails() {
     let folder = TempDir::new().unwrap();

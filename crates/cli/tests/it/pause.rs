@@ -120,7 +120,7 @@ fn a_paused_dataflow_is_shown_as_paused() {
         status["state"].as_str().unwrap().to_owned()
     };
     assert_eq!(state(&run), "running");
-    // What is so already is no error.
+    // A second pause succeeds and changes nothing.
     for _ in 0..2 {
         let answer = answer(&run, &["pause", "--json", "-d", &name]);
         assert_eq!(answer, json!({"dataflow": name, "paused": true}));

@@ -43,7 +43,7 @@ impl Server {
         let token = std::fs::read_to_string(token.expect("it says where the token is")).unwrap();
         let address = lines.find_map(|line| after(line, "://"));
         let address = address.expect("it says where it serves");
-        // A closed stderr would not disturb it, but what it writes may help.
+        // A closed stderr would not disturb it, but its output may explain a failure.
         std::thread::spawn(move || {
             for line in lines {
                 eprintln!("serve: {line}");
@@ -230,7 +230,7 @@ fn metrics_are_those_of_top() {
     run.line("sink", "in 49");
     let server = server(&run);
     let dataflow = run.name().to_owned();
-    // What the source has sent is counted when it has ended, and nothing changes from then on.
+    // All samples of the source are counted when it has ended, and nothing changes from then on.
     let ended = [
         ("dataflow", dataflow.as_str()),
         ("node", "source"),

@@ -198,7 +198,7 @@ fn metrics_by_otlp_are_those_for_prometheus() {
         ("state", "ended"),
     ];
     let until = Instant::now() + PATIENCE;
-    // What the source has sent is counted when it has ended, and nothing changes from then on.
+    // All samples of the source are counted when it has ended, and nothing changes from then on.
     let metrics = loop {
         let metrics = otlp.metrics();
         let Some(states) = metrics.get("nervure.node.state") else {

@@ -1,4 +1,4 @@
-//! A node that counts what its data path costs: calls of the allocator, and system calls other than those of futexes.
+//! A node that counts the costs of its data path: allocations, and system calls other than those of futexes.
 //!
 //! `pulse` sends a sample at each tick, once the answer to the one before is there; `echo` answers. How many samples
 //! it holds at a time depends on when they arrive, so it holds more in the first rounds than ever later: what happens
@@ -37,7 +37,7 @@ const ROOM_FOR_BACKTRACE_BYTES: usize = 100_000;
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// What the data path of a node has done since [`begin`].
+/// Allocations of a node's data path since [`begin`].
 struct Counted {
     allocations: u64,
     first: Option<Backtrace>,
@@ -155,7 +155,7 @@ fn is_over(rounds: u64, report: &Sender<Counted>) -> Outcome<bool> {
     Ok(is_last)
 }
 
-/// Reads what a controller reads, and sends what it has received.
+/// Does the reads of a controller, and sends the sample back.
 fn answer(node: &mut Node, out: &Publisher, sample: &Sample) -> Outcome<()> {
     if sample.age(node.now()) < sample.latency() {
         return Err("a stamp of the future".into());
@@ -176,7 +176,7 @@ thread_local! {
     static FIRST: RefCell<Option<Backtrace>> = const { RefCell::new(None) };
 }
 
-/// Counts what this thread does from now on. A system call that is not allowed ends the process.
+/// Begins to count on this thread. A system call that is not allowed ends the process.
 fn begin() -> io::Result<()> {
     // So that the backtrace of an allocation makes no system call: the first one allocates what later ones share, and
     // the allocator then has room for the second.
@@ -238,7 +238,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Lets this thread make the calls of futexes, and what the end of the process needs. Any other call raises SIGSYS.
+/// Allows futexes, and `write` and `exit_group` for a report at the end. Any other call of this thread raises SIGSYS.
 fn filter_system_calls() -> io::Result<()> {
     const ALLOWED: [Sysno; 3] = [Sysno::futex, Sysno::write, Sysno::exit_group];
     const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;

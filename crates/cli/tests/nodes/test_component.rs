@@ -44,7 +44,7 @@ fn source(node: &Node) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Counts what it receives, and fails if a number is missing.
+/// Counts samples, and fails if a number is missing.
 fn sink(mut node: Node) -> Result<(), Box<dyn Error>> {
     let mut expected = 0u64;
     while let Some(event) = node.next() {

@@ -211,7 +211,7 @@ fn damage(node: &Node, vectors: &[Vector]) -> Result<(), Box<dyn Error>> {
         }
         let mut count = 0;
         let mut send = |head: &[u8], payload: &[u8], schema| -> Result<(), Box<dyn Error>> {
-            // What is no head at all, no node can send.
+            // A node cannot send bytes that are no head.
             let Ok((layout, _)) = decode_head(head) else {
                 return Ok(());
             };

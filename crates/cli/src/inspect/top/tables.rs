@@ -1,4 +1,4 @@
-//! The tables of `top`: nodes with what they use, and edges.
+//! The tables of `top`: nodes with their load, and edges.
 
 use super::super::{
     list::state_and_age,

@@ -1,4 +1,4 @@
-"""What the nodes compute, and that they work together."""
+"""Tests of the computation, and of the dataflow as a whole."""
 
 import subprocess
 import sys

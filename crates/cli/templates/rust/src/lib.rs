@@ -1,4 +1,4 @@
-//! What the nodes compute, apart from how it reaches them.
+//! The computation of the nodes, apart from their inputs and outputs.
 
 /// The mean of all pixels, from 0 to 255; 0 for no pixels.
 pub fn brightness(pixels: &[u8]) -> f64 {

@@ -1,10 +1,10 @@
-//! A person beside the robot: orders of the robot's own user, who is no operator.
+//! Orders of the robot's own user, on the robot, without the role of an operator.
 
 use std::io::Write as _;
 
 use super::*;
 
-/// A source on the robot that does not end, and its name. The laptop prints what it sends.
+/// Starts an endless source on the robot. The laptop prints its samples.
 fn begin(namespaces: Option<Namespaces>) -> Fleet {
     let mut fleet = Fleet::new(namespaces);
     let folder = fleet.folder.path().file_name().unwrap().to_string_lossy();
@@ -14,7 +14,7 @@ fn begin(namespaces: Option<Namespaces>) -> Fleet {
     fleet
 }
 
-/// What a command on the robot answers, which has to succeed.
+/// Runs a command on the robot, which has to succeed. Returns its output.
 fn on_robot(fleet: &Fleet, order: &[&str]) -> String {
     fleet.output(1, &[order, &["-d", &fleet.dataflow]].concat())
 }
@@ -213,7 +213,7 @@ fn a_pause_of_the_robots_user_holds_until_they_take_it_back() {
     fleet.await_that("it goes on", |fleet| is_paused(fleet) == (false, false));
     fleet.await_samples(20);
 
-    // What an operator has paused is let go on by an operator.
+    // A pause by an operator is ended by an operator only.
     fleet.output(0, &["pause", "-d", &name]);
     let (code, text) = refused(&fleet, 1, &["resume", "-d", &name]);
     assert_eq!(code, Some(2), "{text}");
@@ -251,8 +251,8 @@ fn log_of_robot(fleet: &Fleet) -> String {
     texts.collect()
 }
 
-/// The commands of an operator whose robot does not answer: each names it, and what was given up is not
-/// carried out later.
+/// Commands of an operator for a robot that does not answer: each names it, and withdraws its order when it gives
+/// up or is interrupted.
 #[test]
 fn a_pause_that_was_given_up_is_withdrawn() {
     let Some(namespaces) = Namespaces::new(1) else {

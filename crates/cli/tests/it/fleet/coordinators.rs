@@ -103,7 +103,7 @@ fn a_machine_that_has_joined_becomes_a_coordinator_of_its_own_fleet_alone() {
     up(&mut fleet, 2, &etcd.store(0));
     await_reachable(&fleet, 2, &["laptop", "robot", "r2"]);
     assert!(is_listed(&fleet, "r2", "operator", "reachable"));
-    // It invites, and each accepts what the other has made.
+    // It can invite as well: a machine that joins through it is reachable for the other coordinator.
     let invitation = fleet.output(2, &["machine", "invite"]);
     let address = |at: usize| {
         let machine = fs::read_to_string(fleet.state(at).join("machine.json")).unwrap();
@@ -116,7 +116,7 @@ fn a_machine_that_has_joined_becomes_a_coordinator_of_its_own_fleet_alone() {
     fleet.daemons.push(Some(Daemon::start(joining)));
     fleet.daemon(3).line("r3 is ready");
     await_reachable(&fleet, 0, &["r3"]);
-    // One that was revoked is none any more, and does not admit itself.
+    // A revoked coordinator ceases to be one, and does not admit itself.
     fleet.daemons[2].as_mut().unwrap().kill();
     fleet.output(0, &["machine", "revoke", "r2"]);
     let (code, text) = refused(&fleet, 2, &["up"]);

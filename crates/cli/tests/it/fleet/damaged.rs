@@ -17,7 +17,7 @@ fn damaged_caches_are_fetched_again_and_end_no_dataflow() {
     }
     let files = ["peers.json", "desired.json"].map(|name| fleet.state(1).join(name));
     files.iter().for_each(|file| cut(file));
-    // The coordinator is away: what is desired is not known.
+    // Without the coordinator, the desired state is not known.
     fleet.daemons[1] = Some(Daemon::start(fleet.command(1, &["join"])));
     fleet.daemon(1).line("peers.json: it is damaged");
     fleet.daemon(1).line("robot is ready");

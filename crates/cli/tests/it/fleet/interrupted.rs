@@ -33,14 +33,14 @@ fn rolling(fleet: &Fleet, dataflow: &Value, options: &[&str]) -> Command {
     fleet.command(0, &[&arguments[..], options].concat())
 }
 
-/// Rolls a version out. Returns the exit code and what it says.
+/// Rolls a version out. Returns the exit code and stderr.
 fn roll(fleet: &Fleet, dataflow: &Value) -> (Option<i32>, String) {
     let output = fleet.run(&mut rolling(fleet, dataflow, &[]));
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     (output.status.code(), text)
 }
 
-/// Stops what is left. The slow node has to be killed, which counts as a failure.
+/// Stops the remaining instances. The slow node has to be killed, which counts as a failure.
 fn stop(fleet: &Fleet) {
     let output = fleet.run(&mut fleet.command(0, &["stop", "-d", &fleet.dataflow]));
     let code = output.status.code();

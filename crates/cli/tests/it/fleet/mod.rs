@@ -262,7 +262,7 @@ impl Fleet {
         assert!(found.is_empty(), "{found:#?}\n{}", self.describe());
     }
 
-    /// What the machines and their logs say, for a test that has failed.
+    /// The list of machines and the log of each daemon, for a test that has failed.
     fn describe(&self) -> String {
         let list = output_in_time(&mut self.command(0, &["machine", "list", "--json"]));
         let mut text = format!("the machines: {list:?}");
@@ -317,7 +317,7 @@ impl Fleet {
         });
     }
 
-    /// What a node has written to stdout, on one machine.
+    /// Lines on stdout of a node, on one machine.
     fn printed(&self, at: usize, node: &str) -> Vec<String> {
         let mut lines = Vec::new();
         for run in fs::read_dir(self.logs(at).join(&self.dataflow))
@@ -494,7 +494,7 @@ fn start_endless(fleet: &Fleet, source: &str) {
     fleet.await_that("samples arrive", |fleet| received(fleet).len() > 20);
 }
 
-/// A command that is refused: its exit code and what it says.
+/// A command that is refused: its exit code and stderr.
 fn refused(fleet: &Fleet, at: usize, arguments: &[&str]) -> (Option<i32>, String) {
     let output = fleet.run(&mut fleet.command(at, arguments));
     let text = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -171,7 +171,7 @@ fn a_coordinator_that_comes_back_from_a_backup_gives_orders_again_and_ends_nothi
         "nothing has ended or was started"
     );
 
-    // It takes orders, and an operator can stop what the store does not know.
+    // It takes orders, and an operator can stop a run that the store does not know.
     fleet.start_and_stop(&format!("{name}-other"), &numbers("source 1000000 5 100"));
     fleet.output(0, &["stop", "-d", &name]);
     // The old run of that name is in the store still.

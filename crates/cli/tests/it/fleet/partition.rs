@@ -125,7 +125,7 @@ fn a_machine_that_cannot_be_reached_is_shown_as_such_and_ends_no_other_command()
     );
     assert!(said.contains("warning: robot cannot be reached"), "{said}");
 
-    // What is here still works; what is there fails, and says why.
+    // Orders for this machine still work; those for the other fail, with the reason.
     fleet.output(0, &["node", "restart", &format!("{}:sink", fleet.dataflow)]);
     for there in [
         &["node", "restart", &format!("{}:source", fleet.dataflow)][..],

@@ -23,7 +23,7 @@ fn state(fleet: &Fleet) -> String {
     of(0)
 }
 
-/// Waits until what was sent before the pause has arrived, and checks that nothing follows.
+/// Waits until the samples sent before the pause have arrived, and checks that none follows.
 fn check_standstill(fleet: &Fleet) {
     let mut before = None;
     fleet.await_that("the samples on the way have arrived", |fleet| {

@@ -33,7 +33,7 @@ fn printing(version: &str) -> String {
     )
 }
 
-/// Replaces the program of the source in all instances. Returns the exit code and what it says.
+/// Replaces the program of the source in all instances. Returns the exit code and stderr.
 fn replace(fleet: &Fleet, file: &Path) -> (Option<i32>, String) {
     let name = fleet.dataflow.clone();
     let arguments = [

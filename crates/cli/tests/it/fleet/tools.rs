@@ -259,7 +259,7 @@ fn an_echo_that_is_not_shown_fetches_nothing() {
     fleet.start(&dataflow);
     // Both daemons are connected then.
     fleet.await_that("samples arrive", |fleet| received(fleet).len() > 20);
-    // Nothing reads what it writes. Its pipe becomes full.
+    // Nothing reads its output, so the pipe fills up.
     let mut echo = fleet
         .command(
             0,

@@ -1,4 +1,4 @@
-//! A sink: prints what it receives.
+//! A sink: prints its inputs.
 
 use nervure_node::{Event, Node};
 
