@@ -21,7 +21,7 @@ const EXTENSIONS: [&str; 4] = [".mcap", ".db3", ".mcap.zstd", ".db3.zstd"];
 pub(crate) struct Files {
     /// In order.
     pub(crate) paths: Vec<PathBuf>,
-    /// What the bag lists or the folder holds, but is not read.
+    /// Files that the bag lists or the folder holds, but that are not read.
     pub(crate) left_out: Vec<String>,
     /// Why the files are not those of `metadata.yaml`.
     pub(crate) note: Option<String>,

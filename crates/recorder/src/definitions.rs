@@ -114,7 +114,7 @@ impl Definitions {
     }
 }
 
-/// The kind and the name of what a file defines; `None` for other files.
+/// The format and the name of the definition in a file; `None` for other files.
 fn named(path: &Path) -> Option<(Format, String)> {
     let (format, kind) = match path.extension()?.to_str()? {
         "msg" => (Format::Message, "msg"),

@@ -184,7 +184,7 @@ impl McapFile {
                 // Time 0 puts descriptions before all messages that need them.
                 op::SCHEMA | op::CHANNEL => self.add_piece(at, bytes, 0, 0),
                 op::HEADER | op::METADATA => self.keep_description(at, code, length)?,
-                // Without the index and what follows it, the file has lost no messages.
+                // All messages come before this record: without a summary, none of them is lost.
                 op::DATA_END | op::FOOTER => {
                     self.summary = self.read_summary(at + bytes);
                     return Ok(End::Complete);

@@ -210,7 +210,7 @@ fn placeholders(text: &str) -> impl Iterator<Item = &str> {
         })
 }
 
-/// Splits off the last dot and what follows it. The first dot of a hidden file does not count.
+/// Splits off the extension with its dot. The first dot of a hidden file does not count.
 fn split_extension(text: &str, follows_time: bool) -> (&str, &str) {
     match text.rfind('.') {
         Some(at) if at > 0 || follows_time => text.split_at(at),

@@ -338,7 +338,7 @@ impl Player<'_> {
         Ok(true)
     }
 
-    /// What is added to stamps. With a clock, that by which times are shifted, so that ages stay.
+    /// Shift of stamps. With a clock, stamps move as far as log times, so that ages stay the same.
     fn stamp_shift(&self, message: &Message) -> u64 {
         let set_back = match self.clock {
             Some(_) => message.set_back,

@@ -1,4 +1,4 @@
-//! How a recording is played, and what came of it.
+//! Options of a playback, and its report.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::RangeInclusive;

@@ -42,7 +42,7 @@ pub enum ReadError {
         last: i64,
         /// The defect.
         what: String,
-        /// What is lost with it.
+        /// Loss that the defect causes.
         lost: Lost,
     },
     /// Compressed messages that cannot be unpacked.
@@ -64,12 +64,12 @@ pub enum ReadError {
         offset: u64,
         /// The defect.
         what: String,
-        /// What is lost with it.
+        /// Loss that the defect causes.
         lost: Lost,
     },
 }
 
-/// The extent of what is lost with a damaged part, as far as it is known.
+/// The extent of the loss by a damaged part, as far as it is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
     /// Number of messages; `None` if unknown.
@@ -108,7 +108,7 @@ pub enum End {
     CutShort {
         /// Length of the complete part, in bytes.
         at: u64,
-        /// Description of what follows the complete part.
+        /// Description of the bytes after the complete part.
         what: String,
     },
 }
@@ -120,7 +120,7 @@ pub struct CutShort<'a> {
     pub path: &'a Path,
     /// Length of the complete part, in bytes.
     pub at: u64,
-    /// Description of what follows the complete part.
+    /// Description of the bytes after the complete part.
     pub what: &'a str,
     /// Length of the part that cannot be read, in bytes.
     pub unreadable_bytes: u64,

@@ -29,7 +29,7 @@ enum Field {
 }
 
 impl Field {
-    /// Returns what follows the field; `None` if it reaches beyond the end.
+    /// Returns the bytes after the field; `None` if it reaches beyond the end.
     fn skip<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         match self {
             Self::Bytes(count) => bytes.get(*count..),
@@ -45,7 +45,7 @@ impl Field {
     }
 }
 
-/// Splits off length-prefixed bytes. Returns them and what follows.
+/// Splits off length-prefixed bytes. Returns them and the rest.
 pub(crate) fn counted(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (count, rest) = bytes.split_first_chunk()?;
     rest.split_at_checked(u32::from_le_bytes(*count) as usize)

@@ -139,7 +139,7 @@ impl RosChannel {
         self.origin
     }
 
-    /// What its messages become, as text for users.
+    /// The converted type of its messages, as text for users.
     pub(crate) fn describe(&self) -> &'static str {
         match self.becomes {
             Becomes::Image => "tensor (image)",

@@ -10,7 +10,7 @@ use crate::read_error::{End, ReadError};
 
 /// An opened file. All file formats are read through this contract.
 pub(crate) trait Storage: fmt::Debug + Send + Sync {
-    /// What is known of the file since it was opened.
+    /// Facts of the file, read when it was opened.
     fn facts(&self) -> &FileFacts;
 
     /// The last metadata record with that name.
@@ -35,7 +35,7 @@ pub(crate) trait Storage: fmt::Debug + Send + Sync {
     ) -> Result<(), ReadError>;
 }
 
-/// What is known of a file since it was opened.
+/// Facts of a file, read when it was opened.
 #[derive(Debug)]
 pub(crate) struct FileFacts {
     /// The path that messages to users name.
@@ -47,7 +47,7 @@ pub(crate) struct FileFacts {
     pub(crate) library: String,
 }
 
-/// What the end of a complete file says of its messages.
+/// Channels and messages by the summary at the end of a complete file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Summary {
     pub(crate) channels: BTreeMap<u16, Arc<Channel>>,

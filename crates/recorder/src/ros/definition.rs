@@ -72,7 +72,7 @@ pub enum DefinitionError {
         line: usize,
         /// The text found.
         found: String,
-        /// What was expected instead.
+        /// The expected text.
         expected: String,
     },
     /// The definition of a field's type is missing.

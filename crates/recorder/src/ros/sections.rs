@@ -140,7 +140,7 @@ impl Sections {
         if_known(std::slice::from_ref(&part), fields)
     }
 
-    /// Adds what follows a heading; before the first one, the definition of `root`.
+    /// Adds the definition under a heading; before the first heading, that of `root`.
     fn add_part(
         &mut self,
         root: &str,
