@@ -144,8 +144,8 @@ fn find_cycle<'c, 'p>(
     node_count: usize,
     edges: &[&'c Connection<'p>],
 ) -> Option<Vec<&'c Connection<'p>>> {
-    // Remove nodes without incoming edges until none is left: what remains is loops and the nodes
-    // behind them.
+    // Remove nodes without incoming edges until none is left: loops remain, with the nodes behind
+    // them.
     let mut incoming = vec![Vec::new(); node_count];
     let mut outgoing = vec![Vec::new(); node_count];
     for edge in edges {

@@ -1,4 +1,4 @@
-//! Checks the roles of machines that nodes name, and what cannot cross a link.
+//! Checks the roles of machines that nodes name, and keys that work on one machine only.
 
 use nervure_protocol::graph::Program;
 use nervure_protocol::nearest;

@@ -75,7 +75,7 @@ fn check_one_kind(first: &ParsedNode, node: &ParsedNode, process: &Text) -> Opti
 
 /// Only components and Python can share a process.
 fn check_kind(node: &ParsedNode, process: &Text) -> Option<Finding> {
-    // What could not be read may be a component.
+    // A program that could not be read may be a component.
     let program = &node.program.as_ref()?.program;
     let (what, hint) = match program {
         Program::Component(_) | Program::Python(_) | Program::Function(_) => return None,
@@ -111,7 +111,7 @@ fn check_name(parsed: &ParsedDataflow, process: &Text) -> Option<Finding> {
     Some(finding.hint("choose another name: logs are found by the name of a node or a process"))
 }
 
-/// What the nodes of a process have in common because a process has it once.
+/// Nodes of a process must agree on its machine, its working directory and its environment.
 fn check_pair(
     parsed: &ParsedDataflow,
     first: &ParsedNode,

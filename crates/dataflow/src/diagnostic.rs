@@ -1,4 +1,4 @@
-//! Findings: what is wrong with a dataflow file, as data.
+//! Findings: errors and warnings about a dataflow file, as data.
 
 use serde::Serialize;
 
@@ -51,7 +51,7 @@ pub struct Related {
     /// The place.
     #[serde(flatten)]
     pub location: Location,
-    /// What is there, as a label.
+    /// Label of the place.
     pub message: String,
 }
 

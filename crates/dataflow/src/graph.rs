@@ -22,7 +22,7 @@ pub const DEFAULT_HELD_BEYOND_QUEUE: u32 = 8;
 /// Labels by the role whose machine must have them.
 pub type Labels = BTreeMap<String, BTreeMap<String, String>>;
 
-/// What a machine must have at least.
+/// Minimum resources of a machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Resources {
     /// Processors.
@@ -55,7 +55,7 @@ pub struct Dataflow {
     /// Labels that the machine of a role must have, for roles with some.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: Labels,
-    /// What the machine of a role must have, for roles that need something.
+    /// Minimum resources of the machine of a role, for roles with some.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub resources: BTreeMap<String, Resources>,
 }

@@ -41,7 +41,7 @@ pub fn load_for(path: &Path, surroundings: &dyn Surroundings) -> Report {
     parse(&name, &bytes, &directory, surroundings)
 }
 
-/// What a file is that no dataflow file can be.
+/// Describes a file that cannot be a dataflow file: a script or a program.
 fn kind_of_program(path: &Path, bytes: &[u8]) -> Option<&'static str> {
     match path.extension().and_then(OsStr::to_str) {
         Some("py") => Some("Python script"),

@@ -19,7 +19,7 @@ pub(crate) struct ParsedDataflow {
     pub machines: Vec<Text>,
     /// Labels that the machine of a role must have.
     pub labels: Labels,
-    /// What the machine of a role must have.
+    /// Minimum resources of the machine of a role.
     pub resources: BTreeMap<String, Resources>,
     /// Whether all of `machines` could be read.
     pub machines_complete: bool,
@@ -51,7 +51,7 @@ pub(crate) struct ParsedNode {
     /// Whether all of `inputs` could be read.
     pub inputs_complete: bool,
     pub outputs: Vec<ParsedOutput>,
-    /// Outputs for what the node writes to stdout and stderr; not among `outputs`.
+    /// Outputs that carry the node's lines on stdout and stderr; not among `outputs`.
     pub log_outputs: Vec<ParsedLogOutput>,
     /// Whether all of `outputs` could be read. If not, an unknown output may be one of the others.
     pub outputs_complete: bool,

@@ -13,8 +13,8 @@ const PART: &str = "[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}";
 
 /// The JSON schema of a dataflow file, draft 2020-12.
 ///
-/// [`crate::parse`] also checks what the schema language cannot express: names that refer to each
-/// other, files that must exist.
+/// [`crate::parse`] also checks rules beyond the schema language: names that refer to each other,
+/// files that must exist.
 #[must_use]
 pub fn schema() -> Value {
     let mut schema = level_schema(&DATAFLOW);

@@ -1,9 +1,9 @@
 //! Splits a dataflow into one part for each machine.
 //!
-//! A part holds the nodes of its machine, and *stand-ins* for what is on others. The stand-in of a
-//! remote producer has its id and its outputs, so that topics have the same name on every machine.
-//! The stand-in of remote consumers takes the outputs of one local node for all consumers on one
-//! machine, so that a sample crosses the link once. It is named `machine:node`.
+//! A part holds the nodes of its machine, and *stand-ins* for nodes of other machines. The stand-in
+//! of a remote producer has its id and its outputs, so that topics have the same name on every
+//! machine. The stand-in of remote consumers takes the outputs of one local node for all consumers on
+//! one machine, so that a sample crosses the link once. It is named `machine:node`.
 //!
 //! Outputs of one node share a stand-in: only an output with a lossless consumer can make it wait,
 //! and a node that waits on one output sends on no other.
@@ -63,12 +63,12 @@ pub struct Stream {
     pub lifespan: Option<Duration>,
     /// Priority on the link.
     pub traffic_class: TrafficClass,
-    /// What it carries.
+    /// Samples, requests or answers.
     #[serde(default)]
     pub carries: Carries,
 }
 
-/// What an output that crosses a link carries.
+/// Contents of an output that crosses a link.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Carries {
@@ -409,7 +409,7 @@ fn stream(producer: &Node, output: &Output, carries: Carries, inputs: &[&Input])
     }
 }
 
-/// The input of a stand-in has the queue of the stream: what the link cannot take waits there.
+/// The input of a stand-in has the queue of the stream: samples wait there for the link.
 fn input_of_stand_in(output: &Output, stream: &Stream) -> Input {
     let queue = match stream.delivery {
         Delivery::KeepAll { depth } => InputQueue::new(QueuePolicy::Block, depth),

@@ -11,7 +11,7 @@ use crate::source::MAX_FILE_BYTES;
 pub trait Surroundings {
     /// The value of an environment variable.
     fn variable(&self, name: &str) -> Option<String>;
-    /// What is at `path`.
+    /// The kind of the entry at `path`.
     fn entry(&self, path: &Path) -> Entry;
     /// The names of the entries of `folder`, for "did you mean"; empty if it cannot be read.
     fn names_in(&self, folder: &Path) -> Vec<String>;

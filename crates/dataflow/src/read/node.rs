@@ -254,7 +254,7 @@ fn read_settings(
     }
 }
 
-/// The level, if it is one: `read_log_outputs` reports what is not.
+/// The level, if it is valid. `read_log_outputs` reports invalid ones.
 fn known_log_level(value: &Value) -> Option<String> {
     let Kind::Text(text) = &value.kind else {
         return None;

@@ -1,4 +1,4 @@
-//! Reads what a node runs: `path` and `args`.
+//! Reads the program of a node: `path` and `args`.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;

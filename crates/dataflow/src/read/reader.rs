@@ -255,7 +255,7 @@ impl<'a> Reader<'a> {
         self.amount(value, result, Shape::Size)
     }
 
-    /// Reports the error of `result`, which is what became of `value`.
+    /// Reports the error of `result`, the conversion of `value`.
     fn amount<T>(
         &mut self,
         value: &Value,

@@ -103,7 +103,7 @@ fn read_output_source(
     }
 }
 
-/// The period of the timer in nanoseconds; `rest` is what follows `nervure/` or `dora/`.
+/// The period of the timer in nanoseconds; `rest` follows `nervure/` or `dora/`.
 fn parse_built_in(text: &Text, rest: &[&str]) -> Result<u64, Box<Finding>> {
     let timer = match rest {
         ["timer", timer] => timer,

@@ -12,10 +12,10 @@ use crate::tree::{Kind, Value, plain_scalar};
 /// The type of a text after variables are filled into it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FilledType {
-    /// Without quotes what it looks like, so that `fps: ${FPS}` is a number; with quotes text.
+    /// Without quotes, the type that YAML gives the text: `fps: ${FPS}` is a number. With quotes, text.
     ByQuotes,
     Text,
-    /// What it looks like: `{value: "${FPS}", type: int}`, where YAML requires the quotes.
+    /// The type that YAML gives the text, despite quotes: `{value: "${FPS}", type: int}` needs them.
     Scalar,
 }
 
