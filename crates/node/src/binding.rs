@@ -52,7 +52,7 @@ pub fn connect_over(control: OwnedFd, language: &str) -> Result<Node, ConnectErr
 /// scheduling as JSON.
 ///
 /// # Errors
-/// What was refused, for people.
+/// The reason why the system refused, as text for users.
 pub fn prepare_thread(cpu_affinity: &[u32], scheduling: &str) -> Result<(), String> {
     let scheduling = serde_json::from_str(scheduling).map_err(|error| error.to_string())?;
     nervure_shm::component::prepare_thread(cpu_affinity, scheduling)
@@ -245,8 +245,7 @@ pub fn is_woken(events: &Events) -> bool {
     events.is_woken()
 }
 
-/// Makes the samples that are queued when Stop comes follow it, as in dora, and Stop come before
-/// them.
+/// Delivers Stop before the samples that are queued when it arrives, as dora does.
 pub fn deliver_samples_after_stop(events: &mut Events) {
     events.samples_follow_stop = true;
 }
@@ -258,13 +257,13 @@ pub fn report_ended_producers(events: &mut Events) {
 }
 
 /// Makes the end of a consumer's process an event of the kind [`CONSUMER_ENDED`], with the output
-/// that it concerns as its input. What that process had queued is lost by then, and what is sent
-/// after the event is not queued for it.
+/// that it concerns as its input. The samples in the queue of that process are lost by then, and later
+/// ones are not queued for it.
 pub fn report_ended_consumers(handle: &Handle) {
     handle.report_ended_consumers();
 }
 
-/// Reports what the process of a node on another machine does, as the stand-in of that node.
+/// Reports a change of a remote node's process, as the stand-in of that node.
 pub fn report_remote_process(handle: &Handle, change: RemoteProcess) {
     handle.report_remote_process(change);
 }
@@ -283,8 +282,8 @@ pub fn fail_request(
     receiving::send_unreached(answers, correlation_id, reason)
 }
 
-/// Closes an output: its consumers get [`crate::Event::InputClosed`] behind what is queued. Send
-/// nothing more on it. An output that the node does not have is ignored.
+/// Closes an output: its consumers get [`crate::Event::InputClosed`] after the queued samples. Send
+/// nothing more on it. An unknown output is ignored.
 pub fn close_output(handle: &Handle, output: &str) {
     handle.close_output(output);
 }

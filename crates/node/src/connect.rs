@@ -98,7 +98,7 @@ fn join_running(
 }
 
 /// The token that allows this process to join: of `nervure attach` for its node, otherwise of the
-/// run. It is empty if the run has none; then the keeper reports what is wrong.
+/// run. Empty if the run has none; then the keeper reports the reason.
 fn token(node: &str, log_folder: &str) -> Result<String, ConnectError> {
     if let (Ok(token), Ok(attached)) = (std::env::var(TOKEN_VARIABLE), std::env::var(NODE_VARIABLE))
         && attached == node

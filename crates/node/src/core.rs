@@ -44,7 +44,7 @@ struct Pauses {
     nanos: u64,
 }
 
-/// What the control thread has received from the keeper and the node's program has not yet seen.
+/// News from the keeper that the control thread has received and the program has not seen yet.
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
     pub(crate) events: VecDeque<Notice>,
@@ -114,7 +114,7 @@ impl Core {
     /// Waits until the control thread has handled all messages of the keeper, and returns whether the
     /// dataflow has started. A packet leaves the socket when it is handled. Sources send after the start,
     /// and the keeper sends each node its edges before the start. But a sample can arrive before these
-    /// edges are attached, and what the node then sends would have no consumer.
+    /// edges are attached, and a sample sent in answer would have no consumer.
     #[cold]
     pub(crate) fn await_edges(&self) -> bool {
         const PAUSE: Duration = Duration::from_micros(50);

@@ -33,7 +33,7 @@ const LEVELS: [(&str, LevelFilter); 6] = [
     ("trace", LevelFilter::TRACE),
 ];
 
-/// What is wrong with the value of `NERVURE_LOG`.
+/// An invalid value of `NERVURE_LOG`.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
     /// There is no such target.

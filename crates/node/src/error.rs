@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 /// Why a node could not connect to its keeper.
 ///
-/// Its debug form is its message, because that is what a `main` that returns the error prints.
+/// Its debug form is its message, because a `main` that returns the error prints that form.
 #[derive(thiserror::Error)]
 pub enum ConnectError {
     /// The program was started on its own, and not as a node.

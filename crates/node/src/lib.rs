@@ -19,8 +19,8 @@
 //! ```
 //!
 //! Received samples are views of their producer's memory. Nothing is copied, and the producer gets
-//! a sample's block back when the last clone of the sample is dropped. Keep few samples, or copy
-//! what you keep.
+//! a sample's block back when the last clone of the sample is dropped. Keep few samples; copy data
+//! that you need for longer.
 
 pub mod binding;
 #[doc(hidden)]

@@ -218,7 +218,7 @@ impl RemoteSample<'_> {
         Sample::local(self, &self.metadata, header, frame)
     }
 
-    /// What is published along with the value.
+    /// The envelope to publish with the value.
     pub fn envelope(&self) -> Envelope<'_> {
         let envelope = Envelope::new()
             .stamp(self.stamp)

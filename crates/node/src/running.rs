@@ -35,16 +35,16 @@ pub struct Connection {
     remote: Remote,
 }
 
-/// What the daemons add for a keeper of another machine.
+/// Figures that the daemons add for a keeper of another machine.
 #[derive(Clone, Debug, Default)]
 pub struct Remote {
-    /// What the connection has cost on the link.
+    /// Bytes of the connection on the link.
     pub cost: Cost,
     /// When `usages` were read, in nanoseconds of the machine's monotonic clock.
     pub usages_at_nanos: u64,
     /// CPU time and memory of its nodes.
     pub usages: Vec<Usage>,
-    /// The first ones, and when they were read.
+    /// The first `usages`, and when they were read.
     pub first_usages: Option<(u64, Vec<Usage>)>,
 }
 
@@ -145,7 +145,7 @@ impl Connection {
         self.machine.as_deref()
     }
 
-    /// What the daemons have added to the messages of a keeper of another machine.
+    /// Figures that the daemons have added for a keeper of another machine.
     pub fn remote(&self) -> &Remote {
         &self.remote
     }

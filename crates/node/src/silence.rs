@@ -20,7 +20,7 @@ enum State {
     Silent,
 }
 
-/// What an event is for a dora program.
+/// Translation of an event for a dora program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
     /// The event itself.

@@ -1,7 +1,7 @@
 //! Traces: the way of samples across nodes and machines.
 //!
 //! A sample of a trace has the trace's id in its header, and in its metadata `traceparent` of W3C Trace
-//! Context with the span of its publication. What a node sends while it handles such a sample continues
+//! Context with the span of its publication. Samples sent while a node handles such a sample continue
 //! the trace. So does a sample whose metadata has a `traceparent`, for example of the program's own
 //! spans. Sources begin traces if `NERVURE_TRACES_PER_SECOND` is set.
 //!

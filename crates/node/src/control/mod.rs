@@ -35,7 +35,7 @@ const ATTACH_TIMEOUT_NANOS: u64 = 5_000_000_000;
 /// memory.
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(50);
 
-/// What a node does when its keeper is gone.
+/// Reaction of a node to the end of its keeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Departure {
     /// Stop at once.

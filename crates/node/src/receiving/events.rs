@@ -99,7 +99,7 @@ struct Newest {
     sample: Option<Sample>,
 }
 
-/// What an input carries.
+/// Contents of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     /// Samples, or ticks.
@@ -386,7 +386,7 @@ impl Events {
         Some(Event::Request(request))
     }
 
-    /// Takes over what the control thread has received.
+    /// Takes over the notices of the control thread.
     pub(crate) fn absorb_notices(&mut self) {
         let mut notices = self.core.notices();
         for event in notices.events.drain(..).map(Event::from) {

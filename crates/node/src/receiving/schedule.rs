@@ -1,4 +1,4 @@
-//! What the dataflow's clock makes due: ticks of timers, and inputs that have become stale.
+//! The schedule by the dataflow's clock: ticks of timers, and inputs that become stale.
 
 use super::deadlines::{Expected, Stale};
 use super::timer::{Tick, Timer};

@@ -6,7 +6,7 @@ use nervure_shm::{Output, SendError};
 
 pub(super) static NO_METADATA: Metadata = Metadata::new();
 
-/// What is sent along with a value: its time, coordinate frame, trace and metadata.
+/// Time, coordinate frame, trace and metadata of a sent value.
 #[derive(Clone, Debug, Default)]
 pub struct Envelope<'a> {
     stamp: Option<i64>,
@@ -131,7 +131,7 @@ impl<'a> Envelope<'a> {
         Ok(header)
     }
 
-    /// Fills in from `like` what was not set.
+    /// Fills in unset fields from `like`.
     #[inline(never)]
     fn inherit(
         &self,
