@@ -2,7 +2,7 @@
 //!
 //! A sample consists of a fixed [`Header`], a few `head` bytes and the payload. The head describes
 //! the layout of the payload ([`Layout`]) and carries its [`Metadata`]. Bytes from a peer are
-//! untrusted: every decoder here limits what it allocates, and its errors say what it found.
+//! untrusted: every decoder limits its allocations, and its errors name the defect.
 //!
 //! ```
 //! use nervure_message::{Element, Encode, Metadata, Tensor, View, encode_head};

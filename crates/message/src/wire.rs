@@ -11,7 +11,7 @@ pub enum DecodeError {
     /// The bytes end too early.
     #[error("{what} needs {needed} more bytes, only {left} are left")]
     Truncated {
-        /// What was being decoded.
+        /// The decoded item.
         what: &'static str,
         /// Number of bytes needed.
         needed: usize,
@@ -21,7 +21,7 @@ pub enum DecodeError {
     /// Bytes follow after the expected end.
     #[error("{extra} bytes follow the end of {what}")]
     Trailing {
-        /// What was being decoded.
+        /// The decoded item.
         what: &'static str,
         /// Number of excess bytes.
         extra: usize,
@@ -29,7 +29,7 @@ pub enum DecodeError {
     /// The encoding has a version that this build does not read.
     #[error("{what} is written in version {found}, this build reads version {expected}")]
     Version {
-        /// What was being decoded.
+        /// The decoded item.
         what: &'static str,
         /// The version found.
         found: u8,
@@ -39,7 +39,7 @@ pub enum DecodeError {
     /// A code has no meaning.
     #[error("{code} is not a known {what}")]
     Code {
-        /// What the code should identify.
+        /// The kind of the code.
         what: &'static str,
         /// The code found.
         code: u64,
@@ -47,7 +47,7 @@ pub enum DecodeError {
     /// A size or count exceeds the limit that keeps a malicious peer from exhausting memory.
     #[error("{what} is {found}, the limit is {limit}")]
     Limit {
-        /// What is too large.
+        /// The quantity that is too large.
         what: &'static str,
         /// The size found.
         found: u64,
@@ -57,13 +57,13 @@ pub enum DecodeError {
     /// A text is not UTF-8.
     #[error("{what} is not UTF-8")]
     Utf8 {
-        /// What should be text.
+        /// The expected text.
         what: &'static str,
     },
     /// The bytes are well-formed but break a rule.
     #[error("{what}: {reason}")]
     Invalid {
-        /// What was being decoded.
+        /// The decoded item.
         what: &'static str,
         /// The rule that is broken.
         reason: String,

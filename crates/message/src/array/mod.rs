@@ -5,7 +5,7 @@
 //! first, then Arrow's order, then the children. A buffer of 64 bytes or more starts at a multiple
 //! of 64. A smaller one starts at its type's alignment, and at least 8, so that a small record
 //! batch stays small. Gaps are zero. With this rule, buffers cannot overlap or exceed the payload,
-//! and the head only has to add what the schema does not determine:
+//! and the head only adds the facts that the schema does not determine:
 //!
 //! - for each array that may have nulls, whether it has: without nulls there is no validity bitmap;
 //! - the size in bytes of the values of text and binary; the number of items in the child of lists,
@@ -14,12 +14,11 @@
 //!
 //! Arrays always start at offset 0: of a slice, only the part in use is sent ([`Plan`]).
 //!
-//! # What the receiver trusts
-//! Nothing. Fixed-width values and binary values are viewed in place: every bit pattern is valid,
+//! Trust in the sender
+//! None. Fixed-width values and binary values are viewed in place: every bit pattern is valid,
 //! so a sender that alters them later causes wrong numbers at most. Everything that memory safety
 //! depends on (offsets, sizes, views, dictionary keys, run ends, type ids, bitmaps, and text, which
 //! Rust assumes to be UTF-8) is first copied into private memory and validated there ([`read`]).
-//! there ([`read`]).
 
 mod piece;
 mod placement;

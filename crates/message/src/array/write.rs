@@ -1,4 +1,4 @@
-//! Writes an array, or a slice of one, to a payload, copying only what is used.
+//! Writes the used part of an array, or of a slice of one, to a payload.
 
 use std::ops::Range;
 
