@@ -1,9 +1,9 @@
 //! From Arrow's C data interface to an array, in place.
 //!
 //! The crate `arrow-array` can do this too, but would add half a minute to the build, reads offsets at
-//! addresses that need not be aligned, and does not check what it reads. Here lengths, numbers of
-//! buffers and children, offsets, keys, type ids and text are checked; the sizes of buffers, which the
-//! interface does not have, cannot be.
+//! addresses that need not be aligned, and checks nothing. Here lengths, numbers of buffers and children,
+//! offsets, keys, type ids and text are checked; the sizes of buffers, which the interface does not
+//! have, cannot be.
 #![expect(unsafe_code, reason = "the interface passes pointers")]
 
 use arrow_buffer::Buffer;
@@ -49,7 +49,7 @@ impl Importer<'_> {
         data_type: &DataType,
     ) -> Result<ArrayData, ArrowError> {
         let layout = arrow_data::layout(data_type);
-        // Buffers also hold the elements before the offset. What is negative in C is above the limit here.
+        // Buffers also hold the elements before the offset. A negative number in C is above the limit here.
         let length = array
             .len()
             .checked_add(array.offset())
@@ -254,7 +254,7 @@ mod tests {
             release: Some(release),
             private_data: ptr::null_mut(),
         };
-        // SAFETY: the layout is that of the interface, and the buffers have what the length says.
+        // SAFETY: `Raw` has the layout of the interface, and the buffers are as long as `length` requires.
         let array = unsafe { std::mem::transmute::<Raw, FFI_ArrowArray>(raw) };
         // SAFETY: as above; lengths that no buffer has are refused before one is read.
         unsafe { import_array(array, data_type) }.map_err(|error| error.to_string())

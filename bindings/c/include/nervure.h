@@ -12,7 +12,7 @@
 //     nervure_disconnect(node);
 //
 // Functions return a status: 0 is success, a negative one a failure, whose message `nervure_error` returns. No function
-// throws. A NULL for what is needed is a failure, and frees accept it. Names are UTF-8 with a NUL at the end.
+// throws. A NULL for a required pointer is a failure, and frees accept it. Names are UTF-8 with a NUL at the end.
 
 #ifndef NERVURE_H
 #define NERVURE_H
@@ -92,7 +92,7 @@ typedef enum nervure_status {
 
 // Kind of a value: which member of the union in `nervure_value` it has.
 typedef enum nervure_kind {
-    // `bytes`: what they mean is up to sender and receiver.
+    // `bytes`: sender and receiver agree on their meaning.
     NERVURE_KIND_BYTES = 0,
     // `bytes`: a text in UTF-8, without a NUL at its end.
     NERVURE_KIND_TEXT = 1,
@@ -182,7 +182,7 @@ typedef struct nervure_output nervure_output;
 typedef struct nervure_request nervure_request;
 
 // A received sample: a view of its producer's memory, which the producer gets back when the sample is freed. Keep few
-// samples, or copy what you keep.
+// samples; copy data that you need for longer.
 typedef struct nervure_sample nervure_sample;
 
 // Bytes, or a text.
@@ -199,7 +199,7 @@ typedef struct nervure_tensor {
     const void *data;
     // Type of the elements.
     enum nervure_dtype dtype;
-    // Size of an element in bytes. It is set in what was received, and not read in what is sent.
+    // Size of an element in bytes. Set in received values, ignored in sent ones.
     size_t item_size;
     // Number of dimensions; at most 64.
     size_t dimensions;
@@ -245,7 +245,7 @@ typedef struct nervure_value {
     union nervure_content as;
 } nervure_value;
 
-// An event. What it points to is valid until the next call of `nervure_next` with the node.
+// An event. Its pointers are valid until the next call of `nervure_next` with the node.
 typedef struct nervure_event {
     // What happened.
     enum nervure_event_kind kind;
@@ -283,7 +283,7 @@ typedef struct nervure_info {
     uint32_t incarnation;
 } nervure_info;
 
-// What is sent along with a value. Members that are 0 or NULL are not sent.
+// Time, frame, trace and metadata of a sent value. Members that are 0 or NULL are not sent.
 typedef struct nervure_envelope {
     // Time at which the value was true, in nanoseconds since the Unix epoch; 0 for the time of publication.
     int64_t stamp;
@@ -359,8 +359,8 @@ enum nervure_status nervure_join(const char *dataflow,
                                  const char *id,
                                  struct nervure_node **node);
 
-// Ends the node: its consumers get `NERVURE_EVENT_INPUT_CLOSED` behind what is queued. Its outputs and its event are freed
-// with it, samples that were kept are not.
+// Ends the node: its consumers get `NERVURE_EVENT_INPUT_CLOSED` after the queued samples. Frees its outputs and its
+// event, but no samples.
 void nervure_disconnect(struct nervure_node *node);
 
 // Returns the node's id in the dataflow file. It is valid as long as the node is.
@@ -431,9 +431,9 @@ bool nervure_arm(struct nervure_node *node,
 // For event loops: ends what `nervure_arm` began. Call it when the sleep ends.
 void nervure_disarm(struct nervure_node *node);
 
-// Reads the value in place. It is valid as long as the sample is. A text is what the producer wrote, without a NUL: check
-// that it is UTF-8 if you do not trust the producer. Of an Arrow array `nervure_sample_arrow` returns the array; here its
-// pointers are NULL.
+// Reads the value in place. It is valid as long as the sample is. A text is as the producer wrote it, without a NUL:
+// check that it is UTF-8 if you do not trust the producer. Of an Arrow array `nervure_sample_arrow` returns the array;
+// here its pointers are NULL.
 enum nervure_status nervure_sample_value(const struct nervure_sample *sample,
                                          struct nervure_value *value);
 
@@ -486,7 +486,7 @@ enum nervure_status nervure_borrow(const struct nervure_output *output,
                                    void **memory,
                                    struct nervure_loan **loan);
 
-// Sends what was filled in, without a copy, and frees the loan, also if it fails. It waits as `nervure_send` does.
+// Sends the filled memory without a copy, and frees the loan, also if it fails. It waits as `nervure_send` does.
 enum nervure_status nervure_loan_send(struct nervure_loan *loan,
                                       const struct nervure_envelope *envelope_of);
 

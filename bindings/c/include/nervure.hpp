@@ -327,7 +327,7 @@ private:
     detail::Owned<nervure_sample> sample_;
 };
 
-// What is sent along with a value. It refers to what it is made of.
+// Time, frame, trace and metadata of a sent value. It holds references to its parts.
 class Envelope {
 public:
     Envelope &stamp(std::int64_t nanos) noexcept { return envelope_.stamp = nanos, *this; }

@@ -49,7 +49,7 @@ pub enum EventKind {
     Resume = 12,
 }
 
-/// An event. What it points to is valid until the next call of `nervure_next` with the node.
+/// An event. Its pointers are valid until the next call of `nervure_next` with the node.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Event {
@@ -89,7 +89,7 @@ pub struct Request {
     pub(crate) request: ReceivedRequest,
 }
 
-/// What one thread at a time uses.
+/// State for one thread at a time.
 #[derive(Debug)]
 pub struct Receiving {
     pub(crate) events: Events,

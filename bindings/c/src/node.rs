@@ -101,8 +101,8 @@ pub unsafe extern "C" fn nervure_join(
     })
 }
 
-/// Ends the node: its consumers get `NERVURE_EVENT_INPUT_CLOSED` behind what is queued. Its outputs and its event are freed
-/// with it, samples that were kept are not.
+/// Ends the node: its consumers get `NERVURE_EVENT_INPUT_CLOSED` after the queued samples. Frees its outputs and its
+/// event, but no samples.
 ///
 /// # Safety
 /// `node` is null, or from `nervure_connect` or `nervure_join` and not freed. No other thread uses it, or its outputs.

@@ -14,7 +14,7 @@ use crate::status::{Failure, Status, c_text, guarded};
 use crate::value::{Bytes, Kind, Value};
 
 /// A received sample: a view of its producer's memory, which the producer gets back when the sample is freed. Keep few
-/// samples, or copy what you keep.
+/// samples; copy data that you need for longer.
 #[derive(Debug)]
 pub struct Sample(pub(crate) Received);
 
@@ -44,9 +44,9 @@ pub struct Info {
     pub incarnation: u32,
 }
 
-/// Reads the value in place. It is valid as long as the sample is. A text is what the producer wrote, without a NUL: check
-/// that it is UTF-8 if you do not trust the producer. Of an Arrow array `nervure_sample_arrow` returns the array; here its
-/// pointers are NULL.
+/// Reads the value in place. It is valid as long as the sample is. A text is as the producer wrote it, without a NUL:
+/// check that it is UTF-8 if you do not trust the producer. Of an Arrow array `nervure_sample_arrow` returns the array;
+/// here its pointers are NULL.
 ///
 /// # Safety
 /// The pointers are null or valid.

@@ -39,7 +39,7 @@ impl Recycled for Loan {
     }
 }
 
-/// What is sent along with a value. Members that are 0 or NULL are not sent.
+/// Time, frame, trace and metadata of a sent value. Members that are 0 or NULL are not sent.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Envelope {
@@ -164,7 +164,7 @@ pub unsafe extern "C" fn nervure_borrow(
     })
 }
 
-/// Sends what was filled in, without a copy, and frees the loan, also if it fails. It waits as `nervure_send` does.
+/// Sends the filled memory without a copy, and frees the loan, also if it fails. It waits as `nervure_send` does.
 ///
 /// # Safety
 /// The pointers are null or valid; the loan is not used later.

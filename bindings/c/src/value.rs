@@ -17,7 +17,7 @@ use crate::status::Failure;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// `bytes`: what they mean is up to sender and receiver.
+    /// `bytes`: sender and receiver agree on their meaning.
     Bytes = 0,
     /// `bytes`: a text in UTF-8, without a NUL at its end.
     Text = 1,
@@ -78,7 +78,7 @@ pub struct Tensor {
     pub data: *const c_void,
     /// Type of the elements.
     pub dtype: Dtype,
-    /// Size of an element in bytes. It is set in what was received, and not read in what is sent.
+    /// Size of an element in bytes. Set in received values, ignored in sent ones.
     pub item_size: usize,
     /// Number of dimensions; at most 64.
     pub dimensions: usize,
@@ -216,7 +216,7 @@ impl Value {
     /// Reads the value.
     ///
     /// # Safety
-    /// It has the member that its kind names, and that points to what it says.
+    /// The kind names the union's member, whose pointers are null or valid for the sizes that it gives.
     pub(crate) unsafe fn decode<R>(
         &self,
         use_it: impl FnOnce(&dyn Encode) -> Result<R, Failure>,
@@ -238,7 +238,7 @@ impl Value {
                 Kind::Arrow => {
                     let array = pointers::exclusive(self.r#as.arrow.array, "array")?;
                     let schema = pointers::exclusive(self.r#as.arrow.schema, "schema")?;
-                    // What is left behind is released.
+                    // The emptied structures stay with the caller; the copies are released here.
                     let array = std::mem::replace(array, FFI_ArrowArray::empty());
                     let schema = std::mem::replace(schema, FFI_ArrowSchema::empty());
                     if array.is_released() {

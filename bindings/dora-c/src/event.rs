@@ -104,7 +104,7 @@ impl Converter {
         }
     }
 
-    /// What is left of the event that was converted last: call it before the next is converted.
+    /// The second event of a conversion, if any: call it before the next conversion.
     pub fn take_rest(&mut self) -> Option<Event> {
         self.rest.take()
     }

@@ -80,7 +80,7 @@ pub unsafe extern "C" fn dora_next_event(context: *mut Context) -> *mut Event {
 /// Frees an event.
 ///
 /// # Safety
-/// `event` is null, or from [`dora_next_event`] and not freed. What was read from it is not used later.
+/// `event` is null, or from [`dora_next_event`] and not freed. Data read from it is not used later.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free_dora_event(event: *mut Event) {
     if !event.is_null() {
@@ -245,7 +245,7 @@ fn report(function: &str, error: &str) {
 /// The pointers are null, or may be written to.
 unsafe fn put(bytes: Option<&[u8]>, start: *mut *const u8, length: *mut usize) {
     let bytes = bytes.filter(|bytes| !bytes.is_empty());
-    // SAFETY: what is not null may be written to.
+    // SAFETY: the caller promises that non-null pointers may be written to.
     unsafe {
         if let Some(start) = start.as_mut() {
             *start = bytes.map_or(ptr::null(), <[u8]>::as_ptr);

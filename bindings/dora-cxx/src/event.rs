@@ -12,7 +12,7 @@ use eyre::{Result, bail};
 #[derive(Debug)]
 pub struct Events(RefCell<EventStream>);
 
-/// What a call that receives returns.
+/// Result of a call that receives.
 #[derive(Debug)]
 pub enum DoraEvent {
     Event(Event),

@@ -1,4 +1,4 @@
-//! What is sent along with data.
+//! Metadata of data, with accessors for C++.
 
 use chrono::DateTime;
 use dora_node_api::{

@@ -155,7 +155,7 @@ impl From<Result<(), String>> for DoraResult {
 pub struct InitResult {
     /// Whether the operator has begun.
     pub result: DoraResult,
-    /// What the other functions get.
+    /// The context that the other functions get.
     pub operator_context: *mut c_void,
 }
 
@@ -430,7 +430,7 @@ mod tests {
     /// The bytes that C reads.
     fn read(array: &ArrayData) -> Option<Vec<u8>> {
         let mut input = input(array);
-        // SAFETY: the input is valid, and what is returned is freed once.
+        // SAFETY: the input is valid, and each result is freed once.
         unsafe {
             let data = dora_read_data(&mut input);
             let bytes = data.is_some().then(|| data.as_slice().to_vec());
@@ -462,7 +462,7 @@ mod tests {
     fn an_input_without_data_is_refused() {
         let bytes = array(DataType::UInt8, &[&[1]], 1);
         let mut input = input(&bytes);
-        // SAFETY: the input is valid, and what is returned is freed once; all accept null.
+        // SAFETY: the input is valid, and each result is freed once; all functions accept null.
         unsafe {
             let id = dora_read_input_id(&input);
             assert_eq!(CStr::from_ptr(id), c"image");

@@ -1,4 +1,4 @@
-//! What an operator is, and what it gets.
+//! Operators and their events.
 
 use dora_arrow_convert::{DoraArray, IntoArrow};
 use dora_operator_api_c::SendOutput;
@@ -10,7 +10,7 @@ use types::DoraStatus;
 pub mod types {
     pub use dora_arrow_convert::arrow;
 
-    /// What is known about an input.
+    /// Metadata of an input.
     #[derive(Debug)]
     pub struct Metadata {
         /// Always empty: traces end at operators.
@@ -46,7 +46,7 @@ pub enum Event<'a> {
     InputParseError {
         /// The input's name; empty if the host could not read the data, which the error then names.
         id: &'a str,
-        /// What is wrong with the data.
+        /// The reason.
         error: String,
     },
     /// The producer of an input has ended.

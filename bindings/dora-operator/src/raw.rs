@@ -81,7 +81,7 @@ pub unsafe fn on_event<O: DoraOperator>(
 }
 
 /// # Safety
-/// What the event points to is valid.
+/// The pointers of the event are valid.
 unsafe fn with_event(
     event: &mut RawEvent,
     handle: impl FnOnce(Event) -> Result<DoraStatus, String>,
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
     use crate::DoraArray;
 
-    /// Sends back what it gets, and keeps it.
+    /// Sends its inputs back, and keeps them.
     #[derive(Default)]
     struct Echo(Vec<DoraArray>);
 

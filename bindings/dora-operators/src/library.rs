@@ -73,8 +73,8 @@ impl Operator {
         // event and the function live until the call returns.
         let OnEventResult { result, status } =
             unsafe { (self.on_event)(&mut raw, &send_output, self.context) };
-        // SAFETY: what the event holds was made by `raw_event`, and belongs to the caller; the result is
-        // the operator's, and taken once.
+        // SAFETY: the parts of the event were made by `raw_event`, and belong to the caller; the result is the
+        // operator's, and taken once.
         unsafe {
             if !raw.input.is_null() {
                 drop(Box::from_raw(raw.input));

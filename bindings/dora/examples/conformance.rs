@@ -1,4 +1,4 @@
-//! The nodes of the tests: `conformance ROLE FILE`. They write what they see to the file.
+//! The nodes of the tests: `conformance ROLE FILE`. They write their events to the file.
 
 use std::fs::File;
 use std::io::Write;
@@ -128,7 +128,7 @@ async fn client(mut node: DoraNode, mut events: EventStream, mut seen: File) -> 
     Ok(())
 }
 
-/// Doubles what is requested, once.
+/// Answers one request with its double.
 fn server(mut node: DoraNode, mut events: EventStream) -> Result<()> {
     while let Some(event) = events.recv() {
         if let Event::Input { metadata, data, .. } = event {

@@ -1,4 +1,4 @@
-//! What is sent along with data.
+//! Metadata of data.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +54,7 @@ pub enum Parameter {
     Timestamp(DateTime<Utc>),
 }
 
-/// What came along with data: the time of its publication, and parameters.
+/// Metadata of received data: the time of its publication, and parameters.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Metadata {
     timestamp: uhlc::Timestamp,

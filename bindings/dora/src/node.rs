@@ -230,8 +230,8 @@ impl DoraNode {
         self.output(output_id).is_some()
     }
 
-    /// Ends outputs: their consumers get [`InputClosed`](crate::Event::InputClosed) behind what is
-    /// queued. What is sent to them from now on is dropped.
+    /// Ends outputs: their consumers get [`InputClosed`](crate::Event::InputClosed) after the queued
+    /// samples. Later samples of these outputs are dropped.
     ///
     /// # Errors
     /// [`NodeError::Output`] if the file does not declare one of them; then none is given up.

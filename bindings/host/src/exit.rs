@@ -1,9 +1,9 @@
 //! A node that calls `exit` ends, and not its process.
 //!
 //! The program defines `exit`, which the loader finds before that of the C library. On the thread of
-//! a node it reports the end of the node and never returns: no stack is unwound, since the frames of
-//! a function that does not return need not allow it, so what the node holds stays until the process
-//! ends. On any other thread it is the C library's. `_exit`, `quick_exit` and `abort` end the process.
+//! a node it reports the end of the node and never returns. No stack is unwound, since the frames of a
+//! function that does not return need not allow it: memory of the node stays until the process ends. On
+//! any other thread it is the C library's. `_exit`, `quick_exit` and `abort` end the process.
 #![expect(
     unsafe_code,
     reason = "it takes the place of a function of the C library"

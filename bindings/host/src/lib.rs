@@ -5,7 +5,7 @@
 //! keeper itself, over the control socket that came with the message. So the host knows nothing of
 //! samples; it reports how each node ended, and ends with the connection.
 //!
-//! It is a command of `nervure`, and no program of its own: what is installed stays one file, and the
+//! It is a command of `nervure` and not a program of its own: the installation stays one file, and the
 //! keeper finds it without a search.
 
 mod exit;

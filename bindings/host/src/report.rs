@@ -1,4 +1,4 @@
-//! What a host reports to its keeper.
+//! Reports of a host to its keeper.
 
 use std::io;
 

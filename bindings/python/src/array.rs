@@ -272,7 +272,7 @@ pub(crate) fn dtype_from_python(given: &Bound<'_, PyAny>) -> PyResult<DType> {
         return Ok(dtype);
     }
     let known = KNOWN.get_or_init(py, || PyDict::new(py).unbind()).bind(py);
-    // What cannot be hashed is not known.
+    // An object without a hash has no short name.
     if let Ok(Some(name)) = known.get_item(given)
         && let Some(dtype) = native(&name)
     {

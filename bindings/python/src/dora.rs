@@ -47,7 +47,7 @@ impl Converter {
         }
     }
 
-    /// What is left of the event that was converted last: call it before the next is taken.
+    /// The second event of a conversion, if any: call it before the next conversion.
     pub(crate) fn take_rest<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         let Some(watched) = &self.watched else {
             return Ok(None);
@@ -171,7 +171,7 @@ pub(crate) fn checked_timeout(timeout: Option<f64>) -> PyResult<Option<f64>> {
     }
 }
 
-/// What a dora program sends: bytes, or an Arrow array.
+/// Data from a dora program: bytes, or an Arrow array.
 pub(crate) fn outgoing<'py>(data: &Bound<'py, PyAny>) -> PyResult<Outgoing<'py>> {
     if let Ok(bytes) = data.cast::<PyBytes>() {
         return Ok(Outgoing::bytes(bytes));

@@ -18,7 +18,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 /// failed, the order to stop.
 ///
 /// Values are views of shared memory where possible. They are read-only, and keep their block from
-/// being reused until the last view is gone. Copy what you keep.
+/// being reused until the last view is gone. Copy data that you keep for long.
 #[pyclass(frozen, name = "Event", module = "nervure")]
 pub(crate) struct PyEvent {
     event: NodeEvent,

@@ -1,8 +1,8 @@
-"""Small dataflows of dora programs, and what they report: under Nervure, and under dora itself.
+"""Small dataflows of dora programs, and the reports of their nodes: under Nervure, and under dora itself.
 
 ``python dora_scenarios.py /path/to/dora`` runs them all under that dora, or those whose names follow, and
-records what the nodes report in ``dora_recorded.json``. Each node appends its reports to a file of its own,
-one JSON value a line, so that the comparison does not depend on the logs of either.
+records the reports in ``dora_recorded.json``. Each node appends its reports to a file of its own, one JSON
+value a line, so that the comparison does not depend on the logs of either.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Scenario:
             time.sleep(0.01)
 
     def reports(self, folder: Path) -> dict[str, list[Any]]:
-        """What each node reported."""
+        """The reports of each node."""
         reports = {}
         for node in self.nodes:
             path = folder / f"{node['id']}.reports"
@@ -410,7 +410,7 @@ SCENARIOS["a node whose restarts are spent"] = (
     )
 )
 
-# The timeout is far longer than what the scheduling of a loaded machine adds.
+# The timeout is far longer than the delays of a loaded machine's scheduler.
 SCENARIOS["an input that is silent for too long"] = (
     Scenario(keys={"health_check_interval": 0.1})
     .node(

@@ -45,7 +45,7 @@ def build(builder: Any) -> Any:
     return flow
 
 
-# What the builder of dora-rs 1.1 makes of the same calls.
+# The dataflow that the builder of dora-rs 1.1 writes for the same calls.
 RECORDED: dict[str, Any] = {
     "nodes": [
         {

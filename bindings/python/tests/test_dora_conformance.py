@@ -1,4 +1,4 @@
-"""The scenarios of dora programs: under Nervure, nodes report what they report under dora.
+"""The scenarios of dora programs: nodes have the same reports under Nervure as under dora.
 
 With the path of a ``dora`` command in ``NERVURE_DORA``, that dora is compared with the recording as well.
 """

@@ -15,7 +15,7 @@ SENDER = """
     for number in (1, 2, 3):
         node.send("number", pa.array([number]), metadata={"unit": "m"})
 """
-# Prints what it receives until its inputs end.
+# Prints its inputs until they end.
 RECEIVER = """
     from nervure import Node
 

@@ -165,7 +165,7 @@ def test_samples_are_observed_and_kept(dataflow: Dataflow) -> None:
     samples = [sample for sample, _ in zip(observer, range(60), strict=False)]
     numbers = [sample.sequence for sample in samples]
     del observer
-    # What the camera sent before it had a consumer has no number.
+    # Samples that the camera sent before it had a consumer have no number.
     unheard = samples[0].numpy()[0, 0] - numbers[0]
     for sample, number in zip(samples, numbers, strict=True):
         assert sample.id == "camera/image" and sample.frame == "camera"

@@ -1,4 +1,4 @@
-"""Views of received samples, and loans: who owns the memory, and for how long."""
+"""Views of received samples, and loans: owners of the memory, and its lifetime."""
 
 from conftest import Dataflow, lossless
 

@@ -1,5 +1,5 @@
 #define _POSIX_C_SOURCE 199309L
-/* The nodes of the tests in C: `node ROLE FILE`. They write what they see to the file. */
+/* The nodes of the tests in C: `node ROLE FILE`. They write their events to the file. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* The nodes of the tests in C++: `node ROLE FILE`. They write what they see to the file. */
+/* The nodes of the tests in C++: `node ROLE FILE`. They write their events to the file. */
 #include <cstdint>
 #include <exception>
 #include <fstream>
@@ -41,7 +41,7 @@ static std::string error_of(const DoraResult &result)
     return std::string(result.error);
 }
 
-/* What is thrown. */
+/* The message of the exception that `call` throws. */
 static std::string thrown(auto call)
 {
     try {

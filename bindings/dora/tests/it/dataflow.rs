@@ -184,7 +184,7 @@ impl Dataflow {
         child.wait_with_output().unwrap()
     }
 
-    /// Runs the dataflow, whose nodes all succeed. Returns what it printed.
+    /// Runs the dataflow, whose nodes all succeed. Returns its output.
     pub fn succeed(&self) -> String {
         let output = self.run();
         let text = text(&output);

@@ -71,7 +71,7 @@ fn samples_that_are_queued_at_an_order_to_stop_follow_it() {
 #[test]
 fn an_input_is_closed_while_it_is_silent_and_not_before_its_first_sample() {
     with_each(|host, language| {
-        // The timeout is far longer than what the scheduling of a loaded machine adds.
+        // The timeout is far longer than the delays of a loaded machine's scheduler.
         let input = json!({"source": "sender/numbers", "input_timeout": 1.5});
         let is_nervure = host.is_nervure();
         let dataflow = Dataflow::under(host)

@@ -350,8 +350,8 @@ class Event:
     the order to stop.
 
     Values are views of shared memory where possible. They are read-only, and keep their block from being
-    reused until the last view is gone. Copy what you keep for long. ``event["id"]`` is ``event.id``, and the
-    same holds for ``type``, ``value``, ``metadata``, ``stamp``, ``node``, ``reason`` and ``inputs``. The
+    reused until the last view is gone. Copy data that you keep for long. ``event["id"]`` is ``event.id``, and
+    the same holds for ``type``, ``value``, ``metadata``, ``stamp``, ``node``, ``reason`` and ``inputs``. The
     exception is ``INPUT_CLOSED``, where ``event["id"]`` is the input, as in dora.
     """
 

@@ -28,7 +28,7 @@ RELOAD_SECONDS = 1.0
 
 
 class OperatorFailed(Exception):
-    """An operator cannot go on. The message names it, and says what it was doing."""
+    """An operator has failed. The message has its name and its last step."""
 
 
 class SourceFile:
@@ -104,7 +104,7 @@ class Host:
     def reload_if_changed(self) -> bool:
         """Loads the file again if it has changed. Returns whether the operator takes more events.
 
-        An error is reported, and the old object stays: it is a mistake of somebody who edits the file.
+        An error is reported, and the old object stays: the file may be in the middle of an edit.
         """
         if not self._source.has_changed():
             return True

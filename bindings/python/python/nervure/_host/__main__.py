@@ -71,7 +71,7 @@ def _name(what: dict[str, str]) -> str:
 
 
 def _stream(descriptor: int) -> io.TextIOWrapper:
-    """As ``python -u`` makes it: what is written is seen at once."""
+    """A stream without a buffer, as with ``python -u``."""
     raw = open(descriptor, "wb", buffering=0)  # noqa: SIM115
     return io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True)
 

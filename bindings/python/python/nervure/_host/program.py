@@ -1,4 +1,4 @@
-"""What a node runs: a script, or a function of a module."""
+"""Runs the program of a node: a script, or a function of a module."""
 
 from __future__ import annotations
 

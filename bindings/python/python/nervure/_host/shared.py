@@ -1,5 +1,5 @@
-"""What a process has once, and each node sees as its own: ``sys.argv``, ``sys.stdout``, ``sys.stderr`` and
-the module ``__main__``.
+"""State of a process that each node sees as its own: ``sys.argv``, ``sys.stdout``, ``sys.stderr`` and the
+module ``__main__``.
 """
 
 from __future__ import annotations

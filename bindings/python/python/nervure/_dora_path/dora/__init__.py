@@ -53,7 +53,7 @@ __author__ = "Nervure"
 
 
 class DoraStatus(Enum):
-    """What an operator returns from ``on_event``: whether it goes on."""
+    """Returned by an operator's ``on_event``: whether the operator continues."""
 
     CONTINUE = 0
     STOP = 1
