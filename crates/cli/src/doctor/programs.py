@@ -4,7 +4,7 @@ It is run by the interpreter that runs the programs, with their PYTHONPATH:
 
     python programs.py [--follow] FILE...
 
-and prints JSON. `--follow` also reads the modules of a program's own folder that it imports, and a command's module.
+and prints JSON. `--follow` also reads imported modules in a program's own folder, and a command's module.
 `nervure doctor` has this file built in, and `scripts/dora_compat.py` runs it on programs of dora's clones.
 """
 
