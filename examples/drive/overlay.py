@@ -195,7 +195,7 @@ def draw_lane(frame: np.ndarray, lanes: np.ndarray) -> None:
 
 
 def offset_in_lane(lanes: np.ndarray, width: int) -> str:
-    """How far the camera is from the middle of the lane, if the lane is as wide as such lanes are."""
+    """Distance of the camera from the middle of the lane, if the lane has the standard width."""
     left, right = lanes[0, 0, 0], lanes[1, 0, 0]
     if not np.isfinite(left + right):
         return "unknown"

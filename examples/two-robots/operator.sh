@@ -1,5 +1,5 @@
 #!/bin/sh
-# What the operator does on the base, for this many seconds. The invitations reach the robots by files here.
+# The operator's commands on the base, for $1 seconds. The invitations reach the robots by files here.
 set -eu
 nervure up --name base --address "$LINKEMU_ADDRESS:7700" >"$RESULTS/base.log" 2>&1 &
 until nervure machine list >"$RESULTS/machines.txt" 2>&1; do sleep 0.1; done

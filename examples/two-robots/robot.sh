@@ -1,5 +1,5 @@
 #!/bin/sh
-# What is done on a robot: it joins with its invitation, and waits for work.
+# Runs on a robot: joins with its invitation, and waits for work.
 set -eu
 until [ -f "$RESULTS/$LINKEMU_HOST.invitation" ]; do sleep 0.1; done
 exec $(cat "$RESULTS/$LINKEMU_HOST.invitation") --name "$LINKEMU_HOST" >"$RESULTS/$LINKEMU_HOST.log" 2>&1

@@ -34,7 +34,7 @@ PICTURES = 3
 
 @dataclass
 class Topic:
-    """What became of a topic: the counts of `nervure stop`, and the arrivals that its consumer has noted."""
+    """The outcome of a topic: the counts of `nervure stop`, and the arrivals at its consumer."""
 
     name: str
     machine: str
@@ -43,9 +43,9 @@ class Topic:
     delivered: int
     lost: dict[str, int]
     times: np.ndarray
-    """When each sample arrived, in seconds since 1970."""
+    """Time of each arrival, in seconds since 1970."""
     ages: np.ndarray
-    """How old it was then, in milliseconds."""
+    """Age of each sample at its arrival, in milliseconds."""
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-//! Prints once a second how far the pendulum leans, and how old the commands are.
+//! Prints the largest lean of the pendulum and the age of its commands, once a second.
 
 use std::error::Error;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use nervure_node::{Event, Node};
 
 nervure_node::component!(run);
 
-/// Of one second.
+/// Measurements of one second.
 #[derive(Default)]
 struct Second {
     largest_angle: f64,
