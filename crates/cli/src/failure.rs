@@ -57,7 +57,7 @@ struct ErrorDetails {
     hint: Option<String>,
     /// The nearest first.
     caused_by: Vec<String>,
-    /// That of the command.
+    /// Exit code of the command.
     exit_code: u8,
     /// All findings in the file.
     #[cfg_attr(feature = "api", schema(value_type = Vec<Object>))]

@@ -1,8 +1,8 @@
 //! The node that sends what other nodes write to stdout and stderr: `send_stdout_as`, `send_logs_as`
 //! and `nervure/logs` of a dataflow file. A keeper starts it.
 //!
-//! It follows the keeper's log like `nervure logs --follow`, so that the lines of any program reach
-//! a dataflow, whatever language it is written in.
+//! It follows the keeper's log like `nervure logs --follow`, so that the lines of a program in any language
+//! reach a dataflow.
 
 use std::{
     collections::HashSet,
@@ -187,8 +187,8 @@ impl LossReports {
     }
 }
 
-/// The nodes whose end ends this node: those whose lines are sent. A reader of the lines of all
-/// nodes is not among them, because it waits for the end of its inputs.
+/// The nodes whose lines are sent: this node ends after them. A reader of the lines of all nodes is not
+/// among them, because it waits for the end of its inputs.
 fn awaited(specs: &[LogOutputSpec], own: &str, nodes: HashSet<String>) -> HashSet<String> {
     let readers: HashSet<&str> = specs
         .iter()

@@ -1,5 +1,5 @@
-//! Parameters and environment variables of a command line, which override those of a dataflow file
-//! for one run.
+//! Parameters and environment variables of a command line, which override the dataflow file for one
+//! run.
 
 use std::path::Path;
 

@@ -18,7 +18,7 @@ use crate::{
     record::arguments::PlayerArguments,
 };
 
-/// What `replay` asks the player for.
+/// Settings of the player, from `replay`.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct PlayerSettings {
     recordings: Vec<PathBuf>,

@@ -143,7 +143,7 @@ enum Role {
     /// Ends when it cannot record.
     Observer,
     /// Continues with the next file number if an earlier run or incarnation left files. On a full
-    /// disk it goes on and counts lost samples, so that the dataflow does not wait for its
+    /// disk it continues and counts lost samples, so that the dataflow does not wait for its
     /// restarts.
     Node,
 }

@@ -71,8 +71,7 @@ use summary::Summary;
 /// Interval at which the counters are read.
 const TICK: Duration = Duration::from_millis(500);
 
-/// How long a detached dataflow is supervised once it is ready, so that immediate failures are
-/// reported.
+/// Supervision of a detached dataflow after it is ready, so that immediate failures are reported.
 const SETTLING: Duration = Duration::from_millis(500);
 
 /// Grace period where no option sets it: the default of `run`.

@@ -1,6 +1,6 @@
 //! `nervure telemetry`: the figures and the traces, for a receiver of OpenTelemetry.
 //!
-//! A process of its own, like `nervure serve`: it asks keepers and the daemon, and nodes send it
+//! A process of its own, like `nervure serve`: it queries keepers and the daemon, and nodes send it
 //! their spans. Nothing depends on it or waits for it.
 
 mod figures;
@@ -99,7 +99,7 @@ pub fn telemetry(arguments: &TelemetryArguments) -> Result<ExitCode, Failure> {
                 Err(failure) => note!("the metrics cannot be read: {failure}"),
             }
         }
-        // Of readings that are late, the next one is enough.
+        // Late readings are skipped, but for the next one.
         due = (due + arguments.every).max(Instant::now());
         match ended.recv_timeout(due.saturating_duration_since(Instant::now())) {
             Err(RecvTimeoutError::Timeout) => {}

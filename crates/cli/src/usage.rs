@@ -21,7 +21,7 @@ pub fn with_tips(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Adds the command that was probably meant. The parser would name several, of which some have
+/// Adds the command that was probably meant. The parser would name several, some of them with
 /// little in common with the word.
 fn add_nearest_command(error: &mut clap::Error, root: &Command) {
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand).cloned()

@@ -273,7 +273,7 @@ class Package:
     """The package `dora` of this interpreter."""
 
     def lacks(self, uses: list[Use]) -> list[tuple[int, str, bool]]:
-        """The uses without an answer, each once: line, name as people write it, whether the import fails."""
+        """The uses that fail, each name once: line, dotted name, whether the import fails."""
         found: dict[str, tuple[int, bool]] = {}
         for use in uses:
             missing, is_stub = self._missing(use)
@@ -313,12 +313,12 @@ class Package:
 
 
 def is_unsupported(value: Any) -> bool:
-    """True for a name that exists so that programs can import it. Its docstring says so."""
+    """True for a name that exists only for imports. Its docstring begins with "Not supported"."""
     return (getattr(value, "__doc__", None) or "").startswith("Not supported")
 
 
 def takes(function: Any, keyword: str) -> bool:
-    """True if the function has the argument, or if Python does not know its arguments."""
+    """True if the function has the argument, or if Python cannot list its arguments."""
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):

@@ -19,10 +19,10 @@ use super::{
 };
 use crate::{failure::Failure, output};
 
-/// How long the invitation is valid: while SSH waits for a password, too.
+/// Lifetime of the invitation. It also runs while SSH waits for a password.
 const INVITATION_LIFETIME: Duration = Duration::from_secs(600);
 
-/// How long a machine that has joined may take until it can be reached over its link.
+/// Time limit until a machine that has joined can be reached over its link.
 const REACH: Duration = Duration::from_secs(15);
 
 /// Exit code of `ssh` for errors of its own.
@@ -60,8 +60,8 @@ pub fn add(fleet: &Fleet, arguments: &AddArguments) -> Result<ExitCode, Failure>
     Ok(ExitCode::SUCCESS)
 }
 
-/// The command line for the other machine, whose login shell may be any. The invitation is not in it:
-/// every user of a machine can see the arguments of its processes.
+/// The command line for the other machine and any login shell. It does not contain the invitation,
+/// because every user of a machine can see the arguments of its processes.
 fn remote_command(arguments: &AddArguments, domain: Option<&str>) -> String {
     let mut join = vec![
         quoted(&arguments.program),
@@ -102,7 +102,7 @@ fn ssh(arguments: &AddArguments, command: &str, invitation: &Invitation) -> io::
         .stderr(Stdio::piped())
         .spawn()?;
     if let Some(mut stdin) = ssh.stdin.take() {
-        // It may have ended already; its exit code says why.
+        // `ssh` may have ended already; its exit code has the reason.
         let _ = writeln!(stdin, "{invitation}");
     }
     ssh.wait_with_output()

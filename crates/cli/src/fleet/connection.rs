@@ -60,7 +60,7 @@ impl Fleet {
     }
 }
 
-/// A client of the coordinator at these addresses, of which there is one at least.
+/// A client of the coordinator at these addresses, at least one.
 pub fn client(at: &[Endpoint], coordinator: PublicKey, own: &KeyPair) -> Result<Client, Failure> {
     let client = Client::new(at[0].address, coordinator, own)
         .map_err(|error| Failure::internal("cannot start a client").because(error))?;
@@ -68,7 +68,7 @@ pub fn client(at: &[Endpoint], coordinator: PublicKey, own: &KeyPair) -> Result<
     Ok(client)
 }
 
-/// The coordinator at each address that people have named, by the resolver of the system.
+/// The coordinator at each of the given addresses, by the resolver of the system.
 pub fn resolved(addresses: &[Address], key: PublicKey) -> Result<Vec<Endpoint>, Failure> {
     let mut endpoints = Vec::new();
     let mut failure = None;
@@ -114,8 +114,8 @@ pub fn daemon_process() -> Result<Option<u32>, Failure> {
     }
 }
 
-/// Connects to the daemon of this machine; `None` if this machine belongs to no fleet. The error is
-/// that of the connection, or another failure.
+/// Connects to the daemon of this machine; `None` if this machine belongs to no fleet. The inner
+/// error is the connection's, or another failure.
 pub fn daemon(program: &str) -> Result<Option<DaemonConnection>, Result<ConnectionError, Failure>> {
     let Some(name) = socket_name().map_err(Err)? else {
         return Ok(None);

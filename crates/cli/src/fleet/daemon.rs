@@ -45,7 +45,7 @@ const MAX_ADDRESSES: usize = 8;
 /// Environment variable with the invitation of a machine that has not joined before.
 const INVITATION_VARIABLE: &str = "NERVURE_INVITATION";
 
-/// Interval at which a machine asks whether it was approved.
+/// Poll interval of a machine that waits for approval.
 const APPROVAL_POLL: Duration = Duration::from_secs(2);
 
 /// Pairs this machine with a fleet, and runs its daemon.
@@ -241,7 +241,7 @@ pub(super) fn pairing(
     Ok(pairing)
 }
 
-/// Runs the daemon until a signal. Its dataflows go on, and the next daemon finds them.
+/// Runs the daemon until a signal. Its dataflows continue, and the next daemon finds them.
 pub(super) fn serve(
     folder: Folder,
     pairing: Pairing,

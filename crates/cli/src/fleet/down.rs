@@ -13,10 +13,10 @@ use serde_json::json;
 use super::{arguments::DownArguments, connection};
 use crate::{domain, failure::Failure, output};
 
-/// How long a daemon may take to end. One that runs ends at once.
+/// Time limit for the end of a daemon. A daemon that does not hang ends at once.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Ends the daemon, and with it the coordinator if it is on this machine. Dataflows go on.
+/// Ends the daemon, and with it the coordinator if it is on this machine. Dataflows continue.
 pub fn down(arguments: &DownArguments) -> Result<ExitCode, Failure> {
     let process = connection::daemon_process()?;
     if let Some(process) = process {
@@ -60,7 +60,7 @@ fn end(process: u32, kill: bool) -> Result<(), Failure> {
         Err(rustix::io::Errno::SRCH) => return Ok(()),
         Err(error) => return Err(failed(error.into())),
     };
-    // The id may be that of another process by now, unless the daemon still listens.
+    // Another process may have the id by now, unless the daemon still listens.
     if connection::daemon_process()? != Some(process) {
         return Ok(());
     }

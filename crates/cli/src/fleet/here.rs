@@ -29,7 +29,7 @@ use crate::{
     output,
 };
 
-/// How long the coordinator may take to accept a connection before an order is for this machine alone.
+/// Time limit for a connection to the coordinator. After that, an order is for this machine alone.
 const PATIENCE: Duration = Duration::from_millis(1500);
 
 /// The parts of dataflows of the fleet on this machine that a command names.
@@ -40,7 +40,7 @@ pub struct Here {
 
 /// Why an order is for this machine alone.
 pub enum Alone {
-    /// It is to kill nodes, which no order of the fleet does.
+    /// The order kills nodes, which no order of the fleet does.
     Kill,
     /// This machine is a robot.
     Robot,
@@ -126,7 +126,7 @@ impl Here {
         self.explain("stop", alone).map(|()| of_all(codes))
     }
 
-    /// Pauses the parts on this machine, or lets them go on. Returns the names of their dataflows.
+    /// Pauses or resumes the parts on this machine. Returns the names of their dataflows.
     pub fn set_paused(&self, is_paused: bool, alone: Alone) -> Result<Vec<String>, Failure> {
         let order = is_paused.then_some(ByHand::Paused);
         let kept = self.order(order);
@@ -150,7 +150,7 @@ impl Here {
         Ok(names.collect())
     }
 
-    /// Takes a pause of this machine's user back, before the fleet lets the dataflow go on.
+    /// Takes a pause of this machine's user back, before the fleet resumes the dataflow.
     pub fn release(&self) -> Result<(), Failure> {
         let is_held = self
             .each()
@@ -184,7 +184,7 @@ impl Here {
         kept
     }
 
-    /// The daemon reads the orders from the disk. One that is dead does so when it starts.
+    /// The daemon reads the orders from the disk: now, or when it starts.
     fn notify_daemon(&self) {
         for part in &self.parts {
             let run = part.run.clone();

@@ -87,7 +87,7 @@ fn alive(fleet: &Fleet) -> Result<BTreeMap<String, Alive>, Failure> {
     Ok(alive_machines(&noted))
 }
 
-/// How far the clocks of machines that can be reached are ahead of that of the coordinator.
+/// Offsets of the clocks of reachable machines, relative to the coordinator's.
 #[cfg(feature = "api")]
 pub fn clocks() -> Result<Vec<(String, ClockOffset)>, Failure> {
     let Some(fleet) = Fleet::connect_if_paired()? else {
@@ -158,7 +158,7 @@ fn list(fleet: &Fleet, json: bool) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// How far a clock is ahead (+) or behind (-), and how exactly that is known.
+/// The offset of a clock, ahead (+) or behind (-), and its error.
 fn clock_text(clock: ClockOffset) -> String {
     let sign = if clock.offset_nanos < 0 { '-' } else { '+' };
     let offset = format::latency(Some(clock.offset_nanos.unsigned_abs()));

@@ -61,7 +61,7 @@ pub fn run_part() -> Result<ExitCode, Failure> {
             .unwrap_or_else(|| role.to_owned())
     };
     let mut part = dataflow.part(&spec.role, name_of);
-    // The daemon starts them when the machine holds its lease, also one that is started after this.
+    // A daemon starts them when the machine holds its lease, even if it is started later.
     for node in &mut part.dataflow.nodes {
         node.settings.held = node.stops_on_partition;
     }
@@ -84,7 +84,7 @@ pub fn run_part() -> Result<ExitCode, Failure> {
     run::run_detached(part.dataflow, spec.file, end_note, lock)
 }
 
-/// Writes how the keeper is asked for each program that was checked.
+/// Writes the keeper's request for each checked program.
 fn write_requests(spec: &PartSpec, dataflow: &Dataflow) -> Result<ExitCode, Failure> {
     for id in spec.programs.keys() {
         let Some(node) = dataflow.node(id) else {

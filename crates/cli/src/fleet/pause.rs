@@ -17,12 +17,12 @@ use super::{
 };
 use crate::{failure::Failure, inspect::arguments::Target};
 
-/// How long machines may take. An order that one has not carried out by then is withdrawn.
+/// Time limit for the machines. An order that a machine has not carried out by then is withdrawn.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Pauses the dataflow on all its machines, or lets it go on, if it is one of the fleet. Returns its
-/// name, or those of its instances; none if it is not of the fleet. On a robot, and without the
-/// coordinator, the order is for this machine alone.
+/// Pauses or resumes the dataflow on all its machines, if it belongs to the fleet. Returns its name, or the
+/// names of its instances; none if it does not belong to the fleet. On a robot, and without the coordinator,
+/// the order is for this machine alone.
 pub fn set_paused_if_fleet(target: &Target, is_paused: bool) -> Result<Vec<String>, Failure> {
     let name = target.dataflow.as_deref();
     let here = Here::find(name)?;
@@ -64,7 +64,7 @@ pub fn set_paused_if_fleet(target: &Target, is_paused: bool) -> Result<Vec<Strin
     Ok(runs.into_iter().map(|run| run.dataflow).collect())
 }
 
-/// An order to pause parts, or to let them go on.
+/// An order to pause or resume parts.
 struct Order<'f> {
     fleet: &'f Fleet,
     /// Desired states of the parts before the order.

@@ -21,7 +21,7 @@ const AT: char = '@';
 /// A dataflow that is started on its machines: an instance is one of several.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instance {
-    /// Its name: that of the dataflow, or `two@r01`.
+    /// Name of the dataflow, or `two@r01`.
     pub name: String,
     /// The machine of each role.
     pub placed: BTreeMap<String, String>,
@@ -54,7 +54,7 @@ pub struct Known {
     machines: Vec<Machine>,
     /// The report of each machine.
     actual: BTreeMap<String, Actual>,
-    /// Those that can be reached.
+    /// Names of reachable machines.
     alive: BTreeSet<String>,
 }
 
@@ -277,7 +277,7 @@ struct UsedRole<'d> {
     needs: Needs<'d>,
 }
 
-/// Nothing is to be done on the machine of a role without nodes.
+/// The roles that have nodes: others need no machine.
 fn used_roles(dataflow: &Dataflow) -> Vec<UsedRole<'_>> {
     let used = |name: &'_ String| {
         let nodes = dataflow.nodes.iter();

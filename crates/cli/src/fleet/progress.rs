@@ -1,4 +1,4 @@
-//! What happens to parts of dataflows on their machines, for people.
+//! Progress of parts of dataflows on their machines, as text for users.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -116,7 +116,7 @@ impl<'f> Progress<'f> {
         reachable.is_some_and(|reachable| !reachable.contains(machine))
     }
 
-    /// Follows the parts for some time. Ends with the first that has trouble, and says which.
+    /// Follows the parts for some time. Ends at the first trouble, and names the part.
     pub fn watch(
         &mut self,
         time: Duration,
@@ -165,7 +165,7 @@ impl<'f> Progress<'f> {
                 continue;
             }
             let actual: Actual = parse(&entry.key, &entry.value).map_err(store_failure)?;
-            // A machine whose report has just changed is not away.
+            // A machine whose report has just changed is reachable.
             let is_away = is_listing && self.is_away(machine);
             let mut of_machine = self.parts.iter_mut();
             while let Some((part, known)) = of_machine.find(|(part, _)| part.machine == machine) {

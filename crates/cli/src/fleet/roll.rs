@@ -1,4 +1,4 @@
-//! `nervure start --rolling`: one instance after the other, each in the place of the one that runs.
+//! `nervure start --rolling`: replaces the running instances one after the other.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::failure::Failure;
 
-/// How long things may take.
+/// Time limits of a roll.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// An instance has to run for this long, without a failure, before the next one is replaced.
@@ -22,7 +22,7 @@ pub struct Limits {
     pub step: Duration,
 }
 
-/// Replaces one instance after the other. The first failure ends that: it says what runs where.
+/// Replaces one instance after the other. The first failure ends the roll, and names the runs that remain.
 pub fn roll(
     launch: &Launch<'_>,
     instances: Vec<Instance>,
@@ -77,7 +77,7 @@ struct Step<'l, 'f> {
 }
 
 impl<'f> Step<'_, 'f> {
-    /// Starts an instance in the place of the one that runs, which goes on while the new one is prepared.
+    /// Replaces a running instance, which continues while the new one is prepared.
     fn replace(&self, instance: Instance, old: Option<&Parts>) -> Result<NewRun, Stopped> {
         let fleet = self.launch.fleet;
         let unchanged = match old {
@@ -103,7 +103,7 @@ impl<'f> Step<'_, 'f> {
                 Err(failure) => format!("{why}; {failure}"),
             }));
         }
-        // It stays desired, and so its programs stay with the coordinator, until the new one is healthy.
+        // The old run stays desired until the new one is healthy, so that the coordinator keeps its programs.
         let ended = old.map_or(Ok(()), |old| self.end(old).map_err(text));
         let started = ended.and_then(|()| self.start(&new.parts, &mut progress));
         let Err(why) = started else {
@@ -118,7 +118,7 @@ impl<'f> Step<'_, 'f> {
         Err(Stopped { why, now })
     }
 
-    /// Ends the new run, and starts the one before again. Returns what runs, for people.
+    /// Ends the new run, and starts the previous one again. Returns the outcome, as text for users.
     fn go_back(&self, new: &Parts, old: Option<&Parts>) -> Result<String, Failure> {
         let fleet = self.launch.fleet;
         let ended = self.end(new);
@@ -197,8 +197,8 @@ impl<'f> Step<'_, 'f> {
     }
 }
 
-/// The run that ran before, of those of an instance: one that is to run, or else one that an interrupted
-/// roll has stopped.
+/// The previous run among the runs of an instance: a desired one, or else one that an interrupted roll has
+/// stopped.
 fn run_of_before(old: &Parts) -> Option<&str> {
     let of_phase = |phase: Phase| {
         let mut parts = old.iter();

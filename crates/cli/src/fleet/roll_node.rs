@@ -25,7 +25,7 @@ pub struct NewProgram<'f> {
     pub json: bool,
 }
 
-/// The node of a file whose program is to replace that of a running dataflow.
+/// The node of a file whose program replaces the program of a running dataflow.
 pub fn find_node<'d>(dataflow: &'d Dataflow, id: &str) -> Result<&'d Node, Failure> {
     let known = || dataflow.nodes.iter().map(|node| node.id.as_str());
     match dataflow.node(id) {
@@ -38,8 +38,8 @@ pub fn find_node<'d>(dataflow: &'d Dataflow, id: &str) -> Result<&'d Node, Failu
     }
 }
 
-/// Replaces the program in one instance after the other. The first failure ends that: it says what runs
-/// where. Returns the machine of the node in each instance.
+/// Replaces the program in one instance after the other. The first failure ends the roll, and names the
+/// programs that run. Returns the machine of the node in each instance.
 pub fn roll_node(
     program: &NewProgram<'_>,
     role: &str,

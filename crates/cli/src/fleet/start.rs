@@ -92,7 +92,7 @@ fn limits(arguments: &StartArguments) -> Limits {
     }
 }
 
-/// Replaces the program of one node of a dataflow that runs, in all its instances or those of `--bind`.
+/// Replaces the program of one node of a running dataflow, in all its instances or those of `--bind`.
 fn start_program(
     fleet: &Fleet,
     dataflow: &Dataflow,

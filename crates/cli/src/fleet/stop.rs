@@ -93,7 +93,7 @@ pub fn stop_if_fleet(arguments: &StopArguments) -> Result<Option<ExitCode>, Fail
 /// fleet.
 pub fn find_runs(fleet: &Fleet, dataflow: Option<&str>) -> Result<Vec<KnownRun>, Failure> {
     let named = running::named(dataflow);
-    // Without a name it is the only one that runs here; the error for others is that of the command.
+    // Without a name, the only dataflow that runs here. Otherwise the command reports the error.
     let named = named.or_else(|| running::find(None).ok().map(|address| address.dataflow));
     let mut runs = match desired_runs(fleet) {
         Ok(runs) => runs,
@@ -105,7 +105,7 @@ pub fn find_runs(fleet: &Fleet, dataflow: Option<&str>) -> Result<Vec<KnownRun>,
         runs.truncate(if runs.len() == 1 { 1 } else { 0 });
         return Ok(runs);
     };
-    // Of a roll that was interrupted there are two.
+    // An interrupted roll has left two.
     let has_name = |run: &KnownRun| run.dataflow == name;
     match runs.iter().any(has_name) {
         true => runs.retain(has_name),
@@ -226,7 +226,7 @@ fn have_lost(streams: &[StreamReport]) -> bool {
     lossless.any(|stream| !stream.lost.is_empty())
 }
 
-/// Names runs of these dataflows that the store does not know: they go on.
+/// Notes runs of these dataflows that are missing in the store: they continue.
 fn note_orphans(fleet: &Fleet, runs: &[KnownRun]) -> Result<(), Failure> {
     for entry in fleet.client.list(ACTUAL).map_err(store_failure)?.entries {
         let machine = entry.key.strip_prefix(ACTUAL).unwrap_or_default();

@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{failure::Failure, output, threads};
 
-/// How long an invitation is valid.
+/// Lifetime of an invitation.
 const INVITATION_LIFETIME: Duration = Duration::from_secs(3600);
 
 /// Interval at which a coordinator looks at the addresses of its machine.
@@ -139,8 +139,8 @@ pub fn up(arguments: &UpArguments) -> Result<ExitCode, Failure> {
     serve(folder, pairing, address)
 }
 
-/// The address to listen on: that which is named, that of the last time, or all addresses of this machine. An
-/// address that this machine has no more is as none.
+/// The address to listen on: the given one, the previous one, or all addresses of this machine. An address that
+/// this machine no longer has is ignored.
 fn listens(named: Option<&Address>, known: Option<&Pairing>) -> Result<SocketAddr, Failure> {
     let all = |port| SocketAddr::from(([0; 4], port));
     if let Some(named) = named {
@@ -196,7 +196,7 @@ fn is_of_another_fleet(known: &Pairing) -> Failure {
     .hint("`nervure join` starts its daemon; `--store etcd://..` makes it one more coordinator of that fleet, if its state is there")
 }
 
-/// Checks that a store is that of the fleet that this machine has joined.
+/// Checks that a store belongs to the fleet that this machine has joined.
 fn check_is_same_fleet(known: &Pairing, store: &dyn Store) -> Result<(), Failure> {
     let entries = store.list(MACHINES).map_err(store_failure)?.entries;
     let machines = entries.iter();
@@ -207,7 +207,7 @@ fn check_is_same_fleet(known: &Pairing, store: &dyn Store) -> Result<(), Failure
     }
 }
 
-/// Where the state of the fleet is: in this etcd, in that of the last time, or in a file.
+/// Place of the fleet's state: the given etcd, the previous one, or a file.
 fn store_of(
     folder: &Folder,
     named: Option<&StoreAddress>,

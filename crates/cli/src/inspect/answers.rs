@@ -64,7 +64,7 @@ pub struct Described {
     pub nodes: u32,
     pub running: u32,
     pub observers: u32,
-    /// Whether it goes on when the command that started it ends.
+    /// Whether it continues when the command that started it ends.
     pub detached: bool,
     pub folder: String,
     /// Empty without log files.
@@ -130,7 +130,7 @@ pub struct Status {
     pub started_utc_nanos: i64,
     /// Process id of the keeper, of the first part.
     pub keeper: u32,
-    /// Whether it goes on when the command that started it ends.
+    /// Whether it continues when the command that started it ends.
     pub detached: bool,
     pub folder: String,
     /// Empty without log files.
@@ -141,7 +141,7 @@ pub struct Status {
     pub streams: Vec<StreamReport>,
     /// Streams that are left out.
     pub streams_omitted: usize,
-    /// Edges that lost samples, or whose counters are not readable.
+    /// Edges that lost samples, or have unreadable counters.
     pub lossy_edges: Vec<LossyEdge>,
     pub observers: Vec<String>,
 }
@@ -177,7 +177,7 @@ pub struct StatusOfNode {
     pub file_says: Option<String>,
     /// The process in its place.
     pub attached: Option<String>,
-    /// How its last process ended, until the next one starts.
+    /// The end of its last process, until the next one starts.
     #[cfg_attr(feature = "api", schema(value_type = Option<Object>))]
     pub last_end: Option<NodeEnded>,
     /// Why the start of the dataflow waits for it, such as `is not ready`.
@@ -386,7 +386,7 @@ pub struct ExplainedEdge {
     pub consumer: String,
     pub sent: Option<u64>,
     pub lost: Option<u64>,
-    /// How long the consumer has taken nothing, while samples wait.
+    /// Time for which the consumer has taken nothing, while samples wait.
     pub took_nothing_seconds: Option<f64>,
     /// Time that the producer has waited for room.
     pub blocked_nanos: Option<u64>,
@@ -407,12 +407,12 @@ pub struct Cause {
     pub remedy: String,
 }
 
-/// The losses of a topic on its way to another machine.
+/// Losses of a topic between its machine and another one.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
 pub struct ExplainedStream {
     pub topic: String,
-    /// Of the consumers.
+    /// The machine of the consumers.
     pub machine: String,
     pub sent: u64,
     pub delivered: u64,
@@ -429,7 +429,7 @@ pub struct Hints {
     /// The dataflow, if a running one was examined.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dataflow: Option<String>,
-    /// How long the running dataflow was measured.
+    /// Time for which the running dataflow was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window_nanos: Option<u64>,
     pub hints: Vec<ListedHint>,
@@ -462,7 +462,7 @@ pub struct Params {
     pub params: Vec<Param>,
 }
 
-/// A parameter: its declaration, with `node`, the present `value`, and that of the file as `initial`.
+/// A parameter: its declaration, with `node`, the present `value`, and the file's value as `initial`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
 pub struct Param {
@@ -514,7 +514,7 @@ pub struct ListedMachine {
     #[cfg_attr(feature = "api", schema(value_type = String))]
     pub standing: Standing,
     pub reachable: bool,
-    /// Its clock beside that of the coordinator.
+    /// Offset of its clock relative to the coordinator's.
     #[cfg_attr(feature = "api", schema(value_type = Option<Object>))]
     pub clock: Option<ClockOffset>,
     /// Its public key.
@@ -540,7 +540,7 @@ pub struct Invited {
     /// `operator`, `robot` or `observer`.
     #[cfg_attr(feature = "api", schema(value_type = String))]
     pub role: Role,
-    /// Whether it is for any number of machines, each of which waits for approval.
+    /// Whether any number of machines may use it, each of which waits for approval.
     pub with_approval: bool,
     pub valid_seconds: f64,
 }

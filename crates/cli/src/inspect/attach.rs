@@ -73,7 +73,7 @@ pub fn attach(arguments: &AttachArguments) -> Result<ExitCode, Failure> {
         &environment,
         &mut signals,
     )?;
-    // The last process of the node may be that of the command.
+    // The last process of the node may be the command's.
     let is_over = !state.follow_until(Instant::now())?;
     let before = state.node(node).and_then(incarnation);
     drop(place);

@@ -94,8 +94,8 @@ pub fn explanations_of(dataflow: &str, patterns: &[String]) -> Result<Explanatio
     Ok(answer(&state, &topics))
 }
 
-/// Reads the counters; twice, if it takes some time to say whether a consumer takes samples, or
-/// whether an edge still loses some.
+/// Reads the counters; twice, if it takes some time to see whether a consumer takes samples or an
+/// edge still loses some.
 fn read_counters(state: &mut State) -> Result<(), Failure> {
     state.sample();
     if state

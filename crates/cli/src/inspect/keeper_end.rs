@@ -87,7 +87,7 @@ fn await_end(
             Err(error) => return Err(error.into()),
             Ok(Some(_)) => {}
             Ok(None) => {
-                // An ending keeper refuses connections; one that hangs does not answer.
+                // An ending keeper refuses connections; a hanging one does not answer.
                 if let Place::Here(address) = place
                     && let Err(ConnectionError::NoAnswer { .. }) = Connection::open(address, "stop")
                 {

@@ -67,7 +67,7 @@ pub fn listing() -> Result<Listing, Failure> {
     ))
 }
 
-/// All that is listed.
+/// The gathered dataflows and rows of a list.
 struct Gathered {
     everything: Everything,
     rows: Vec<Row>,
@@ -153,7 +153,7 @@ struct Row {
     keeper: Option<u32>,
     uid: Option<u32>,
     welcome: Result<Welcome, String>,
-    /// Of a machine that cannot be reached: the nodes that ran, and all.
+    /// Running nodes and all nodes in the last report of a machine that cannot be reached.
     last_nodes: Option<(usize, usize)>,
 }
 

@@ -95,7 +95,7 @@ pub fn logs_of(dataflow: &str, filter: &Filter<'_>, most: usize) -> Result<Logs,
 struct Collected {
     records: Vec<LogRecord>,
     nodes: BTreeSet<String>,
-    /// Connections that later records come from, and the time of the last one that is there.
+    /// Connections for later records, each with the time of its last known record.
     followed: Vec<(Connection, i64)>,
     unreachable: Vec<Unreachable>,
 }
@@ -250,7 +250,7 @@ fn subscribe(connection: &mut Connection) -> Result<(), Failure> {
     }
 }
 
-/// Shows records that are newer than those of the files, of each part. Ends when all have ended.
+/// Shows records of each part that are newer than its files. Ends when all parts have ended.
 fn follow_records(
     followed: Vec<(Connection, i64)>,
     filter: &Filter<'_>,

@@ -179,7 +179,7 @@ pub fn begin(
     }
 }
 
-/// The next answer of another machine. The daemon reports one that is silent.
+/// The next answer of another machine. The daemon reports a silent machine.
 pub fn next_answer(daemon: &mut DaemonConnection) -> Result<(Answer, Option<OwnedFd>), Failure> {
     loop {
         match daemon.receive_until(Instant::now() + A_WHILE)? {

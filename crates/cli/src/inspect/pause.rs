@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{arguments::Target, places, send_order};
 use crate::{failure::Failure, fleet, output};
 
-/// Pauses a dataflow on all its machines, or lets it go on.
+/// Pauses or resumes a dataflow on all its machines.
 pub fn set_paused(target: &Target, is_paused: bool) -> Result<ExitCode, Failure> {
     let mut dataflows = fleet::set_paused_if_fleet(target, is_paused)?;
     if dataflows.is_empty() {

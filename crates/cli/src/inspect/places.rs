@@ -18,7 +18,7 @@ use nervure_protocol::{
 
 use crate::{failure::Failure, fleet::connection, format};
 
-/// How long the daemon may take to list the machines: it gives up on one that is silent earlier.
+/// Time limit for the daemon's list of machines; the daemon gives up earlier on a silent machine.
 const LIST_PATIENCE: Duration = Duration::from_secs(6);
 
 /// Where a keeper is.
@@ -66,7 +66,7 @@ pub struct Found {
     pub parts: Vec<Part>,
 }
 
-/// All that runs.
+/// All running dataflows, here and on other machines.
 #[derive(Debug, Default)]
 pub struct Everything {
     /// The name of this machine in its fleet.
@@ -145,11 +145,11 @@ pub fn find(name: Option<&str>) -> Result<Found, Failure> {
     Ok(try_find(name)??)
 }
 
-/// As [`find`], for callers that go on if it does not run.
+/// As [`find`], for callers that continue without a running dataflow.
 pub fn try_find(name: Option<&str>) -> Result<Result<Found, ConnectionError>, Failure> {
     let name = running::named(name);
     let here = running::dataflows()?;
-    // The id of a process of this host is none of another machine.
+    // The id of a process of this host belongs to no other machine.
     let by_id = here
         .iter()
         .find(|address| name.as_deref() == Some(&address.keeper.to_string()));
@@ -162,7 +162,7 @@ pub fn try_find(name: Option<&str>) -> Result<Result<Found, ConnectionError>, Fa
     }
     Ok(
         match (running::find(name.as_deref()), everything.no_fleet) {
-            // It may run elsewhere.
+            // The dataflow may run elsewhere.
             (
                 Err(ConnectionError::NoneRuns(_) | ConnectionError::NotRunning { .. }),
                 Some(error),
@@ -253,7 +253,8 @@ pub fn everything() -> Result<Everything, Failure> {
     Ok(merged(machines))
 }
 
-/// Asks the daemon of this machine. The error is that of the connection, or another failure.
+/// Requests the machines from the daemon of this one. The inner error is the connection's, or
+/// another failure.
 fn ask_machines() -> Result<Option<Vec<Machine>>, Result<ConnectionError, Failure>> {
     let Some(mut daemon) = connection::daemon("list")? else {
         return Ok(None);
@@ -277,7 +278,7 @@ fn ask_machines() -> Result<Option<Vec<Machine>>, Result<ConnectionError, Failur
 }
 
 fn merged(machines: Vec<Machine>) -> Everything {
-    // Tools that have come so far know that the name is valid.
+    // The domain's name was checked earlier.
     let domain = Domain::of_environment().unwrap_or_default();
     let own = machines.iter().find(|machine| machine.is_own);
     let others = machines.iter().filter(|machine| !machine.is_own);

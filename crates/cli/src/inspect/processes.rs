@@ -45,7 +45,7 @@ impl Processes {
     pub fn usage_of_other(&mut self, part: usize, remote: &Remote, pid: u32) -> Option<Usage> {
         let usage = remote.usages.iter().find(|usage| usage.pid == pid)?;
         let at = remote.usages_at_nanos;
-        // The first reading of this command came before those of the daemon.
+        // The first reading of this command was earlier than those of the daemon.
         let first = || {
             let (then, usages) = remote.first_usages.as_ref()?;
             let usage = usages.iter().find(|usage| usage.pid == pid)?;
@@ -69,8 +69,8 @@ impl Processes {
         })
     }
 
-    /// The use of a node that is a thread of a process: its CPU time is that of this thread, its
-    /// memory that of the process. The key of its readings is the thread.
+    /// The load of a node that is a thread of a process: CPU time of the thread, memory of the
+    /// process. Its readings have the thread as their key.
     pub fn usage_of_thread(&mut self, pid: u32, thread: u32) -> Option<Usage> {
         let Some((stat, of_process)) = Stat::of_thread(pid, thread).zip(Stat::read(pid)) else {
             self.readings.remove(&thread);
@@ -126,8 +126,7 @@ impl Processes {
     }
 }
 
-/// The CPU time and memory of a node that is a thread of a process: its CPU time is that of this
-/// thread, its memory that of the process.
+/// CPU time of a node's thread, and memory of its process.
 #[cfg(feature = "api")]
 pub fn of_thread(pid: u32, thread: u32) -> Option<daemon_to_daemon::Usage> {
     let (stat, of_process) = Stat::of_thread(pid, thread).zip(Stat::read(pid))?;

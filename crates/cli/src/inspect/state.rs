@@ -32,10 +32,10 @@ pub struct State {
     pub unreachable: Vec<Unreachable>,
     /// Outcome of the samples that cross machines, at the time the dataflow was found.
     pub streams: Vec<StreamReport>,
-    /// Those that the lists of the machines have left out.
+    /// Topics that the reports of the machines have left out.
     pub streams_omitted: usize,
     begin: Instant,
-    /// Nodes by index, part after part: those of the dataflow in the order of its file, then observers.
+    /// Nodes by index, part after part: nodes of the dataflow in the order of its file, then observers.
     pub nodes: BTreeMap<u32, NodeState>,
     pub edges: Edges,
     /// Every node has ended.
@@ -48,7 +48,7 @@ pub struct NodeState {
     pub declared: NodeDeclared,
     /// The last process, if there was one.
     pub started: Option<NodeStarted>,
-    /// How the last process ended, if it has.
+    /// The end of the last process.
     pub ended: Option<NodeEnded>,
 }
 
@@ -589,7 +589,7 @@ impl State {
     }
 }
 
-/// Connects to the keeper of a node, of the named dataflow or of the only one that runs.
+/// Connects to the keeper of a node: of the named dataflow, or of the only running one.
 pub fn connect_to_node(
     name: Option<&str>,
     node: &str,
@@ -605,7 +605,7 @@ pub fn connect_to_node(
     state.place_of_named(node)?.connect(program)
 }
 
-/// The index of a node of a part among those of all parts.
+/// The index among all parts of a node of this part.
 fn index(part: usize, node: u32) -> Result<u32, Failure> {
     match u32::try_from(part) {
         Ok(part) if node >> PART_BITS == 0 && part < 1 << (32 - PART_BITS) => {

@@ -163,8 +163,8 @@ pub fn has_machines(state: &State) -> bool {
     state.is_merged() || state.parts().any(|(machine, _, _)| machine.is_some())
 }
 
-/// The state of a dataflow: it starts until all its parts run, is paused until all go on, and stops as
-/// soon as one does.
+/// The state of a dataflow: starting until all its parts run, paused until all are resumed, and stopping as
+/// soon as one stops.
 pub fn state_of_all(state: &State) -> DataflowState {
     let mut states = state.states();
     let first = states.next().unwrap_or(DataflowState::Unknown);

@@ -9,8 +9,8 @@ use crate::{
     table::{Align, Table},
 };
 
-/// Merges the reports of both ends, by topic and machine: the sender reports samples that it did not
-/// send, the receiver samples that it could not publish, and latencies.
+/// Merges the reports of both ends by topic and machine: the sender reports unsent samples, the
+/// receiver samples that it could not publish, and latencies.
 pub fn merged<'r>(reports: impl IntoIterator<Item = &'r StreamReport>) -> Vec<StreamReport> {
     let mut merged: BTreeMap<(&str, &str), StreamReport> = BTreeMap::new();
     for report in reports {

@@ -34,7 +34,7 @@ pub fn select_topics(
     let (dataflow, patterns) = common_dataflow(patterns, dataflow)?;
     let state = State::find(dataflow, program, false)?;
     let all = all(&state);
-    // It may be a topic of a machine that cannot be reached.
+    // The topic may belong to a machine that cannot be reached.
     let topics = select(all, &patterns).map_err(|failure| {
         let unreachable = state.unreachable.iter();
         unreachable.fold(failure, |failure, one| failure.because(&one.reason))

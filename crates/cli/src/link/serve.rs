@@ -213,7 +213,7 @@ impl Run {
         if self.began.is_some() {
             return None;
         }
-        // Includes the latency of this sample, as the end of the run includes that of the last one.
+        // Includes this sample's latency, as the end of the run includes the last one's.
         let offset = Duration::from_nanos(word(&received.sample.payload, 2)?);
         self.began = Some(now.saturating_sub(offset));
         self.began

@@ -54,7 +54,7 @@ pub struct RecordArguments {
     pub compress: bool,
 }
 
-/// How `replay` is called.
+/// Usage of `replay`.
 pub const REPLAY_USAGE: &str =
     "nervure replay [OPTIONS] <RECORDING>... [FILE] [NODE.PARAMETER=VALUE]...";
 

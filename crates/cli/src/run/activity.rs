@@ -9,7 +9,7 @@ const DECIDED_AFTER: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub struct ConsumerActivity {
     received: u64,
-    /// It took samples between the last two updates, or before the first one.
+    /// Whether it took samples between the last two updates, or before the first one.
     took: bool,
     /// Since when samples are queued and none is taken.
     waiting_since: Option<Duration>,
@@ -29,7 +29,7 @@ impl ConsumerActivity {
         };
     }
 
-    /// How long it has taken nothing although samples are queued; `None` below [`DECIDED_AFTER`].
+    /// Time without a taken sample although samples are queued; `None` below [`DECIDED_AFTER`].
     pub fn took_nothing_for(&self) -> Option<Duration> {
         let idle = self.updated_at.saturating_sub(self.waiting_since?);
         (idle >= DECIDED_AFTER).then_some(idle)

@@ -13,13 +13,13 @@ use crate::{
 pub struct Column {
     name: &'static str,
     align: Align,
-    /// The end whose counters the value needs.
+    /// The ends whose counters the value needs.
     needs: Ends,
     value: fn(&Row<'_>) -> String,
     colour: fn(&Row<'_>) -> Option<Colour>,
 }
 
-/// The ends of an edge whose counters a value needs.
+/// Ends of an edge.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ends {
     Neither,
@@ -165,8 +165,8 @@ fn how_full(row: &Row<'_>) -> Option<Colour> {
     }
 }
 
-/// Red for an edge that loses samples at the moment, yellow for one that has lost some. `latest`
-/// loses samples by design.
+/// Red for an edge that loses samples now, yellow for one with earlier losses. `latest` loses
+/// samples by design.
 fn how_lossy(row: &Row<'_>) -> Option<Colour> {
     let lost = row.totals.lost();
     let before = row.edge.span().map_or(lost, |(first, _, _)| first.lost());

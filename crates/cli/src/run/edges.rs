@@ -311,7 +311,7 @@ impl Totals {
             .saturating_sub(self.output.lost_in_crash)
     }
 
-    /// Samples that were published and that the consumer could not use, whatever the cause.
+    /// Published samples that the consumer could not use, for any cause.
     pub fn lost(&self) -> u64 {
         self.output.lost().saturating_add(self.input.lost)
     }

@@ -35,7 +35,7 @@ pub struct Keeper {
     socket: Seqpacket,
     buffer: Vec<u8>,
     has_finished: bool,
-    /// The stderr of a detached keeper; others write to that of `run`.
+    /// The stderr of a detached keeper. Other keepers write to `run`'s.
     stderr: Option<File>,
 }
 
@@ -51,14 +51,14 @@ pub enum Reports {
     Closed(Vec<ReportWithPage>),
 }
 
-/// How a keeper ended.
+/// The end of a keeper.
 #[derive(Debug)]
 pub enum End {
-    /// It ended after its nodes.
+    /// After its nodes.
     Orderly,
-    /// It exited with an error, and has printed the reason to stderr.
+    /// With an error. The keeper has printed the reason to stderr.
     Failed,
-    /// It was killed, or exited without a reason.
+    /// Killed, or without a reason.
     Killed {
         /// The signal or exit code, as text.
         how: String,
@@ -68,7 +68,7 @@ pub enum End {
 }
 
 impl Keeper {
-    /// Starts a keeper, sends it the plan, and asks for reports. Until then it starts no node. It holds
+    /// Starts a keeper, sends it the plan, and requests reports. Until then it starts no node. It holds
     /// `lock` until it ends; its nodes do not inherit it.
     pub fn start(plan: &Plan, lock: Option<OwnedFd>) -> Result<Self, Failure> {
         Self::try_start(plan, lock)

@@ -18,11 +18,11 @@ struct Node {
     id: String,
     /// A node with `path: dynamic`, whose process joins.
     dynamic: bool,
-    /// It had a process.
+    /// Whether it had a process.
     has_started: bool,
     pid: Option<u32>,
     restarts: u32,
-    /// How the last process ended, until the next one starts.
+    /// The end of the last process, until the next one starts.
     ended: Option<NodeEnded>,
     /// SIGSTOP or a debugger has stopped the process.
     is_stopped: bool,

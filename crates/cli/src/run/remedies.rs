@@ -36,7 +36,7 @@ pub enum Setting {
 }
 
 impl Setting {
-    /// Settings by which a full queue loses less.
+    /// Settings that reduce the losses of a full queue.
     pub fn for_full_queue(edge: &Edge) -> Vec<Self> {
         let now = edge.queue.depth;
         let default = InputQueue::new(QueuePolicy::DropOldest, now).max_held;

@@ -65,7 +65,7 @@ impl Streams {
         ))
     }
 
-    /// How much of the output is missing, as text.
+    /// The missing part of the output, as text.
     pub fn missing(&self) -> Option<String> {
         let (name, error, lines) = self.failed()?;
         Some(format!(
@@ -74,7 +74,7 @@ impl Streams {
         ))
     }
 
-    /// How much of the output is missing, as JSON.
+    /// The missing part of the output, as JSON.
     pub fn json(&self) -> Value {
         let stream = |(name, error, lines): (&str, Errno, u64)| json!({"stream": name, "error": error.to_string(), "lines": lines});
         self.failed().map(stream).into()

@@ -124,8 +124,7 @@ impl Summary {
         self.failed_edges = edges.iter().filter_map(failed).collect();
     }
 
-    /// Topics of the dataflow whose producer has started, and on which nothing was sent to any
-    /// consumer.
+    /// Topics whose producer has started, but has sent nothing to any consumer.
     fn silent_topics(&self, edges: &Edges) -> BTreeSet<String> {
         let has_started = |edge: &&Edge| self.states.has_started(edge.producer_node());
         let is_silent = |edge: &Edge| edge.has_output() && edge.totals().published() == 0;

@@ -15,11 +15,11 @@ use crate::failure::Failure;
 /// Bytes of randomness of a token.
 const TOKEN_BYTES: usize = 32;
 
-/// The names by which this server is called, and its token.
+/// The accepted host names of this server, and its token.
 #[derive(Debug)]
 pub struct Access {
     hosts: Vec<String>,
-    /// The digest of the token. Digests are compared, so that the time of a comparison says nothing
+    /// The digest of the token. Digests are compared, so that the time of a comparison reveals nothing
     /// about the token.
     token: String,
     /// Whether the metrics are for all programs of this machine.
@@ -38,7 +38,7 @@ impl Access {
     }
 
     /// Whether the `Host` of a request is this server. A web page whose own name resolves to this
-    /// machine (DNS rebinding) has that name in its requests: no IP address is one.
+    /// machine (DNS rebinding) sends that name, which is no IP address.
     pub fn is_own_host(&self, host: &str) -> bool {
         let name = match host.strip_prefix('[') {
             Some(rest) => rest.split_once(']').map(|(name, _)| name),

@@ -38,7 +38,7 @@ pub struct Handle(OwnedFd);
 impl Handle {
     /// Sends a signal, if the process has not ended.
     pub fn signal(&self, signal: Signal) {
-        // It fails if the process has ended.
+        // This fails if the process has ended.
         let _ = pidfd_send_signal(&self.0, signal);
     }
 }

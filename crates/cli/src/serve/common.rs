@@ -66,7 +66,7 @@ impl OfTopics {
     }
 }
 
-/// Parts of a request; the error of one that cannot be parsed has the form of all errors.
+/// Parts of a request. A parse error has the form of all errors.
 pub struct Checked<T>(pub T::Inner)
 where
     T: Extracted;

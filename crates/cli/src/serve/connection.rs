@@ -1,5 +1,4 @@
-//! The place of a connection among the others, so that one that has not sent the token keeps none out that
-//! has.
+//! Slots of connections: connections without the token cannot keep out those with it.
 
 use std::{
     net::IpAddr,

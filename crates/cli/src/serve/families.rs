@@ -1,4 +1,4 @@
-//! The figures as families of metrics, in whatever form they are sent. Names and units follow the
+//! The figures as families of metrics, for every format. Names and units follow the
 //! conventions of Prometheus: base units at the end of the name.
 
 use nervure_protocol::daemon_to_daemon::StreamReport;

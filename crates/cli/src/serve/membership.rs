@@ -96,7 +96,7 @@ struct Invite {
     /// Invite any number of machines, each of which waits for approval.
     #[serde(default)]
     with_approval: bool,
-    /// How long it is valid. Default: an hour.
+    /// Lifetime of the invitation. Default: an hour.
     #[serde(default = "an_hour")]
     valid_seconds: f64,
 }

@@ -1,7 +1,7 @@
 //! Requests that change something.
 //!
 //! Each is carried out by the command of the same name, in a process of its own, and answered by its
-//! `--json`. So it goes on to its end when the connection or this server ends, and can do neither
+//! `--json`. So it runs to its end when the connection or this server ends, and can do neither
 //! more nor less than the command.
 
 use std::{
@@ -155,7 +155,7 @@ async fn set_param(
 struct Start {
     /// The absolute path of a dataflow file on the machine of this server.
     file: String,
-    /// Its name, instead of that of the file.
+    /// Name of the dataflow. Default: the name of the file.
     name: Option<String>,
     /// Parameters of nodes, as `node.name`.
     #[serde(default)]
@@ -224,7 +224,7 @@ struct Stopped {
     instances: Vec<Value>,
 }
 
-/// A dataflow that is paused, or goes on: the JSON of `nervure pause`.
+/// A dataflow that is paused or resumed: the JSON of `nervure pause`.
 #[derive(Debug, Serialize, ToSchema)]
 struct Paused {
     dataflow: String,
@@ -246,7 +246,7 @@ struct NodeOrdered {
     pid: Option<u32>,
 }
 
-/// A body in JSON; the error of one that cannot be parsed has the form of all errors.
+/// A body in JSON. A parse error has the form of all errors.
 pub struct Body<T>(pub T);
 
 impl<S, T> FromRequest<S> for Body<T>

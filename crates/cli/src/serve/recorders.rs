@@ -21,9 +21,9 @@ pub struct Recording {
     /// Its process.
     pub recording: u32,
     pub dataflow: String,
-    /// The topics that were asked for; empty for all.
+    /// The requested topics; empty for all.
     pub topics: Vec<String>,
-    /// The file that was asked for.
+    /// The requested file.
     pub file: String,
     /// Whether it still records.
     pub is_running: bool,

@@ -1,7 +1,7 @@
 //! Recordings of running dataflows.
 //!
-//! Each is `nervure record` in a process of its own, which goes on when this server ends: until then it
-//! can be stopped here, afterwards with the dataflow or by a signal.
+//! Each is `nervure record` in a process of its own, which continues when this server ends: until then
+//! it can be stopped here, afterwards with the dataflow or by a signal.
 
 use std::{
     io::{BufRead, BufReader, Read},
@@ -113,7 +113,7 @@ async fn stop_recording(
         let text = format!("this server has no recording {}", of.recording);
         return error(StatusCode::NOT_FOUND, &Failure::missing(text));
     };
-    // Its thread sends the end, whatever it is.
+    // Its thread sends the end in any case.
     let _ = end.wait_for(Option::is_some).await;
     let entries = shared.recordings.lock();
     match entries.get(&of.recording) {
@@ -160,7 +160,7 @@ struct ListedRecordings {
 fn start(recordings: &Recordings, dataflow: String, record: Record) -> Result<Recording, Failure> {
     let failed = |error: std::io::Error| Failure::internal("cannot run the command").because(error);
     let mut child = child::command(&arguments(&dataflow, &record))
-        // It goes on when this server ends.
+        // It continues when this server ends.
         .process_group(0)
         .spawn()
         .map_err(failed)?;
@@ -200,7 +200,7 @@ fn start(recordings: &Recordings, dataflow: String, record: Record) -> Result<Re
     Ok(recording)
 }
 
-/// How the note of `nervure record` begins by which it says that it records.
+/// Begin of the note by which `nervure record` reports that it records.
 const RECORDS: &str = "recording ";
 
 fn arguments(dataflow: &str, record: &Record) -> Vec<String> {

@@ -129,7 +129,7 @@ async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, router: Router)
         let connection = connections.connection(address.ip());
         tokio::spawn(async move {
             let lost = connection.lost();
-            // One that loses its place to another ends.
+            // A connection that loses its place to another ends.
             unless_lost(&lost, serve_connection(stream, tls, router, connection)).await;
         });
     }
@@ -167,7 +167,7 @@ async fn http(
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     let mut requests = std::pin::pin!(requests);
     loop {
-        // An error is the client's, which knows it.
+        // The client already knows of an error.
         let ended = tokio::time::timeout(LIFETIME, &mut requests).await;
         if ended.is_ok() || !connection.is_streaming() {
             return;

@@ -29,13 +29,13 @@ use crate::{
     threads,
 };
 
-/// How long to wait for the use of processes of other machines.
+/// Time limit for the load of processes on other machines.
 const USAGES_PATIENCE: Duration = Duration::from_millis(1500);
 
-/// How long to wait for the clocks, which the coordinator knows: it may be away.
+/// Time limit for the clocks, which the coordinator reports: it may be away.
 const CLOCKS_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Dataflows that are asked at the same time.
+/// Number of dataflows that are queried at the same time.
 const AT_ONCE: usize = 16;
 
 /// All figures.
@@ -43,7 +43,7 @@ const AT_ONCE: usize = 16;
 pub struct Snapshot {
     /// Whether the daemon of this machine answers, if the machine belongs to a fleet.
     pub daemon: Option<bool>,
-    /// How far the clocks of machines are ahead of the coordinator's, if it can be asked.
+    /// Offsets of the machines' clocks relative to the coordinator's, if it answers.
     pub clocks: Vec<(String, ClockOffset)>,
     /// The other machines of the fleet.
     pub machines: Vec<MachineFigures>,
@@ -91,7 +91,7 @@ pub struct NodeFigures {
 pub struct EdgeFigures {
     pub topic: String,
     pub input: String,
-    /// Of the consumer; empty without a fleet.
+    /// The machine of the consumer; empty without a fleet.
     pub machine: String,
     pub depth: u32,
     pub totals: Totals,
@@ -101,7 +101,7 @@ pub struct EdgeFigures {
 }
 
 impl Snapshot {
-    /// Asks all keepers, those of other machines through the daemon.
+    /// Queries all keepers, those of other machines through the daemon.
     pub fn take() -> Result<Self, Failure> {
         let (sender, clocks) = mpsc::channel();
         threads::spawn(move || {
@@ -229,7 +229,7 @@ fn state_name_of(state: DataflowState) -> &'static str {
     }
 }
 
-/// Waits until the daemons of other machines have said what processes use.
+/// Waits until the daemons of other machines have reported the load of processes.
 fn await_usages(state: &mut State) -> Result<(), Failure> {
     const STEP: Duration = Duration::from_millis(20);
     let until = Instant::now() + USAGES_PATIENCE;
@@ -254,7 +254,7 @@ fn usage(node: &NodeState, remotes: &BTreeMap<usize, &Remote>) -> Option<Usage> 
         (None, None) => processes::of_node(pid),
         (None, Some(thread)) => processes::of_thread(pid, thread),
         (Some(remote), None) => remote.usages.iter().find(|usage| usage.pid == pid).copied(),
-        // The other daemon knows processes only, and several nodes share this one.
+        // The other daemon reports processes only, and several nodes share this one.
         (Some(_), Some(_)) => None,
     }
 }

@@ -64,7 +64,7 @@ const MAX_LINE_BYTES: usize = 1 << 20;
 /// A client that takes nothing for this long, while events wait for it, has left.
 const CLIENT_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Interval of comments, by which a client knows that the server is there, and the other way round.
+/// Interval of comments, which keep a silent stream alive: each end notices the loss of the other.
 const COMMENT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The routes.
@@ -165,7 +165,7 @@ struct FollowQuery {
     since_seconds: Option<f64>,
 }
 
-/// Starts a stream, after a check whose failure is an answer with a status.
+/// Starts a stream after a check. A failed check is answered with a status.
 async fn follow(
     shared: Arc<Shared>,
     connection: Connection,
@@ -288,7 +288,7 @@ struct Queued {
     bytes: usize,
     /// Lines that were left out since the last event.
     missed: u64,
-    /// Those since the begin of the stream.
+    /// Lines that were left out since the begin of the stream.
     all_missed: u64,
     /// Since when events wait for the client.
     waits_since: Option<Instant>,
@@ -392,7 +392,7 @@ impl Queued {
     fn take(&mut self) -> Option<Bytes> {
         let event = self.events.pop_front()?;
         self.bytes -= event.len();
-        // What still waits does so from now on.
+        // The remaining events wait from now on.
         self.waits_since = (!self.events.is_empty()).then(Instant::now);
         Some(event)
     }

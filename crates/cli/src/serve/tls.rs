@@ -1,4 +1,4 @@
-//! HTTPS with a certificate: clients of this API, unlike machines of the fleet, know no raw keys.
+//! HTTPS with a certificate: clients of this API, unlike machines of the fleet, lack raw keys.
 
 use std::{path::Path, sync::Arc};
 

@@ -59,7 +59,7 @@ pub struct Dropped {
     queue: u64,
     /// The receiver rejected them.
     rejected: u64,
-    /// They had not the form of a span.
+    /// They did not have the form of a span.
     invalid: u64,
 }
 
@@ -158,7 +158,7 @@ impl Spans {
                     for span in batch.into_iter().skip(lost).rev() {
                         state.waiting.push_front(span);
                     }
-                    // It is not asked all the time.
+                    // Limits the rate of attempts.
                     let wait = self
                         .changed
                         .wait_timeout_while(state, PERIOD, |it| !it.ends);
@@ -222,9 +222,9 @@ impl Spans {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
     Taken,
-    /// It will not be taken later either.
+    /// A later attempt would be rejected, too.
     Rejected,
-    /// It may be taken later.
+    /// A later attempt may succeed.
     Failed,
 }
 
@@ -263,7 +263,7 @@ const INTERNAL: u32 = 1;
 const PRODUCER: u32 = 4;
 const CONSUMER: u32 = 5;
 
-/// Names and attributes are those of OpenTelemetry's conventions for messaging, where there are some.
+/// Names and attributes follow OpenTelemetry's conventions for messaging, where there are some.
 fn encoded(span: &Span) -> Value {
     let text = |key: &str, value: &str| json!({ "key": key, "value": { "stringValue": value } });
     let number =

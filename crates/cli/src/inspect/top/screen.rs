@@ -92,8 +92,8 @@ impl Drop for Screen {
 
 /// Draws these lines over the previous ones.
 ///
-/// Each line is erased before it is written, the last one with the rest of the screen: behind a line
-/// of full width the cursor is still on its last character, which an erasure would take.
+/// Each line is erased before it is written, the last one with the rest of the screen: behind a
+/// line of full width the cursor is still on its last character, which an erasure would take.
 fn update(lines: &[String]) -> String {
     let mut text = BEGIN.to_owned();
     for (number, line) in lines.iter().enumerate() {
