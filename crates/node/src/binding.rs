@@ -29,7 +29,7 @@ use crate::sending::{Envelope, Loan, Publisher};
 use nervure_message::{Encode, Layout, Origin, Value};
 use nervure_shm::{Receipt, SendError, Wait};
 
-/// The reason with which [`fail_request`] says that the service's node has ended.
+/// The reason by which [`fail_request`] reports that the service's node has ended.
 pub const SERVICE_ENDED: &str = receiving::ENDED;
 
 /// As [`Node::connect`]. `language` is reported to the keeper.
@@ -71,13 +71,13 @@ pub fn join(
     Node::join_as(dataflow, node, language, go_on)
 }
 
-/// Lets a node without inputs send while the dataflow is paused, too: one that passes on what others
-/// send.
+/// Lets a node without inputs send while the dataflow is paused, too: for a node that forwards other
+/// nodes' samples.
 pub fn send_in_pause(handle: &Handle) {
     handle.send_in_pause();
 }
 
-/// Lets a node without inputs begin no traces: one that passes on what others send.
+/// Lets a node without inputs begin no traces: for a node that forwards other nodes' samples.
 pub fn begin_no_traces(handle: &Handle) {
     handle.begin_no_traces();
 }
@@ -96,7 +96,7 @@ pub fn with_origin(envelope: Envelope<'_>, origin: Origin) -> Envelope<'_> {
 }
 
 /// Leaves the samples of an input in their queue until each is given to [`confirm`], in their order.
-/// The next process of the node gets those that were not. For inputs whose queue has the policy
+/// The next process of the node gets unconfirmed samples. For inputs whose queue has the policy
 /// `block`; another process may have taken samples before.
 pub fn keep_until_confirmed(events: &mut Events, input: &str) {
     if let Some(index) = events.names.iter().position(|name| &**name == input) {
@@ -228,14 +228,14 @@ pub fn reply_with<E: From<ReplyError>>(
     request.reply_with(send)
 }
 
-/// How to wait for news until `deadline` (nanoseconds of CLOCK_MONOTONIC), or until a timer or a
+/// Plans a wait for news until `deadline` (nanoseconds of CLOCK_MONOTONIC), or until a timer or a
 /// stale input is due: for [`Waiter::wait`], after [`Events::poll`] found nothing.
 pub fn plan_wait(events: &Events, deadline: Option<u64>) -> WaitPlan {
     events.plan_wait(deadline)
 }
 
-/// How to wait for an answer until `deadline`, whatever else is due before: for [`Waiter::wait`],
-/// after [`Events::take_answer`] found none.
+/// Plans a wait for an answer until `deadline`, even if something else is due before: for
+/// [`Waiter::wait`], after [`Events::take_answer`] found none.
 pub fn plan_wait_for_answer(events: &Events, deadline: Option<u64>) -> WaitPlan {
     events.plan_wait_for_answer(deadline)
 }
@@ -269,7 +269,7 @@ pub fn report_remote_process(handle: &Handle, change: RemoteProcess) {
 }
 
 /// Fails a request in place of its service on another machine, by an answer on the output of that
-/// service. `None` says that the service's node does not run, and has not executed the request; a
+/// service. `None` means that the service's node does not run, and has not executed the request; a
 /// reason continues the sentence "service NAME ..".
 ///
 /// # Errors

@@ -149,8 +149,8 @@ impl Core {
         !matches!(sent, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
     }
 
-    /// The dataflow is paused, or goes on. A node without inputs sends nothing meanwhile; others do
-    /// when their timers and producers do.
+    /// Pauses or resumes. In a pause, a node without inputs sends nothing; others send when their timers
+    /// and producers do.
     pub(crate) fn set_paused(&self, is_paused: bool) {
         {
             let mut pauses = self.pauses();
@@ -169,7 +169,7 @@ impl Core {
         }
     }
 
-    /// Whether the dataflow is paused; the clock also stands still if the node that drives it says so.
+    /// Whether the dataflow is paused. The clock may also be stopped by the node that drives it.
     pub(crate) fn is_paused(&self) -> bool {
         self.pauses().since.is_some()
     }

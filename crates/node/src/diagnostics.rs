@@ -65,7 +65,7 @@ pub fn install() -> Result<(), FilterError> {
     Ok(())
 }
 
-/// As [`install`], also without the variable: for daemons, whose events are for people.
+/// As [`install`], also without the variable: for daemons, whose events are for users.
 ///
 /// # Errors
 /// [`FilterError`] if the value of the variable is wrong.

@@ -19,10 +19,10 @@ pub enum ConnectError {
         /// The environment variable that a keeper sets.
         variable: &'static str,
     },
-    /// The program was started as one node and asked to join as another.
+    /// The program was started as one node, and tried to join as another.
     #[error("this program was started as node {is:?}, and asks to be node {asked:?}")]
     OtherNode {
-        /// The id that the program asked for.
+        /// The id with which it tried to join.
         asked: String,
         /// The id that the program was started with.
         is: String,
@@ -51,7 +51,7 @@ pub enum ConnectError {
         /// Why the socket cannot be used.
         reason: String,
     },
-    /// The dataflow file asks for locked memory, which this user may not have.
+    /// The dataflow file requires locked memory, which this user may not have.
     #[error(transparent)]
     MemoryLock(#[from] nervure_shm::NotLocked),
     /// The keeper ended, or closed the connection.

@@ -75,9 +75,9 @@ impl Handle {
             .map(|output| output.name.as_str())
     }
 
-    /// The current value of a parameter: the value of the dataflow file, or the one that it was set
-    /// to since, also before the last restart of the node. A change is visible here at once, and
-    /// reported by [`Event::Param`](crate::Event::Param).
+    /// The current value of a parameter: its last set value, also from before a restart of the
+    /// node, or else the dataflow file's. A change is visible here at once, and reported by
+    /// [`Event::Param`](crate::Event::Param).
     ///
     /// ```no_run
     /// # let node = nervure_node::Node::connect()?;
@@ -204,7 +204,7 @@ impl Handle {
         self.0.producer.stopping.load(Ordering::SeqCst)
     }
 
-    /// Checks that the node belongs to this process, and not to the one that this was forked from.
+    /// Checks that the node belongs to this process, and not to a parent that has forked.
     /// Call it before you take a lock of your own around parts of a node: another thread may have
     /// held the lock at the fork.
     ///

@@ -11,8 +11,8 @@
 //! | lengths of frame, schema and head | 4, 4, 4 |
 //! | frame, schema, head, payload | |
 //!
-//! Numbers are little-endian. The head is that of [`nervure_message`]: layout and metadata. Every
-//! sample has its schema, so that none depends on one that the link has dropped.
+//! Numbers are little-endian. The head is as in [`nervure_message`]: layout and metadata. Every sample
+//! has its schema, so that none depends on an earlier one that the link has dropped.
 
 use nervure_message::{
     DecodeError, Encode, Header, Layout, Metadata, MetadataError, Schema, View, ViewError,
@@ -35,7 +35,7 @@ pub const END_OF_PROCESS: &[u8] = &[END];
 pub struct FleetTime {
     /// Nanoseconds.
     pub nanos: u64,
-    /// How far it may be wrong.
+    /// Its error.
     pub error_nanos: u64,
 }
 
@@ -65,7 +65,7 @@ pub struct RemoteSample<'a> {
 /// Why a message of a link is no sample.
 #[derive(Debug, thiserror::Error)]
 pub enum ArrivalError {
-    /// It ends too early.
+    /// The message is too short.
     #[error("the message of {0} bytes is too short")]
     Short(usize),
     /// The kind is unknown.
@@ -178,7 +178,7 @@ pub fn decode(bytes: &[u8]) -> Result<Arrival<'_>, ArrivalError> {
 }
 
 impl RemoteSample<'_> {
-    /// The id of a request, or of the one that this answers.
+    /// The id of a request, or of the request that this sample answers.
     pub fn correlation_id(&self) -> u64 {
         self.correlation_id
     }

@@ -58,8 +58,8 @@ impl Connection {
         Self::greet(address, program)?.welcomed(deadline)
     }
 
-    /// Connects to several keepers. All are asked before the first answer is awaited, so that those that
-    /// do not answer take [`PATIENCE`] together.
+    /// Connects to several keepers. All requests are sent before the first answer is awaited, so that
+    /// silent keepers take [`PATIENCE`] together.
     pub fn open_all(
         addresses: Vec<KeeperAddress>,
         program: &str,
@@ -84,7 +84,7 @@ impl Connection {
                 io::ErrorKind::WouldBlock => no_answer(address),
                 _ => error.into(),
             })?;
-        // Any user can take the name, so the kernel is asked for the owner.
+        // Any user can take the name; the kernel knows the owner.
         let (ours, theirs) = (rustix::process::geteuid().as_raw(), socket.peer()?.uid);
         if theirs != address.uid || ours != 0 && theirs != ours {
             return Err(ConnectionError::OtherUser {
@@ -270,8 +270,8 @@ impl AsFd for Connection {
     }
 }
 
-/// How long the daemon of this machine may take to answer: it waits for other machines itself, for a
-/// shorter time.
+/// Time limit for the daemon of this machine, which itself waits for other machines for a shorter
+/// time.
 const DAEMON_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A connection to the daemon of this machine, for one request.

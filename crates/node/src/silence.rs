@@ -34,7 +34,7 @@ pub enum Heard {
 }
 
 impl SilentInputs {
-    /// Those of a node.
+    /// The silent inputs of a node.
     pub fn new(handle: &Handle) -> Self {
         Self::named(handle.expected_inputs())
     }

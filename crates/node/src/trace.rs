@@ -1,12 +1,12 @@
-//! Traces: the way of samples across nodes and machines.
+//! Traces: the path of samples across nodes and machines.
 //!
 //! A sample of a trace has the trace's id in its header, and in its metadata `traceparent` of W3C Trace
 //! Context with the span of its publication. Samples sent while a node handles such a sample continue
 //! the trace. So does a sample whose metadata has a `traceparent`, for example of the program's own
 //! spans. Sources begin traces if `NERVURE_TRACES_PER_SECOND` is set.
 //!
-//! A node of which no trace passes checks two words of its own memory a sample. Spans go to `nervure
-//! telemetry` on this machine if it runs, in one packet each; a full socket drops them.
+//! Without traces, a node checks two words of its own memory per sample. Spans go to `nervure telemetry`
+//! on this machine if it runs, in one packet each; a full socket drops them.
 
 pub(crate) mod context;
 mod report;
@@ -48,7 +48,7 @@ struct State {
     period_nanos: Option<u64>,
     /// When an output may begin the next trace, in nanoseconds of CLOCK_MONOTONIC.
     due: BTreeMap<String, u64>,
-    /// Observers are no part of the way.
+    /// Observers are not part of a trace.
     is_observer: bool,
 }
 
@@ -234,7 +234,7 @@ impl Traced {
         let context = Context::new(trace);
         let mut metadata = envelope.metadata_or_empty().clone();
         metadata.insert(TRACEPARENT, context.to_string());
-        // A sample whose metadata is full is sent without the trace, and not refused.
+        // A sample with full metadata is sent without the trace.
         metadata.write(&mut Head::new()).ok()?;
         Some(Self {
             traces: Arc::clone(traces),

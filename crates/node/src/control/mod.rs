@@ -27,8 +27,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the attachment of an edge is retried while descriptors or memory are short. After that
-/// the keeper ends the process: it would not be the node that the file describes.
+/// Time limit for attaching an edge while descriptors or memory are short. After that the keeper
+/// ends the process, which would not be the node that the file describes.
 const ATTACH_TIMEOUT_NANOS: u64 = 5_000_000_000;
 
 /// The pause before sockets are checked again that can be neither polled nor read for lack of
@@ -63,7 +63,7 @@ struct Control {
     inbox: InboxHandle,
     departure: Departure,
     edges: Edges,
-    /// The edge whose packet waits in the keeper's socket. The packets behind it wait, too.
+    /// The edge whose packet waits in the keeper's socket. Later packets wait, too.
     unattached: Option<Retry>,
     /// Segments that wait in the sockets of pairs, by peer.
     unmapped: HashMap<u32, Retry>,

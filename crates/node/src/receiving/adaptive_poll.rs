@@ -1,4 +1,4 @@
-//! How an observer waits: it polls at an interval, and asks no producer to wake it.
+//! Waits of an observer: it polls at an interval, and no producer has to wake it.
 //!
 //! A producer that wakes a consumer pays for a system call, and the woken consumer may take the
 //! core on which the robot's own consumer was about to run. A consumer that never sleeps in its

@@ -48,7 +48,7 @@ pub enum CallError {
     TimedOut {
         /// `node/service`.
         service: String,
-        /// How long the caller waited.
+        /// Time for which the caller waited.
         timeout: Duration,
     },
     /// The limit of requests in flight is reached.
@@ -94,8 +94,8 @@ pub(super) type Answer = Result<Sample, CallError>;
 #[derive(Debug)]
 pub(super) struct Calls {
     clients: Vec<Client>,
-    /// Begins with the time, so that no earlier process of this node has used the next ones: an
-    /// answer to a request of that may still be on its way.
+    /// Starts from the time, so that no earlier process of this node has used the next ids: an
+    /// answer to a request of an earlier process may still arrive.
     last_id: u64,
 }
 

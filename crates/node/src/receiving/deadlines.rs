@@ -58,7 +58,7 @@ impl Expected {
         }
     }
 
-    /// The dataflow goes on after a pause. A sample is expected within a period from now on.
+    /// Resumes after a pause: a sample is expected within a period from now on.
     pub(crate) fn resume(&mut self, now: i64) {
         if self.due.is_some() {
             self.newest = self.newest.max(now);

@@ -81,14 +81,14 @@ pub enum Event {
     /// The dataflow is paused: its clock stands still, no timer ticks until [`Event::Resume`], and
     /// `send` waits until then in nodes without inputs.
     Pause,
-    /// The dataflow goes on.
+    /// The dataflow is resumed.
     Resume,
     /// The node has to end. This is the last event.
     Stop {
         /// Why the node is stopped.
         reason: String,
     },
-    /// An event of the keeper that this version of the library does not know.
+    /// An event of the keeper without a variant in this version of the library.
     Other {
         /// The kind, for example `RELOAD`.
         kind: String,

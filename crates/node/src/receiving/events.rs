@@ -60,9 +60,9 @@ pub struct Events {
     sample_passes_first: bool,
     /// Whether the start of the dataflow is known.
     knows_start: bool,
-    /// Between Pause and Resume nothing of the schedule comes, not even a tick that was due before.
+    /// Between Pause and Resume the schedule delivers nothing, not even an earlier tick.
     is_paused: bool,
-    /// Whether Stop comes at once, and the samples that are queued then follow it.
+    /// Whether Stop is delivered at once, before queued samples.
     pub(crate) samples_follow_stop: bool,
     /// Whether the end of a producer's process is an event of its own.
     pub(crate) reports_ended_producers: bool,
@@ -73,7 +73,7 @@ pub struct Events {
     poll: Option<AdaptivePoll>,
 }
 
-/// How far the stream of events has got.
+/// Progress of the stream of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     Running,
@@ -219,7 +219,7 @@ impl Events {
         }
     }
 
-    /// Returns the next event without waiting, or why there is none.
+    /// Returns the next event without waiting, or the reason why there is none.
     ///
     /// # Errors
     /// [`NodeForked`] in a forked child.
@@ -311,8 +311,8 @@ impl Events {
 
     /// For event loops: the latest time of the next [`Events::poll`], in nanoseconds of
     /// CLOCK_MONOTONIC. By then a timer or a stale input is due, an observer has to poll, or the
-    /// node has slept for [`nervure_shm::MAX_SLEEP_NANOS`]. Ask before each sleep: the keeper takes
-    /// a node that sleeps longer for one that hangs.
+    /// node has slept for [`nervure_shm::MAX_SLEEP_NANOS`]. Call this before each sleep: a node
+    /// that sleeps longer counts as hanging.
     pub fn next_deadline(&self) -> u64 {
         self.inbox.sleep_deadline(self.next_check())
     }
@@ -414,7 +414,7 @@ impl Events {
         }
     }
 
-    /// The node asks for its next event, so it has finished with the last one.
+    /// Measures the last turn, which ends with the request for the next event.
     #[inline(never)]
     fn end_turn_of_loop(&mut self) {
         let now = monotonic_nanos();

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The metadata key under which an answer carries the reason of a failure.
 pub(super) const ERROR_KEY: &str = "nervure.error";
 
-/// The metadata key of an answer that the daemon gives in place of a service on another machine: why
-/// there is none; empty if its node does not run.
+/// The metadata key of an answer by the daemon in place of a service on another machine: the reason, or
+/// empty if the service's node does not run.
 pub(super) const UNREACHED_KEY: &str = "nervure.unreached";
 
 /// A request of another node, to be answered by this one. If it is dropped without an answer, the

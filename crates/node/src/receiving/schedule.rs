@@ -53,7 +53,7 @@ impl Schedule {
         }
     }
 
-    /// The dataflow goes on after a pause: no input is stale because of that.
+    /// Resumes after a pause, which makes no input stale.
     pub(super) fn resume(&mut self, now: i64) {
         for expected in &mut self.expected {
             expected.resume(now);

@@ -6,7 +6,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::fd::BorrowedFd;
 use std::time::Duration;
 
-/// How long to wait, and whether news ends the wait: see [`crate::binding::plan_wait`].
+/// End of a wait, and whether news ends it earlier: see [`crate::binding::plan_wait`].
 #[derive(Clone, Copy, Debug)]
 pub struct WaitPlan {
     /// Nanoseconds of CLOCK_MONOTONIC.

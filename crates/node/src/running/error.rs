@@ -8,8 +8,7 @@ use nervure_protocol::keeper_to_cli::Refused;
 use std::io;
 use std::time::Duration;
 
-/// How long a keeper may take to answer. A keeper never blocks, so one that does not answer in time
-/// is stopped.
+/// Time limit for an answer of a keeper. A keeper never blocks, so one that exceeds it is stopped.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Why there is no connection, or no answer.
@@ -27,7 +26,7 @@ pub enum ConnectionError {
     /// No dataflow with that name runs.
     #[error("no dataflow `{name}` runs; these do: {running}")]
     NotRunning {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
         /// The dataflows that run.
         running: String,

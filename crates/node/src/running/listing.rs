@@ -30,8 +30,8 @@ pub fn dataflows_of_others() -> Result<Vec<KeeperAddress>, ConnectionError> {
     Ok(others)
 }
 
-/// Whether the socket belongs to the user that its name gives. Any user can take any name, so the
-/// kernel is asked for the owner.
+/// Whether the socket belongs to the user in its name. Any user can take any name; the kernel knows
+/// the owner.
 fn is_of_its_user(address: &KeeperAddress) -> bool {
     match Seqpacket::connect(&address.to_string()) {
         Ok(socket) => socket.peer().is_ok_and(|peer| peer.uid == address.uid),
@@ -59,7 +59,7 @@ fn ours_and_others() -> Result<(Vec<KeeperAddress>, Vec<KeeperAddress>), Connect
 }
 
 /// Finds a dataflow by its name or the process ID of its keeper. Without a name, finds the dataflow
-/// that `NERVURE_DATAFLOW` in the environment names, or the only one that runs.
+/// that `NERVURE_DATAFLOW` in the environment names, or the only running one.
 ///
 /// # Errors
 /// [`ConnectionError::NoneRuns`], [`ConnectionError::NotRunning`] or [`ConnectionError::Several`];

@@ -18,7 +18,7 @@ pub struct Loan {
     head: Head,
     layout_bytes: usize,
     memory: nervure_shm::PayloadLoan,
-    /// Those of the node, if some pass it.
+    /// The node's traces, if it takes part in any.
     traces: Option<Arc<Traces>>,
 }
 

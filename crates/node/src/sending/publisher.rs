@@ -92,7 +92,7 @@ impl Publisher {
             header.trace_id = traced.trace_id();
         }
         let mut loan = match self.output.loan(value.payload_bytes(), head.len(), wait) {
-            // Counted on the edges that miss the sample. No error: the program goes on.
+            // Counted on the edges that miss the sample. No error, so that the program continues.
             Err(SendError::OutOfMemory { .. }) => return Ok(self.output.missed_by_all()),
             other => other?,
         };

@@ -71,7 +71,7 @@ pub(super) fn send(mut span: Span, begin: u64) {
     }
 }
 
-/// Of this user or root: another one may have taken the name.
+/// Connects to a socket of this user or root: another user may have taken the name.
 fn connect() -> Option<Seqpacket> {
     let own = rustix::process::geteuid().as_raw();
     let domain = Domain::of_environment().ok()?;

@@ -1,12 +1,12 @@
-//! The way of a sample over a link.
+//! The path of a sample over a link.
 
-/// The way of a sample from another machine.
+/// The path of a sample from another machine.
 #[derive(Clone, Debug)]
 pub struct Crossed {
     /// The machine.
     pub from: String,
     /// From its publication there until now, if the clocks have been compared.
     pub latency_nanos: Option<u64>,
-    /// How far that may be wrong.
+    /// Error of `latency_nanos`.
     pub error_nanos: u64,
 }
