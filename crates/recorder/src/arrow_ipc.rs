@@ -3,7 +3,7 @@
 //! The buffers of a payload are in Arrow's order, so the payload can be the body of a record batch.
 //! This module writes the FlatBuffers metadata that gives the offset of each buffer. `arrow-ipc`
 //! would first need the arrays read and validated, would lay out all buffers again, and brings
-//! `arrow-array`, `arrow-select` and `chrono`. Numbers of fields and types are those of Arrow's
+//! `arrow-array`, `arrow-select` and `chrono`. Numbers of fields and types are from Arrow's
 //! `Schema.fbs` and `Message.fbs` (format version V5).
 
 use arrow_schema::{DataType, Field, IntervalUnit, TimeUnit, UnionMode};

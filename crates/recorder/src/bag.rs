@@ -23,7 +23,7 @@ pub(crate) struct Files {
     pub(crate) paths: Vec<PathBuf>,
     /// Files that the bag lists or the folder holds, but that are not read.
     pub(crate) left_out: Vec<String>,
-    /// Why the files are not those of `metadata.yaml`.
+    /// Why `metadata.yaml` was not used.
     pub(crate) note: Option<String>,
 }
 

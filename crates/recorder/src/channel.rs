@@ -40,7 +40,7 @@ pub struct Message {
     /// Time at which it was recorded, in nanoseconds since the Unix epoch. In Nervure's recordings,
     /// the time at which it was published.
     pub log_time: u64,
-    /// How far the clock was set back in the file before this message, in nanoseconds.
+    /// Time by which the clock was set back in the file before this message, in nanoseconds.
     pub set_back: u64,
     /// The encoded message.
     pub data: Vec<u8>,

@@ -12,8 +12,8 @@ const MAX_DEPTH: usize = 12;
 /// Limit on the entries of all folders.
 const MAX_ENTRIES: usize = 200_000;
 
-/// Definitions of ROS messages from `.msg`, `.srv` and `.action` files. They are used before those of
-/// a recording.
+/// Definitions of ROS messages from `.msg`, `.srv` and `.action` files. They take precedence over a
+/// recording's.
 #[derive(Clone, Debug, Default)]
 pub struct Definitions {
     pub(crate) sections: Sections,
@@ -65,7 +65,7 @@ impl Definitions {
             path: folder.to_owned(),
             source,
         };
-        // The folder may be that of a package, given as `.`.
+        // The folder may be a package, given as `.`.
         let whole = folder.canonicalize().map_err(io)?;
         let before = self.files;
         self.add_entries(&whole, MAX_DEPTH)?;

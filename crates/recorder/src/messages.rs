@@ -8,8 +8,8 @@ use crate::channel::{Channel, Channels, Message};
 use crate::read_error::ReadError;
 use crate::recording::Recording;
 
-/// Threads of a recorder write messages of a channel in another order than that of their times, by
-/// less than this. A clock that is slewed rather than set does not go back at all.
+/// Threads of a recorder may write messages of a channel out of the order of their times, by less
+/// than this. A clock that is slewed rather than set does not go back at all.
 const MAX_JITTER_NANOS: u64 = 1_000_000_000;
 
 /// Iterates over the messages of a recording in order of [`Message::time`]. Messages of one channel
@@ -47,7 +47,7 @@ impl std::fmt::Debug for Messages<'_> {
 /// The clock of a recorder, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 struct FileClock {
-    /// How far it was set back so far.
+    /// Time by which it was set back so far.
     set_back: u64,
     /// Latest time of all channels so far.
     latest: u64,

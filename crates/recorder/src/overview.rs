@@ -21,8 +21,8 @@ pub struct Overview {
     /// Log times of the first and the last message, in nanoseconds since the Unix epoch; `None`
     /// without messages.
     pub times: Option<(u64, u64)>,
-    /// Descriptions of the parts that cannot be read, with the reason and the loss. At most 20, plus
-    /// one that counts the rest.
+    /// Descriptions of the unreadable parts, with the reason and the loss. At most 20, plus one
+    /// that counts the rest.
     pub damaged: Vec<String>,
 }
 

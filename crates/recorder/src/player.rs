@@ -124,11 +124,11 @@ struct Player<'a> {
     shift: u64,
     /// First and last time played so far, in nanoseconds since the Unix epoch.
     times: Option<(u64, u64)>,
-    /// How far the clock was set back, as far as it was reported.
+    /// Time by which the clock was set back, as already reported.
     set_back: u64,
     /// Names of topics in this dataflow.
     renamed: &'a BTreeMap<String, String>,
-    /// How messages are read and where they are published, by the address of their channel.
+    /// Reader and output of messages, by the address of their channel.
     tracks: HashMap<*const Channel, Track>,
     /// By recorded topic.
     throttles: HashMap<String, Throttle>,
@@ -391,7 +391,7 @@ impl Player<'_> {
     }
 }
 
-/// A duration for users, in the largest unit of which it has at least two.
+/// A duration for users, in the largest unit in which it is at least two.
 fn lasting(nanos: u64) -> String {
     const UNITS: [(f64, &str); 3] = [(86_400.0, "days"), (3_600.0, "hours"), (60.0, "minutes")];
     let seconds = nanos as f64 / 1e9;

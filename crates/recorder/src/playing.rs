@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use nervure_node::SendError;
 
-/// How a recording is played.
+/// Options of a playback.
 #[derive(Clone, Debug)]
 pub struct PlayOptions {
     /// Recorded seconds per second of playback; `None` for as fast as the receivers allow.
@@ -48,7 +48,7 @@ impl PlayOptions {
     }
 }
 
-/// How a recording was played.
+/// Result of a playback.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PlayReport {
     /// Number of samples that were published.

@@ -94,10 +94,10 @@ impl fmt::Display for Lost {
     }
 }
 
-/// How a file ends.
+/// The end of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// With everything that its writer intended.
+    /// The file has all data of its writer.
     Complete,
     /// A recorder is writing it. The data after `at` is not complete yet.
     Growing {

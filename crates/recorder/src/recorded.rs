@@ -119,7 +119,7 @@ impl SampleChannel {
         Self::with_definitions(channel, &Definitions::default())
     }
 
-    /// As [`Self::new`], with definitions that are used before that of the channel.
+    /// As [`Self::new`], with definitions that take precedence over the channel's.
     ///
     /// # Errors
     /// See [`Self::new`].
@@ -230,7 +230,7 @@ fn own_sample<'a>(
     })
 }
 
-/// The stamp is that of the message's header, or else the log time.
+/// Reads a ROS message. The stamp is from its header, or else the log time.
 fn ros_sample<'a>(
     ros: &'a RosChannel,
     message: &'a Message,

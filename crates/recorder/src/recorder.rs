@@ -40,7 +40,7 @@ pub(crate) const END: &str = "nervure.end";
 /// Prefix of the keys in [`END`] that count the losses of a topic.
 pub(crate) const LOST_PREFIX: &str = "lost ";
 
-/// How a recording is written.
+/// Options of a recording.
 #[derive(Clone, Debug)]
 pub struct RecorderOptions {
     /// Whether chunks are compressed with LZ4.
@@ -127,7 +127,7 @@ pub struct Recorder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TopicId(usize);
 
-/// How a recording went.
+/// Result of a recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Bytes in the file.
@@ -136,7 +136,7 @@ pub struct Report {
     pub topics: Vec<TopicReport>,
 }
 
-/// How the recording of a topic went.
+/// Result for a topic.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TopicReport {
     /// Name of the topic.

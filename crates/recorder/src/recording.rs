@@ -190,12 +190,12 @@ impl Recording {
         &self.left_out
     }
 
-    /// How the files of a folder were found, if not by its `metadata.yaml`.
+    /// How the files of a folder were found without its `metadata.yaml`.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// Sets definitions that are used before those of the recording.
+    /// Sets definitions that take precedence over the recording's.
     pub fn define(&mut self, definitions: Definitions) {
         self.definitions = definitions;
     }
@@ -213,7 +213,7 @@ impl Recording {
         self.files.iter().map(|file| file.facts().bytes).sum()
     }
 
-    /// How the recording ends. It is complete if all of its files are.
+    /// The end of the recording. It is complete if all of its files are.
     pub fn end(&self) -> &End {
         let incomplete = self
             .files

@@ -92,8 +92,8 @@ pub enum RosChannelError {
 }
 
 impl RosChannel {
-    /// Prepares decoding of the messages of a channel; `None` unless they are in CDR.
-    /// Definitions that are given come before that of the channel.
+    /// Prepares decoding of the messages of a channel; `None` unless they are in CDR. Definitions in
+    /// `given` take precedence over the channel's.
     pub(crate) fn new(
         channel: &Channel,
         given: &Definitions,
@@ -209,7 +209,7 @@ impl RosChannel {
 }
 
 /// The type of a channel's messages. Bags of Humble and older in SQLite have no definitions, and some
-/// writers leave out those of generated types and their parts.
+/// writers omit generated types and their parts.
 fn definition_of(
     channel: &Channel,
     given: &Sections,

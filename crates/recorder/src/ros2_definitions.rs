@@ -17,8 +17,8 @@ pub(crate) fn humble() -> &'static Sections {
     &KNOWN
 }
 
-/// The messages that are the same in all distributions, and of which generated types consist. Some
-/// writers leave them out.
+/// The messages that are the same in all distributions, and parts of generated types. Some writers
+/// omit them.
 pub(crate) fn unchanged() -> &'static Sections {
     const NAMES: [&str; 5] = [
         "action_msgs/",

@@ -8,17 +8,17 @@ use crate::names::FileNames;
 use crate::recorder::{RecordError, Recorder, RecorderOptions, Report, TopicId};
 use crate::sample::IncomingSample;
 
-/// How often the total size of the files is checked against the limit.
+/// Interval at which the total size of the files is checked against the limit.
 const PRUNE_PERIOD: Duration = Duration::from_secs(2);
 /// Pause after a next file could not be created.
 const RETRY_PERIOD: Duration = Duration::from_secs(10);
 /// File numbers to try for a new file, in case other recorders take them at the same time.
 const MAX_TRIES: u32 = 1000;
 
-/// How a series of recordings is written.
+/// Options of a series of recordings.
 #[derive(Clone, Debug, Default)]
 pub struct SeriesOptions {
-    /// How each file is written.
+    /// Options of each file.
     pub recorder: RecorderOptions,
     /// Largest size of a file, in bytes, without its index. A new file begins before it would be
     /// exceeded.
@@ -72,7 +72,7 @@ pub struct Series {
     last_problem: String,
 }
 
-/// How a series went.
+/// Result of a series.
 #[derive(Debug)]
 pub struct SeriesReport {
     /// The files that were written, in order. With a limit, the first ones may have been deleted.

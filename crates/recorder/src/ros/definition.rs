@@ -11,7 +11,7 @@ pub(super) const MAX_DEPTH: usize = 24;
 /// Limit on the text of a definition.
 pub(super) const MAX_TEXT_BYTES: usize = 1 << 20;
 
-/// A message type whose fields are all known.
+/// A message type with known fields.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Definition {
     /// `package/Name`

@@ -146,8 +146,8 @@ impl<'a> Library<'a> {
         })
     }
 
-    /// The name of a type that a field of `message` names. Without a package it is that of the
-    /// message, except for the names that ROS 1 knew without one.
+    /// The full name of a field's type in `message`. Without a package it is the message's package,
+    /// except for the names that ROS 1 knew without one.
     fn full_name(&self, message: &str, name: &str) -> String {
         if name.contains('/') {
             return plain_name(name);

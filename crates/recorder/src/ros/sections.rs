@@ -32,7 +32,7 @@ pub(crate) enum Format {
 }
 
 impl Sections {
-    /// Splits the schema of a channel with messages of type `root`. `format` is that of the text
+    /// Splits the schema of a channel with messages of type `root`. `format` is the format of the text
     /// before the first heading.
     ///
     /// # Errors
@@ -59,7 +59,7 @@ impl Sections {
         Ok(sections)
     }
 
-    /// Adds the text of a file. The name is that of the message, service or action.
+    /// Adds the text of a file with the definition `name`.
     ///
     /// # Errors
     /// [`DefinitionError`].
@@ -78,7 +78,7 @@ impl Sections {
         self.lines(name).is_some()
     }
 
-    /// The types for whose name `is_kept` is true.
+    /// The types whose names satisfy `is_kept`.
     pub(crate) fn only(&self, is_kept: impl Fn(&str) -> bool) -> Self {
         let kept = self.0.iter().filter(|(name, _)| is_kept(name));
         Self(
