@@ -1,4 +1,4 @@
-//! Finds mistakes in a graph whose names are all right: nodes that wait for each other, or are not
+//! Finds mistakes in a graph with valid names: nodes that wait for each other, or are not
 //! connected.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -235,7 +235,7 @@ impl Finding {
         self
     }
 
-    /// "did you mean .." when there is a near match, `otherwise` as the hint when there is none.
+    /// Adds "did you mean .." for a near match, `otherwise` as the hint without one.
     pub fn nearest(
         mut self,
         nearest: Option<&str>,
@@ -342,8 +342,9 @@ impl<'a> Findings<'a> {
         });
     }
 
-    /// Pushes an error whose hint needs a search through the file. An error that is only counted
-    /// skips the search: a hostile file would otherwise cost time quadratic in its size.
+    /// Pushes an error whose hint needs a search through the file. Beyond the limit, errors are
+    /// only counted and skip the search: a hostile file would otherwise cost time quadratic in its
+    /// size.
     pub fn push_error_with(&mut self, error: impl FnOnce() -> Finding) {
         if self.is_full() {
             self.errors += 1;

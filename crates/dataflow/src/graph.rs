@@ -13,10 +13,9 @@ use serde_json::json;
 
 use crate::name::TypeName;
 
-/// Depth of a queue, unless the file says otherwise.
+/// Default depth of a queue.
 pub const DEFAULT_QUEUE_SIZE: u32 = 10;
-/// Number of samples that a node can use at once in addition to its queue, unless the file says
-/// otherwise.
+/// Default number of samples that a node can use at once in addition to its queue.
 pub const DEFAULT_HELD_BEYOND_QUEUE: u32 = 8;
 
 /// Labels by the role whose machine must have them.
@@ -43,7 +42,7 @@ pub struct Dataflow {
     pub name: String,
     /// The folder of the file: the working directory of nodes and builds.
     pub directory: PathBuf,
-    /// Environment variables of every node; already merged into those of the nodes.
+    /// Environment variables for all nodes; already merged into each node's.
     pub env: BTreeMap<String, String>,
     /// The nodes, in the order of the file.
     pub nodes: Vec<Node>,
@@ -346,7 +345,7 @@ impl Dataflow {
 }
 
 impl InputQueue {
-    /// The default: 10 samples, of which the oldest is dropped.
+    /// The default: 10 samples, dropping the oldest.
     pub const DEFAULT: InputQueue = InputQueue::new(QueuePolicy::DropOldest, DEFAULT_QUEUE_SIZE);
     /// The queue of `latest`.
     pub const LATEST: InputQueue = InputQueue::new(QueuePolicy::Latest, 1);

@@ -29,7 +29,7 @@
 //! assert_eq!(dataflow.topic(dataflow.edges[0].from), "drive:camera/image");
 //! ```
 //!
-//! How a file becomes a graph: `tree` turns YAML into values with spans, within limits; `read`
+//! Steps from a file to a graph: `tree` turns YAML into values with spans, within limits; `read`
 //! turns values into a parsed dataflow, by the table of `keys`; `resolve` looks up names;
 //! `check_graph` finds nodes that would wait for each other.
 

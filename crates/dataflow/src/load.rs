@@ -120,7 +120,7 @@ fn is_executable(metadata: &fs::Metadata) -> bool {
 }
 
 /// The content of the file, cut one byte past the limit. Files such as `/proc/kmsg`, whose content is
-/// written as they are read, have no length: their end may never come, so they count as empty.
+/// written on reads, have no length: their end may never come, so they count as empty.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let metadata = fs::metadata(path)?;

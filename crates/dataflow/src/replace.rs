@@ -15,8 +15,7 @@ use crate::graph::{
 /// Index of the node that stands in for others.
 const STAND_IN: usize = 0;
 
-/// A remaining node is the client of a service whose node is to be replaced: its requests would
-/// have no answer.
+/// A remaining node is the client of a replaced service: its requests would have no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnansweredClient {
     /// Id of the node that makes requests.
@@ -29,7 +28,7 @@ pub struct UnansweredClient {
 
 impl Dataflow {
     /// Replaces the nodes with the indices `replaced` by `stand_in`, which becomes the first node;
-    /// the others keep their order. After its own outputs it gets those of the replaced nodes, which
+    /// the others keep their order. After its own outputs it gets the outputs of the replaced nodes, which
     /// keep their topics, and the requests of replaced clients come from it.
     ///
     /// # Errors
@@ -103,7 +102,7 @@ impl Dataflow {
 /// New indices by old ones.
 struct Renumbering {
     nodes: Vec<usize>,
-    /// Outputs of replaced nodes; those of other nodes keep their index.
+    /// New indices of the outputs of replaced nodes; other nodes' outputs keep theirs.
     outputs: BTreeMap<OutputIndex, usize>,
 }
 

@@ -56,7 +56,7 @@ pub struct Stream {
     pub output: String,
     /// `node/output`, on both machines.
     pub topic: String,
-    /// How its samples are delivered.
+    /// Delivery of its samples.
     pub delivery: Delivery,
     /// Age at which a sample that was not delivered is dropped.
     #[serde(rename = "lifespan_nanos", with = "nanos::optional", default)]
@@ -84,7 +84,7 @@ pub enum Carries {
     Answers,
 }
 
-/// How samples are delivered over a link.
+/// Delivery of samples over a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Delivery {
@@ -110,17 +110,16 @@ pub enum Delivery {
 /// A stand-in that publishes the outputs of a remote node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Incoming {
-    /// Its id: that of the node.
+    /// Id of the node and of its stand-in.
     pub node: String,
     /// Role of the machine that the node runs on.
     pub machine: String,
     /// The outputs that local nodes consume.
     pub outputs: Vec<String>,
-    /// Those of them that carry requests to services of local nodes, each with the topic of the
-    /// answers.
+    /// Outputs that carry requests to services of local nodes, each with the topic of the answers.
     #[serde(default)]
     pub requests: BTreeMap<String, String>,
-    /// Those of them whose samples are confirmed: see [`Stream::is_lossless`].
+    /// Outputs with confirmed samples: see [`Stream::is_lossless`].
     #[serde(default)]
     pub lossless: BTreeSet<String>,
 }
@@ -137,7 +136,7 @@ impl Stream {
 }
 
 impl Outgoing {
-    /// The id of the local node whose outputs it takes.
+    /// The id of the local node whose outputs it consumes.
     #[must_use]
     pub fn producer(&self) -> &str {
         self.node
@@ -148,8 +147,7 @@ impl Outgoing {
 }
 
 impl Dataflow {
-    /// The part of the machine with this role. `name_of` is the name of the machine in a role, for
-    /// people.
+    /// The part of the machine with this role. `name_of` gives the name of a role's machine, for users.
     #[must_use]
     pub fn part(&self, role: &str, name_of: impl Fn(&str) -> String) -> Part {
         let mut split = Split::new(self, role);

@@ -1,8 +1,8 @@
 //! Outputs and inputs for what nodes write to stdout and stderr: dora's `send_stdout_as`,
 //! `send_logs_as` and `dora/logs`.
 //!
-//! A node of their own sends these samples, because the nodes that write the lines know nothing of
-//! it. Its outputs have the topics that the file names.
+//! A separate node sends these samples, because the nodes that write the lines cannot. Its outputs
+//! have the topics that the file names.
 
 use std::collections::HashSet;
 
@@ -58,7 +58,7 @@ pub(super) fn read_log_outputs(
         found.push(ParsedLogOutput {
             output: declared.map_or_else(|| plain_output(name), |index| outputs.remove(index)),
             form,
-            // dora sends every line of stdout, whatever its level.
+            // dora sends every line of stdout, at any level.
             min_level: min_level.filter(|_| form == LogForm::Record),
         });
     }

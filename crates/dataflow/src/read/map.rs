@@ -131,7 +131,7 @@ pub(crate) fn read_entries<'t>(
     Some(entries)
 }
 
-/// The finding that `name` is already that of another thing of the same kind.
+/// The finding that another thing of the same kind already has `name`.
 pub(crate) fn duplicate_name(code: Code, what: &str, name: &Text, first: Span) -> Finding {
     let message = format!("the {what} {} appears twice", quoted(&name.text));
     Finding::error(code, name.span, message)

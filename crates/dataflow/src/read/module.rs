@@ -1,7 +1,7 @@
-//! Reads the nodes of a file, and those of modules: files whose nodes take the place of one node.
+//! Reads the nodes of a file and of its modules: files whose nodes take the place of one node.
 //!
-//! As in dora, the nodes of a module get ids that begin with that of the node, and sources are
-//! rewritten, so that the steps that follow know nothing of modules.
+//! As in dora, the ids of a module's nodes begin with the id of the node, and sources are
+//! rewritten, so that later steps see no modules.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
@@ -39,7 +39,7 @@ const KEYS: [&str; 8] = [
     "deploy",
 ];
 
-/// The nodes of a file, those of its modules included.
+/// The nodes of a file, with those of its modules.
 #[derive(Default)]
 pub(super) struct Nodes {
     pub nodes: Vec<ParsedNode>,

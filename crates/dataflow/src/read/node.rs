@@ -203,7 +203,7 @@ fn own_program(reader: &mut Reader<'_>, host: &Host<'_>, keys: &Keys<'_>) -> Pro
     }
 }
 
-/// The settings of `node`, of which everything else is read.
+/// The settings of `node`, whose other parts are already read.
 fn read_settings(
     reader: &mut Reader<'_>,
     host: &Host<'_>,

@@ -37,7 +37,7 @@ const KEYS_OF_OTHER_NODES: [&str; 9] = [
 /// `operator/input` and `operator/output`.
 pub(super) struct ProgramAndPorts {
     pub program: Option<LocatedProgram>,
-    /// The build commands, those of all operators.
+    /// The build commands of all operators.
     pub build: Option<String>,
     pub inputs: Vec<ParsedInput>,
     pub outputs: Vec<ParsedOutput>,
@@ -126,7 +126,7 @@ fn report_conflicts(reader: &mut Reader<'_>, keys: &Keys<'_>, operators: &Text) 
     }
 }
 
-/// An operator whose code was found, or will be built.
+/// An operator whose code exists, or will be built.
 struct LocatedOperator {
     id: Text,
     /// `None` if the code was not found, which is reported.

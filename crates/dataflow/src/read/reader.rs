@@ -18,10 +18,10 @@ use crate::unit::{self, UnitError};
 /// Shortest interval within which a node can act: a wake-up costs about 20 microseconds.
 pub(super) const MIN_INTERVAL: Duration = Duration::from_micros(100);
 
-/// Reads values; whatever is wrong with one becomes a finding.
+/// Reads values; each defect of a value becomes a finding.
 pub(crate) struct Reader<'a> {
     findings: Findings<'a>,
-    /// Keys of which a warning was reported.
+    /// Keys with a reported warning.
     warned: HashSet<*const Key>,
 }
 
@@ -150,7 +150,7 @@ impl<'a> Reader<'a> {
         false
     }
 
-    /// One of `words`, in which `-` and `_` are the same.
+    /// One of `words`, with `-` and `_` as the same.
     pub fn one_of(
         &mut self,
         value: &Value,

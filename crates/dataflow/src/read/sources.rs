@@ -140,8 +140,8 @@ fn invalid_source(text: &Text, message: &str) -> Finding {
     Finding::error(Code::InvalidSource, text.span, message).expected(Shape::Source.describe())
 }
 
-/// The span of bytes `start` to `end` of `text`. The span of all of `text` if it is quoted or
-/// folded: its bytes are then not those of the file.
+/// The span of bytes `start` to `end` of `text`, or of all of `text` if it is quoted or folded: its
+/// bytes then differ from the file's.
 fn part_span(text: &Text, start: usize, end: usize) -> Span {
     if text.span.end - text.span.start != text.text.len() {
         return text.span;

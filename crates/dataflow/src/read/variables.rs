@@ -12,10 +12,10 @@ use crate::tree::{Kind, Value, plain_scalar};
 /// The type of a text after variables are filled into it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FilledType {
-    /// Without quotes, the type that YAML gives the text: `fps: ${FPS}` is a number. With quotes, text.
+    /// Without quotes, YAML's type of the text: `fps: ${FPS}` is a number. With quotes, text.
     ByQuotes,
     Text,
-    /// The type that YAML gives the text, despite quotes: `{value: "${FPS}", type: int}` needs them.
+    /// YAML's type of the text despite quotes: `{value: "${FPS}", type: int}` requires them.
     Scalar,
 }
 
