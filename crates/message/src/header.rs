@@ -1,17 +1,17 @@
 //! The fixed header of every sample.
 
-/// The memory that a payload lies in. Reserved for device memory, whose descriptor will be sent
-/// along with the sample.
+/// The memory of a payload. Reserved for device memory, whose descriptor will be sent along with
+/// the sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MemoryKind {
     /// Host memory, mapped by the consumer.
     #[default]
     Host,
-    /// A kind that this build does not know, so it cannot read the payload.
+    /// A kind that this build cannot read.
     Unknown(u8),
 }
 
-/// The properties of every sample, whatever its payload.
+/// The properties of every sample, for any payload.
 ///
 /// Latency is computed from `publish_mono`, and only within one `boot_id`. The age of a sample
 /// counts from `stamp`, its lifespan from publication.

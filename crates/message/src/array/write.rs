@@ -42,13 +42,13 @@ impl<'a> ArraySample<'a> {
         self.schema
     }
 
-    /// How the array is written to the payload.
+    /// The plan by which the array is written.
     pub fn plan(&self) -> &Plan<'a> {
         &self.plan
     }
 }
 
-/// How an array is written to a payload: which bytes, at which positions, and with which changes.
+/// A plan to write an array to a payload: bytes, positions, and changes.
 #[derive(Debug)]
 pub struct Plan<'a> {
     layout: ArrayLayout,
@@ -497,7 +497,7 @@ struct Window {
 }
 
 impl Window {
-    /// Returns `None` if the numbers cannot be those of a valid array.
+    /// Returns `None` if no valid array has these numbers.
     fn include(&mut self, offset: i64, size: i64) -> Option<()> {
         let (offset, size) = (usize::try_from(offset).ok()?, usize::try_from(size).ok()?);
         if size > 0 {
