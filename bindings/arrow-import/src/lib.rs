@@ -80,7 +80,7 @@ impl Importer<'_> {
                 BufferSpec::VariableWidth => last_offset(offsets.as_ref(), data_type),
                 BufferSpec::AlwaysNull => 0,
             };
-            // SAFETY: the size is the one that Arrow's specification gives for the type and length.
+            // SAFETY: the size is as Arrow's specification requires for the type and length.
             let buffer = unsafe { self.buffer(array, next, bytes, data_type)? }.unwrap_or_default();
             next += 1;
             offsets.get_or_insert_with(|| buffer.clone());
@@ -267,7 +267,7 @@ mod tests {
     #[test]
     fn offsets_at_any_address_are_read() {
         let mut memory = [0_u8; 17];
-        // At an odd address, whatever that of the array is.
+        // At an odd address, for any address of the array.
         let start = 1 + memory.as_ptr().addr() % 2;
         for (place, offset) in [0_i32, 2, 3].iter().enumerate() {
             memory[start + place * 4..][..4].copy_from_slice(&offset.to_le_bytes());

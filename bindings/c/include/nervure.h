@@ -60,9 +60,9 @@ struct ArrowArray {
 
 // Result of a function. `nervure_error` returns the message of a failure.
 typedef enum nervure_status {
-    // It is done.
+    // Success.
     NERVURE_STATUS_OK = 0,
-    // Nothing happened within the time.
+    // Nothing happened before the timeout.
     NERVURE_STATUS_TIMEOUT = 1,
     // The node has ended: there are no more events.
     NERVURE_STATUS_END = 2,
@@ -133,7 +133,7 @@ typedef enum nervure_dtype {
     NERVURE_DTYPE_CUSTOM = 255,
 } nervure_dtype;
 
-// Kind of an event. Later versions may add kinds: ignore the ones that you do not know.
+// Kind of an event. Later versions may add kinds: ignore unknown ones.
 typedef enum nervure_event_kind {
     // A sample arrived: `id` is the input, `sample` the sample.
     NERVURE_EVENT_KIND_INPUT = 0,
@@ -144,25 +144,25 @@ typedef enum nervure_event_kind {
     // The input `id` has had no sample for as long as its `expect_every`: `elapsed` is the time since the newest, `count`
     // the number of such events since then.
     NERVURE_EVENT_KIND_STALE = 3,
-    // The node asked for this event later than its `loop` allows: `id` is the input whose event took too long, `elapsed`
+    // The node received this event later than its `loop` allows: `id` is the input whose event took too long, `elapsed`
     // the time beyond the deadline, `count` the number of missed deadlines.
     NERVURE_EVENT_KIND_DEADLINE_MISSED = 4,
-    // A request to the service `id`, with the value `sample`: answer it with `nervure_reply`. `text` is the node that asks.
+    // A request to the service `id`, with the value `sample`: answer it with `nervure_reply`. `text` is the calling node.
     NERVURE_EVENT_KIND_REQUEST = 5,
     // The parameter `id` was changed to `value`.
     NERVURE_EVENT_KIND_PARAM = 6,
-    // The node `id`, which feeds inputs of this one, failed: `text` is the reason. `restarts` says whether it starts again.
+    // The node `id`, which feeds inputs of this one, failed: `text` is the reason. `restarts` is set if it starts again.
     NERVURE_EVENT_KIND_NODE_FAILED = 7,
     // The node `id`, which had failed, runs again.
     NERVURE_EVENT_KIND_NODE_RESTARTED = 8,
     // The node has to end: `text` is the reason. It is the last event.
     NERVURE_EVENT_KIND_STOP = 9,
-    // An event that this version does not know: `text` is its kind, `id` the node that it is about.
+    // An event without a kind in this version: `text` is its kind, `id` the node that it concerns.
     NERVURE_EVENT_KIND_OTHER = 10,
     // The dataflow is paused: its clock stands still, no timer ticks until `NERVURE_EVENT_KIND_RESUME`, and sending waits
     // until then in nodes without inputs.
     NERVURE_EVENT_KIND_PAUSE = 11,
-    // The dataflow goes on.
+    // The dataflow is resumed.
     NERVURE_EVENT_KIND_RESUME = 12,
 } nervure_event_kind;
 
@@ -237,7 +237,7 @@ typedef union nervure_content {
     struct nervure_arrow arrow;
 } nervure_content;
 
-// A value to be sent, or one that was received. It points to its data, and does not own them.
+// A value to send, or a received one. It points to its data, and does not own them.
 typedef struct nervure_value {
     // Which member of `as` it has.
     enum nervure_kind kind;
@@ -437,7 +437,7 @@ void nervure_disarm(struct nervure_node *node);
 enum nervure_status nervure_sample_value(const struct nervure_sample *sample,
                                          struct nervure_value *value);
 
-// Returns the payload's bytes, whatever the value is. They are valid as long as the sample is.
+// Returns the payload's bytes, for any value. They are valid as long as the sample is.
 enum nervure_status nervure_sample_bytes(const struct nervure_sample *sample, struct nervure_bytes *value);
 
 // Exports the value as an Arrow array, in place where Arrow allows it. The array keeps the sample's memory until it is
@@ -464,8 +464,8 @@ struct nervure_sample *nervure_sample_keep(const struct nervure_sample *sample);
 // As `nervure_sample_keep`, with the value copied to private memory, so that it holds no memory of its producer.
 struct nervure_sample *nervure_sample_copy(const struct nervure_sample *sample);
 
-// Frees a sample that `nervure_sample_keep`, `nervure_sample_copy`, `nervure_latest` or `nervure_call` returned; not that of
-// an event.
+// Frees a sample that `nervure_sample_keep`, `nervure_sample_copy`, `nervure_latest` or `nervure_call` returned, but no
+// sample of an event.
 void nervure_sample_free(struct nervure_sample *sample);
 
 // Sends a value: it is copied once, into shared memory. While the queue of a `block` edge is full this waits, until there is
@@ -479,8 +479,8 @@ enum nervure_status nervure_try_send(const struct nervure_output *output,
                                      const struct nervure_value *value,
                                      const struct nervure_envelope *envelope);
 
-// Borrows shared memory for bytes, a text or a tensor in `value`, whose data are not read. `memory` is where they belong;
-// what stands there before is unspecified. Send it with `nervure_loan_send`, or give it back with `nervure_loan_free`.
+// Borrows shared memory for bytes, a text or a tensor like `value`, whose data are not read. Write the data to `memory`,
+// whose initial contents are unspecified. Send it with `nervure_loan_send`, or give it back with `nervure_loan_free`.
 enum nervure_status nervure_borrow(const struct nervure_output *output,
                                    const struct nervure_value *value,
                                    void **memory,
@@ -497,7 +497,7 @@ void nervure_loan_free(struct nervure_loan *loan);
 // in this thread.
 const char *nervure_error(void);
 
-// Returns the size of an element in bytes; 0 for `NERVURE_DTYPE_CUSTOM`, whose size the tensor says.
+// Returns the size of an element in bytes; 0 for `NERVURE_DTYPE_CUSTOM`, whose size is in the tensor.
 size_t nervure_dtype_size(unsigned int dtype);
 
 #ifdef __cplusplus

@@ -143,7 +143,7 @@ template <typename Lengths> std::size_t product(const Lengths &lengths) noexcept
 
 } // namespace detail
 
-// Consecutive elements of which somebody else is the owner.
+// Consecutive elements, not owned.
 template <typename T> class Span {
 public:
     constexpr Span() noexcept = default;
@@ -225,19 +225,19 @@ private:
     detail::Owned<nervure_metadata> metadata_;
 };
 
-// A received sample of which somebody else is the owner: that of an event is valid until the next event.
+// A received sample, not owned: an event's sample is valid until the next event.
 class SampleView {
 public:
     explicit SampleView(const nervure_sample *sample) noexcept : sample_(sample) {}
 
-    // The value in place, whatever its kind.
+    // The value in place, of any kind.
     nervure_value value() const {
         nervure_value value;
         detail::check(nervure_sample_value(sample_, &value));
         return value;
     }
 
-    // The payload's bytes, whatever the value is.
+    // The payload's bytes, for any value.
     Span<const std::byte> bytes() const {
         nervure_bytes bytes;
         detail::check(nervure_sample_bytes(sample_, &bytes));

@@ -14,7 +14,7 @@ use crate::sample::Sample;
 use crate::status::{Failure, Status, c_text, guarded};
 use crate::value::{Kind, Value};
 
-/// Kind of an event. Later versions may add kinds: ignore the ones that you do not know.
+/// Kind of an event. Later versions may add kinds: ignore unknown ones.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
@@ -27,25 +27,25 @@ pub enum EventKind {
     /// The input `id` has had no sample for as long as its `expect_every`: `elapsed` is the time since the newest, `count`
     /// the number of such events since then.
     Stale = 3,
-    /// The node asked for this event later than its `loop` allows: `id` is the input whose event took too long, `elapsed`
+    /// The node received this event later than its `loop` allows: `id` is the input whose event took too long, `elapsed`
     /// the time beyond the deadline, `count` the number of missed deadlines.
     DeadlineMissed = 4,
-    /// A request to the service `id`, with the value `sample`: answer it with `nervure_reply`. `text` is the node that asks.
+    /// A request to the service `id`, with the value `sample`: answer it with `nervure_reply`. `text` is the calling node.
     Request = 5,
     /// The parameter `id` was changed to `value`.
     Param = 6,
-    /// The node `id`, which feeds inputs of this one, failed: `text` is the reason. `restarts` says whether it starts again.
+    /// The node `id`, which feeds inputs of this one, failed: `text` is the reason. `restarts` is set if it starts again.
     NodeFailed = 7,
     /// The node `id`, which had failed, runs again.
     NodeRestarted = 8,
     /// The node has to end: `text` is the reason. It is the last event.
     Stop = 9,
-    /// An event that this version does not know: `text` is its kind, `id` the node that it is about.
+    /// An event without a kind in this version: `text` is its kind, `id` the node that it concerns.
     Other = 10,
     /// The dataflow is paused: its clock stands still, no timer ticks until `NERVURE_EVENT_KIND_RESUME`, and sending waits
     /// until then in nodes without inputs.
     Pause = 11,
-    /// The dataflow goes on.
+    /// The dataflow is resumed.
     Resume = 12,
 }
 
@@ -289,7 +289,7 @@ pub unsafe extern "C" fn nervure_request_keep(request: *const Request) -> *mut R
 /// Frees a request that `nervure_request_keep` returned. Without an answer, the caller is notified.
 ///
 /// # Safety
-/// `request` is null, or as said and not freed.
+/// `request` is null, or a request as above and not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nervure_request_free(request: *mut Request) {
     // SAFETY: the caller's promise.

@@ -19,7 +19,7 @@ pub struct Node {
     pub(crate) outputs: Vec<Output>,
     id: CString,
     dataflow: CString,
-    /// Used by one thread at a time, which the header asks for.
+    /// Used by one thread at a time, as the header requires.
     pub(crate) receiving: UnsafeCell<Receiving>,
 }
 

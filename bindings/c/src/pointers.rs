@@ -84,7 +84,7 @@ pub(crate) unsafe fn free<T>(handle: *mut T) {
     }
 }
 
-/// Handles whose memory a thread keeps for the next of that kind.
+/// Freed handles of a kind whose memory a thread keeps for later ones.
 const SPARES_PER_THREAD: usize = 8;
 
 /// The memory of handles that this thread has freed.

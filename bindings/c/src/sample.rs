@@ -71,7 +71,7 @@ pub unsafe extern "C" fn nervure_sample_value(sample: *const Sample, value: *mut
     })
 }
 
-/// Returns the payload's bytes, whatever the value is. They are valid as long as the sample is.
+/// Returns the payload's bytes, for any value. They are valid as long as the sample is.
 ///
 /// # Safety
 /// The pointers are null or valid.
@@ -215,11 +215,11 @@ pub unsafe extern "C" fn nervure_sample_copy(sample: *const Sample) -> *mut Samp
     })
 }
 
-/// Frees a sample that `nervure_sample_keep`, `nervure_sample_copy`, `nervure_latest` or `nervure_call` returned; not that of
-/// an event.
+/// Frees a sample that `nervure_sample_keep`, `nervure_sample_copy`, `nervure_latest` or `nervure_call` returned, but no
+/// sample of an event.
 ///
 /// # Safety
-/// `sample` is null, or as said and not freed.
+/// `sample` is null, or a sample as above and not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nervure_sample_free(sample: *mut Sample) {
     if !sample.is_null() {

@@ -129,8 +129,8 @@ unsafe fn send(
     }
 }
 
-/// Borrows shared memory for bytes, a text or a tensor in `value`, whose data are not read. `memory` is where they belong;
-/// what stands there before is unspecified. Send it with `nervure_loan_send`, or give it back with `nervure_loan_free`.
+/// Borrows shared memory for bytes, a text or a tensor like `value`, whose data are not read. Write the data to `memory`,
+/// whose initial contents are unspecified. Send it with `nervure_loan_send`, or give it back with `nervure_loan_free`.
 ///
 /// # Safety
 /// The pointers are null or valid.

@@ -13,9 +13,9 @@ use nervure_node::{
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// It is done.
+    /// Success.
     Ok = 0,
-    /// Nothing happened within the time.
+    /// Nothing happened before the timeout.
     Timeout = 1,
     /// The node has ended: there are no more events.
     End = 2,
@@ -130,7 +130,7 @@ impl From<NodeForked> for Failure {
 struct Last {
     function: &'static str,
     message: Cow<'static, str>,
-    /// Both for C, once they were asked for: a timeout, which is no failure of the program, allocates nothing.
+    /// Both as a text of C, made on demand: a timeout, which is not a failure of the program, allocates nothing.
     text: Option<CString>,
 }
 

@@ -120,7 +120,7 @@ pub union Content {
     pub arrow: Arrow,
 }
 
-/// A value to be sent, or one that was received. It points to its data, and does not own them.
+/// A value to send, or a received one. It points to its data, and does not own them.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Value {
@@ -139,7 +139,7 @@ impl std::fmt::Debug for Value {
 }
 
 impl Value {
-    /// A value of C, whose kind and type of elements may be any number.
+    /// Checks a value from C, whose kind and type of elements may be any number.
     ///
     /// # Safety
     /// `value` is null, or points to a value that lives as long as the result is used.
@@ -371,7 +371,7 @@ fn dtype_of(dtype: &DType) -> Dtype {
     known.map_or(Dtype::Custom, |(_, dtype)| *dtype)
 }
 
-/// Returns the size of an element in bytes; 0 for `NERVURE_DTYPE_CUSTOM`, whose size the tensor says.
+/// Returns the size of an element in bytes; 0 for `NERVURE_DTYPE_CUSTOM`, whose size is in the tensor.
 #[unsafe(no_mangle)]
 pub extern "C" fn nervure_dtype_size(dtype: c_uint) -> usize {
     plain_dtype(dtype).map_or(0, |dtype| dtype.item_bytes())

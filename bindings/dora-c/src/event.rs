@@ -28,7 +28,7 @@ pub enum Kind {
 #[derive(Debug)]
 pub struct Event {
     kind: Kind,
-    /// Of an input.
+    /// Id of the input; `None` for other events.
     id: Option<Arc<str>>,
     data: Data,
     stamp: i64,

@@ -270,7 +270,7 @@ unsafe fn bytes<'a>(start: *const c_char, length: usize) -> Result<&'a [u8], Str
 /// # Safety
 /// As [`bytes`].
 unsafe fn text<'a>(start: *const c_char, length: usize) -> Result<&'a str, String> {
-    // SAFETY: the caller promises what `bytes` asks for.
+    // SAFETY: the caller keeps the conditions of `bytes`.
     let bytes = unsafe { bytes(start, length) }?;
     std::str::from_utf8(bytes).map_err(|error| format!("is not UTF-8: {error}"))
 }

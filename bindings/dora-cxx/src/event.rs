@@ -8,7 +8,7 @@ use dora_node_api::futures::executor::block_on;
 use dora_node_api::{DoraArray, Event, EventStream, Metadata, PatternError, TryRecvError};
 use eyre::{Result, bail};
 
-/// The events of a node. In a cell, since C++ asks a constant one whether it is empty.
+/// The events of a node. In a cell, since C++ checks for emptiness through a constant reference.
 #[derive(Debug)]
 pub struct Events(RefCell<EventStream>);
 

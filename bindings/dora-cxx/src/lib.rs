@@ -77,7 +77,7 @@ mod ffi {
         error: String,
     }
 
-    /// How the wait for a response or result has ended.
+    /// End of the wait for a response or result.
     #[derive(Debug)]
     enum DoraPatternStatus {
         /// It arrived.

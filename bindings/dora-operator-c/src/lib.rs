@@ -2,7 +2,7 @@
 //! that operators in C call. `include/operator_types.h` describes them.
 //!
 //! The layout of the types that operators in C see is dora's. [`Input`] and [`Output`] are opaque to
-//! them; their layout is that of this crate. Therefore a library that was linked with dora's own
+//! them; their layout is this crate's. Therefore a library that was linked with dora's own
 //! `dora_operator_api_c` has to be linked again with this one.
 //!
 //! Payloads are arrays of the Arrow C data interface, which carry the function that frees them. All other
@@ -95,7 +95,7 @@ fn allocated(layout: Layout) -> *mut u8 {
 /// `start` is null, or memory of `malloc` that is not used any more.
 unsafe fn freed<T>(start: *mut T) {
     if !start.is_null() {
-        // SAFETY: on Unix the system's allocator passes the pointer to `free`, whatever the layout.
+        // SAFETY: on Unix the system's allocator passes the pointer to `free`, for any layout.
         unsafe { System.dealloc(start.cast(), Layout::new::<T>()) };
     }
 }
@@ -116,7 +116,7 @@ impl DoraResult {
     /// An error.
     pub fn error(text: &str) -> Self {
         let error: *mut Bytes = allocated(Layout::new::<Bytes>()).cast();
-        // SAFETY: the new memory is that of bytes.
+        // SAFETY: the new memory has the layout of `Bytes`.
         unsafe { error.write(Bytes::new(text.as_bytes())) };
         Self { error }
     }
@@ -165,7 +165,7 @@ pub struct InitResult {
 pub struct Status(pub u8);
 
 impl Status {
-    /// The operator goes on.
+    /// The operator continues.
     pub const CONTINUE: Self = Self(0);
     /// The operator has ended.
     pub const STOP: Self = Self(1);
@@ -304,7 +304,7 @@ impl SendOutput {
     /// The error of the host.
     ///
     /// # Safety
-    /// The function is that of the event that is handled; the payload is a valid array.
+    /// The function belongs to the event that is handled; the payload is a valid array.
     pub unsafe fn send(&self, mut output: Output) -> Result<(), String> {
         // SAFETY: the caller passes the host's function during its event, so its state is alive; the
         // result is taken once.
@@ -315,7 +315,7 @@ impl SendOutput {
 /// Returns the name of an input; null without an input.
 ///
 /// # Safety
-/// `input` is null, or that of the event that is handled.
+/// `input` is null, or belongs to the event that is handled.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dora_read_input_id(input: *const Input) -> *mut c_char {
     // SAFETY: the caller passes a valid input, or null.
@@ -370,7 +370,7 @@ pub unsafe extern "C" fn dora_free_data(mut data: Bytes) {
 /// Sends bytes to an output of the operator.
 ///
 /// # Safety
-/// `send_output` is null, or that of the event that is handled; `id` is null, or terminated; `data` is
+/// `send_output` is null, or belongs to the event that is handled; `id` is null, or terminated; `data` is
 /// null, or points to `length` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dora_send_operator_output(

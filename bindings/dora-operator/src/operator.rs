@@ -20,7 +20,7 @@ pub mod types {
     /// What happens after an event.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum DoraStatus {
-        /// The operator goes on.
+        /// The operator continues.
         Continue,
         /// The operator has ended.
         Stop,

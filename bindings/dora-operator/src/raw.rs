@@ -199,7 +199,7 @@ mod tests {
         };
         let operator = init::<Echo>().operator_context;
         let handle = |event: &mut RawEvent| {
-            // SAFETY: the operator is that of `init`, and all pointers are valid during the call.
+            // SAFETY: the operator is from `init`, and all pointers are valid during the call.
             unsafe {
                 let handled = on_event::<Echo>(event, &send_output, operator);
                 handled.result.into_result().map(|()| handled.status)
@@ -233,7 +233,7 @@ mod tests {
         };
         let error = handle(&mut event).unwrap_err();
         assert_eq!(error, "the operator panicked: broken");
-        // SAFETY: the bytes are this test's, and the operator is that of `init`.
+        // SAFETY: the bytes are this test's, and the operator is from `init`.
         unsafe {
             event.error.free();
             end::<Echo>(operator).into_result().unwrap();

@@ -47,7 +47,7 @@ pub enum HostError {
         /// The operator's error.
         message: String,
     },
-    /// An operator asked to stop the dataflow.
+    /// An operator tried to stop the dataflow.
     #[error(
         "operator {operator} returned DORA_STATUS_STOP_ALL: an operator cannot stop the dataflow. \
          Return DORA_STATUS_STOP, and let the nodes behind it end when their inputs are closed"

@@ -69,7 +69,7 @@ impl Operator {
             release: ignore,
             retain: ignore,
         };
-        // SAFETY: the library is loaded, its context is that of its own `dora_init_operator`, and the
+        // SAFETY: the library is loaded, its context is from its own `dora_init_operator`, and the
         // event and the function live until the call returns.
         let OnEventResult { result, status } =
             unsafe { (self.on_event)(&mut raw, &send_output, self.context) };

@@ -236,7 +236,7 @@ fn closer(mut node: DoraNode, mut events: EventStream) -> Result<()> {
     Ok(())
 }
 
-/// Sends a number, drops its sending half, and goes on to receive.
+/// Sends a number, drops its sending half, and continues to receive.
 fn half(mut node: DoraNode, mut events: EventStream, mut seen: File) -> Result<()> {
     node.send_output("numbers".into(), Default::default(), vec![1_u8])?;
     while !is_input(&events.recv(), "got") {}

@@ -318,7 +318,7 @@ impl DoraNode {
         Ok(request_id)
     }
 
-    /// Sends a response. `parameters` are those of the request, with its request id.
+    /// Sends a response. `parameters` are the request's, with its request id.
     ///
     /// # Errors
     /// As [`DoraNode::send_output`].
@@ -364,7 +364,7 @@ impl Drop for DoraNode {
         let kept = self.kept.lock();
         let events = kept.unwrap_or_else(PoisonError::into_inner).take();
         if events.is_none() {
-            // The program goes on to receive, and can send no more.
+            // The program still receives, and can no longer send.
             for output in self.outputs.keys() {
                 binding::close_output(&self.handle, output);
             }

@@ -25,7 +25,7 @@ thread_local! {
     static CURRENT: RefCell<Option<Current>> = const { RefCell::new(None) };
 }
 
-/// Makes this thread that of a node.
+/// Makes this thread a node's.
 pub fn set_node(node: Option<Current>) {
     CURRENT.set(node);
 }

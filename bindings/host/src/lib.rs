@@ -2,8 +2,8 @@
 //!
 //! The keeper starts it with a connection, and sends a message for each start of a node. The host
 //! loads the node's component and calls its entry on a thread of its own. The node connects to the
-//! keeper itself, over the control socket that came with the message. So the host knows nothing of
-//! samples; it reports how each node ended, and ends with the connection.
+//! keeper itself, over the control socket that came with the message. So the host handles no
+//! samples; it reports the end of each node, and ends with the connection.
 //!
 //! It is a command of `nervure` and not a program of its own: the installation stays one file, and the
 //! keeper finds it without a search.

@@ -26,7 +26,7 @@ const STACK_BYTES: usize = 8 << 20;
 /// The code of a node that could not begin.
 const NOT_BEGUN: i32 = 1;
 
-/// Starts a node on a thread of its own. The end is reported, also of one that cannot begin.
+/// Starts a node on a thread of its own. Reports its end, also if it cannot begin.
 pub fn start(start: Start, control: OwnedFd, keeper: &Arc<Keeper>) {
     let id = start.node.clone();
     let on_thread = keeper.clone();
@@ -91,9 +91,9 @@ fn load(path: &Path) -> Result<Entry, String> {
     Ok(entry)
 }
 
-/// The name by which the file at `path` is loaded. The dynamic linker takes a name that it knows for the
-/// library that it has loaded by that name, also when there is another file now; then the file gets
-/// another spelling of its path.
+/// The name by which the file at `path` is loaded. For a known name, the dynamic linker returns the library
+/// that it has loaded by that name, even if the file was replaced; a new file gets another spelling of its
+/// path.
 fn loaded_name(path: &Path) -> PathBuf {
     /// The files, as device and inode, that were loaded from each path, in their order.
     static LOADED: Mutex<BTreeMap<PathBuf, Vec<(u64, u64)>>> = Mutex::new(BTreeMap::new());

@@ -281,7 +281,7 @@ pub(crate) fn dtype_from_python(given: &Bound<'_, PyAny>) -> PyResult<DType> {
     let dtype = py.import("numpy")?.getattr("dtype")?.call1((given,))?;
     let kind = dtype.getattr("kind")?.extract::<char>()?;
     let found = named_dtype(&dtype, kind as u8)?;
-    // Of other objects the attribute that NumPy reads may change.
+    // NumPy reads an attribute of other objects, which may change.
     let is_constant =
         given.is_instance_of::<PyString>() || dtype.is(given) || dtype.getattr("type")?.is(given);
     if is_constant && is_native(&found) && known.len() < MAX_KNOWN_DTYPES {

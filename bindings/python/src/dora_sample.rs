@@ -32,7 +32,7 @@ struct Memory {
     loan: Mutex<Option<Box<Loan>>>,
     start: *mut u8,
     bytes: usize,
-    /// It was sent or dropped: no new views.
+    /// Whether it was sent or dropped: then there are no new views.
     is_over: AtomicBool,
     /// Views of the buffer that were not released.
     views: AtomicIsize,

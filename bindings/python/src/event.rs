@@ -82,7 +82,7 @@ impl PyEvent {
 #[pymethods]
 impl PyEvent {
     /// `INPUT`, `INPUT_CLOSED`, `STALE`, `DEADLINE_MISSED`, `REQUEST`, `PARAM`,
-    /// `NODE_FAILED`, `NODE_RESTARTED`, `PAUSE`, `RESUME` or `STOP`. Ignore types that you do not know.
+    /// `NODE_FAILED`, `NODE_RESTARTED`, `PAUSE`, `RESUME` or `STOP`. Ignore unknown types.
     #[getter]
     fn r#type<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
         match self.event.kind() {
@@ -342,7 +342,7 @@ impl PyEvent {
         }
     }
 
-    /// What happened, as text for people.
+    /// The reason, as text for users.
     #[getter]
     fn reason(&self) -> Option<&str> {
         match &self.event {

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
-/// Returns the control socket of a node, by the thread that asks or the id that it names.
+/// Returns the control socket of the calling thread's node, or of the node with an id.
 static TAKE_CONTROL: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
 /// Makes `Node()` connect over the control socket that `take_control(id)` returns.

@@ -3,7 +3,7 @@
 //! A published sample belongs to its receivers, so the sender must not write to it any more. NumPy
 //! can make an array read-only, but not the views that were made of it before. Views are found by
 //! their common base: `root` is an array that user code never sees, and `array` and every view of
-//! it refer to `root`. So while `root` has more references than those of this loan and of `array`,
+//! it refer to `root`. So while `root` has more references than by this loan and by `array`,
 //! there are views, and publication is refused.
 
 use crate::array::{self, Access};
@@ -70,8 +70,8 @@ impl PyLoan {
             let memory = memory.get();
             (memory.data, &memory.layout)
         };
-        // SAFETY: the memory has the size of the payload, is that of the layout, and belongs to the
-        // owner. The loan does not use it before the array is given back.
+        // SAFETY: the memory has the size of the payload and its layout, and belongs to the owner.
+        // The loan does not use it before the array is given back.
         let root = unsafe { array::over(memory.as_any(), data, exported, Access::ReadWrite) }?;
         let array = if is_native {
             root.call_method0("view")?

@@ -53,7 +53,7 @@ impl Api {
     }
 
     fn load(py: Python<'_>) -> PyResult<Self> {
-        // The name of NumPy 2, then that of NumPy 1. Another error is passed on, as Ctrl-C during the import.
+        // The name in NumPy 2, then in NumPy 1. Another error is passed on, as Ctrl-C during the import.
         let module = match py.import("numpy._core._multiarray_umath") {
             Err(error) if error.is_instance_of::<PyModuleNotFoundError>(py) => {
                 py.import("numpy.core._multiarray_umath")
@@ -120,7 +120,7 @@ pub(crate) struct Elements<'a> {
 /// An array over memory, which keeps `owner` alive as its base.
 ///
 /// # Safety
-/// The elements must stay readable, and writeable where that is said, as long as `owner` lives.
+/// The elements must stay readable, and writeable if so described, as long as `owner` lives.
 pub(crate) unsafe fn array<'py>(
     owner: &Bound<'py, PyAny>,
     elements: &Elements<'_>,

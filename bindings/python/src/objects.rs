@@ -24,7 +24,7 @@ use pyo3::types::{
     PyType,
 };
 
-/// Limit of nested lists and dicts, a little below that of schemas.
+/// Limit of nested lists and dicts, a little below the limit of schemas.
 const MAX_DEPTH: usize = 28;
 
 /// The record for a list, tuple or dict; `None` for other objects.

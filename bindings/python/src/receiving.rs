@@ -38,7 +38,7 @@ struct Incoming {
 /// The result of a request.
 type Answer = Result<Sample, CallError>;
 
-/// How an event loop has to wait.
+/// Conditions that end the wait of an event loop.
 pub(crate) struct Armed {
     /// `None` for an observer that polls: nothing writes to its eventfd, and only `deadline`
     /// counts.
@@ -47,7 +47,7 @@ pub(crate) struct Armed {
     pub(crate) deadline: u64,
 }
 
-/// How a wait ended.
+/// Result of a wait.
 enum Waiting {
     Found(Next),
     TimedOut,

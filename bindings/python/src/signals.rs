@@ -53,7 +53,7 @@ enum Watched<'a, 'py> {
     Here(Watch<'a, 'py>),
 }
 
-/// How a wait notices signals while it is detached from the interpreter.
+/// Detects signals in a wait that is detached from the interpreter.
 #[derive(Clone, Copy)]
 pub(crate) struct SignalWatch<'a> {
     check_at: Option<u64>,
@@ -84,7 +84,7 @@ impl<'a, 'py> Signals<'a, 'py> {
     pub(crate) fn check(&mut self, py: Python<'py>) -> PyResult<()> {
         if self.watch().is_over() {
             self.watched = Watch::begin(py, self.wakeup)?;
-            // If there is no descriptor for a socket, the wait goes on in slices.
+            // Without a descriptor for a socket, the wait continues in slices.
             self.check_at = monotonic_nanos() + SIGNAL_CHECK_NANOS;
         }
         if let Watched::Here(watch) = &mut self.watched {

@@ -72,7 +72,7 @@ class Dataflow:
         self.nodes.append(node)
 
     def start(self, *arguments: str, file: Path | None = None) -> None:
-        """Starts the dataflow, or that of a file, for tests that act on it while it runs."""
+        """Starts the dataflow, or a file's, for tests that act on it while it runs."""
         if file is None:
             file = self.folder / "dataflow.yml"
             # JSON is a subset of YAML.

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-/// The header as the crate's code says.
+/// The header that cbindgen makes from the crate.
 fn generated() -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let config = cbindgen::Config::from_file(root.join("cbindgen.toml")).unwrap();
@@ -17,7 +17,7 @@ fn generated() -> String {
     without_safety(&String::from_utf8(text).unwrap())
 }
 
-/// Leaves out what callers in Rust have to observe: in C that holds of every pointer.
+/// Removes the sections on safety for callers in Rust: in C they apply to every pointer.
 fn without_safety(text: &str) -> String {
     let mut kept = Vec::new();
     let mut is_safety = false;

@@ -25,13 +25,13 @@ use crate::convert::Converter;
 /// Why [`EventStream::try_recv`] has no event.
 #[derive(Debug)]
 pub enum TryRecvError {
-    /// There is none yet.
+    /// There is no event yet.
     Empty,
-    /// There will be no more.
+    /// There are no more events.
     Closed,
 }
 
-/// Where the receiving half of a node stays when its stream is dropped: the node can go on to send.
+/// Keeps the receiving half of a node when its stream is dropped: the node can still send.
 pub(crate) type Kept = Arc<Mutex<Option<Events>>>;
 
 /// The events of a node, for blocking and async programs.

@@ -13,7 +13,7 @@ pub enum InputState {
     Closed,
 }
 
-/// Keeps the state and the newest data of each input, for nodes that go on with old data.
+/// Keeps the state and the newest data of each input, for nodes that continue with old data.
 #[derive(Debug, Default)]
 pub struct InputTracker {
     states: HashMap<DataId, InputState>,
@@ -27,7 +27,7 @@ impl InputTracker {
         Self::default()
     }
 
-    /// A tracker that knows which node feeds an input: a restart of that node opens the input.
+    /// A tracker with the node that feeds each input: a restart of that node opens the input.
     pub fn with_source_map(source_map: HashMap<DataId, NodeId>) -> Self {
         Self {
             sources: source_map,

@@ -95,9 +95,9 @@ class Node:
     def param(self, name: str) -> Any:
         """The current value of a parameter.
 
-        It is a ``bool``, ``int``, ``float``, ``str``, or a list of those: the value of the dataflow file, or
-        the one that the parameter was set to since, also before the last restart of the node. A change is
-        visible here at once, and reported by an event ``PARAM``.
+        A ``bool``, ``int``, ``float``, ``str``, or a list of these: the last set value, also from before a
+        restart of the node, or else the dataflow file's. A change is visible here at once, and reported by an
+        event ``PARAM``.
 
         Raises:
             UnknownParam: the node has no such parameter; the message lists the parameters.
@@ -358,8 +358,7 @@ class Event:
     @property
     def type(self) -> _EventType:
         """``INPUT``, ``INPUT_CLOSED``, ``STALE``, ``DEADLINE_MISSED``, ``REQUEST``, ``PARAM``,
-        ``NODE_FAILED``, ``NODE_RESTARTED``, ``PAUSE``, ``RESUME`` or ``STOP``. Ignore types that you do
-        not know.
+        ``NODE_FAILED``, ``NODE_RESTARTED``, ``PAUSE``, ``RESUME`` or ``STOP``. Ignore unknown types.
         """
     @property
     def id(self) -> str | None:
@@ -465,7 +464,7 @@ class Event:
         """The neighbour that the event is about, or that sent the request."""
     @property
     def reason(self) -> str | None:
-        """What happened, as text for people."""
+        """The reason, as text for users."""
     @property
     def inputs(self) -> list[str]:
         """The input that was closed, is stale, or whose event took too long to handle; or the inputs that a

@@ -227,7 +227,7 @@ class Client:
         return self._ask("POST", "dataflows", dataflow, "pause")
 
     def resume(self, dataflow: str) -> Json:
-        """Lets a paused dataflow go on."""
+        """Resumes a paused dataflow."""
         return self._ask("POST", "dataflows", dataflow, "resume")
 
     def stop_node(self, dataflow: str, node: str) -> Json:
@@ -281,7 +281,7 @@ class Client:
 class Stream:
     """Samples or log records as they come: an iterator of their JSON.
 
-    It ends when the dataflow does, or when nothing was taken from it for 30 s; ``reason`` says which. On
+    It ends when the dataflow does, or when nothing was taken from it for 30 s; ``reason`` has the cause. On
     a failure it raises :class:`ApiError`. Close it, or use it in ``with``, to end it earlier.
 
     Attributes:

@@ -130,7 +130,7 @@ class Host:
         del self._operator
 
     def close_outputs(self) -> None:
-        """Ends the outputs, for an operator that has ended while others of its node go on."""
+        """Ends the outputs, for an operator that has ended before others of its node."""
         for output in self._outputs:
             self._node._close_output(f"{self.id}/{output}")
 

@@ -6,7 +6,7 @@ use nervure_protocol::keeper_to_node;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An event of a node. Later versions may add kinds: ignore the ones that you do not know.
+/// An event of a node. Later versions may add kinds: ignore unknown ones.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {

@@ -14,7 +14,7 @@ from nervure import Node
 
 
 def script(path: str, main: ModuleType) -> None:
-    """Runs a script as Python does: its globals are those of ``main``."""
+    """Runs a script as Python does, with the globals of ``main``."""
     loader = importlib.machinery.SourceFileLoader("__main__", path)
     main.__file__ = path
     main.__loader__ = loader

@@ -13,7 +13,7 @@ from nervure._host.threads import current
 
 
 def install() -> None:
-    """Puts them in their places."""
+    """Installs this module's objects in ``sys``."""
     sys.stdout = NodeStream("stdout", sys.stdout)
     sys.stderr = NodeStream("stderr", sys.stderr)
     sys.argv = NodeArguments(sys.argv)  # type: ignore[assignment]
@@ -85,7 +85,7 @@ class NodeArguments(MutableSequence[str]):
 
 
 class MainModule(ModuleType):
-    """The module ``__main__``: that of the node that the calling thread belongs to.
+    """The module ``__main__`` of the node that the calling thread belongs to.
 
     ``pickle``, ``typing``, ``dataclasses`` and ``multiprocessing`` look names up in it.
     """

@@ -41,7 +41,7 @@ def current() -> Run | None:
 
 
 def begin(run: Run) -> None:
-    """Makes this thread that of a node."""
+    """Makes this thread a node's."""
     _local.run = run
     _running[run.id] = run
 
@@ -60,7 +60,7 @@ def end(run: Run) -> None:
 
 
 def take_control(id: str | None) -> int:
-    """Gives the control socket away: for ``Node()`` that of this thread's node, for ``Node(id)`` of any."""
+    """Hands out a control socket: this thread's node's for ``Node()``, any node's for ``Node(id)``."""
     run = current()
     if run is None and id is not None:
         run = _running.get(id)

@@ -1,4 +1,4 @@
-"""dora's Python API over Nervure: programs that say ``from dora import Node`` run as nodes of Nervure.
+"""dora's Python API over Nervure: programs with ``from dora import Node`` run as nodes of Nervure.
 
 ``nervure run`` puts the folder that holds this package first on the ``PYTHONPATH`` of its nodes. So they find
 it whether or not ``dora-rs`` is installed, and also in an environment in which ``nervure`` is not.

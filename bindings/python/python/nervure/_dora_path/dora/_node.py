@@ -28,7 +28,7 @@ _own: nervure.Node | None = None
 class Node:
     """A node of a running dataflow, with the methods of dora's.
 
-    In a program that ``nervure run`` started it is that node, whatever ``node_id`` is. Otherwise ``node_id``
+    In a program that ``nervure run`` started it is that node, with any ``node_id``. Otherwise ``node_id``
     names a node of the running dataflow with ``path: dynamic``. ``daemon_port`` has no effect.
 
     Raises:
@@ -116,7 +116,7 @@ class Node:
         """Not supported: dora takes a subscription of its bridge to ROS 2, and nothing else.
 
         Raises:
-            RuntimeError: always, with the way out.
+            RuntimeError: always, with an alternative.
         """
         raise RuntimeError(
             "merge_external_events takes a subscription of dora's bridge to ROS 2, which Nervure has not. "
