@@ -24,7 +24,7 @@ use crate::{
     seccomp::{Answer, Call, Listener, Selection, install},
 };
 
-/// Time by which processes may outlive the command.
+/// Grace period of processes after the end of the command.
 const GRACE: Duration = Duration::from_secs(10);
 /// Interval at which ended processes are reaped.
 const TICK: Timespec = Timespec {

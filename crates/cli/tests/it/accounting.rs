@@ -1,5 +1,5 @@
 //! Every sample that was sent is received, lost with its cause, or was not taken: with every policy, on
-//! every kind of edge, whatever is killed, and however the dataflow ends.
+//! every kind of edge, after any kill, and with any end of the dataflow.
 
 use std::{
     fs,

@@ -88,7 +88,7 @@ fn nodes_of_a_process_are_threads_of_it() {
     );
 }
 
-/// Checks that the end of `other` is a failure with that reason, and that the others go on.
+/// Checks that the end of `other` is a failure with that reason, and that the others continue.
 fn assert_ends_alone(role: &str, code: i64, reason: &str) {
     let mut run = with(role, json!({}));
     let process = run.started("source");

@@ -252,7 +252,7 @@ impl Run {
     pub fn until(&mut self, what: &str, mut holds: impl FnMut(&Value) -> bool) -> Value {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            // Also while other messages keep coming: with a timeout of zero the loop would go on.
+            // A timeout of zero would not end the loop while other messages keep coming.
             let left = deadline.checked_duration_since(Instant::now());
             let message = left
                 .and_then(|left| self.messages.recv_timeout(left).ok())

@@ -56,7 +56,7 @@ fn conflicting() -> Dataflow {
         )
 }
 
-/// `nervure` with the programs `python3` and those of `fakes` first on the PATH.
+/// `nervure` with `python3` and the programs of `fakes` first on the PATH.
 fn command(dataflow: &Dataflow, fakes: &[(&str, &str)], arguments: &[&str]) -> Command {
     let folder = dataflow.folder().join("fake");
     fs::create_dir_all(folder.join("nervure")).unwrap();

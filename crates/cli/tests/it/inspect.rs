@@ -863,7 +863,7 @@ fn a_detached_dataflow_that_fails_at_once_is_reported() {
         "{stderr}"
     );
 
-    // A node that fails just after the dataflow is ready, beside one that goes on.
+    // A node that fails just after the dataflow is ready, beside one that continues.
     let late = "echo starts; sleep 0.1; echo the reason >&2; exit 5";
     let dataflow =
         Dataflow::named()

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::dataflow::{Dataflow, Outcome, Run, output};
 
-/// How long a dataflow is observed while nothing shall happen.
+/// Time for which nothing must happen in a paused dataflow.
 const PAUSE: Duration = Duration::from_millis(700);
 
 /// The queue of the sink, and the sample that its source sends next.

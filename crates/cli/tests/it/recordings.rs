@@ -254,7 +254,7 @@ fn a_killed_recorder_leaves_a_readable_file_and_affects_no_node() {
     wait_for_bytes(&run.folder().join("killed.mcap"), 20_000);
     recorder.kill().unwrap();
     recorder.wait().unwrap();
-    // The file has the samples from before the kill, and the sink goes on.
+    // The file has the samples from before the kill, and the sink continues.
     let parsed = damaged_info(run.folder(), "killed.mcap");
     assert_eq!(
         (&parsed["is_complete"], &parsed["damaged"]),
@@ -379,7 +379,7 @@ fn a_recorder_that_is_started_again_goes_on_in_the_next_file() {
     );
     let kept = fs::read(&first).unwrap();
     wait_for_bytes(&second, 10_000);
-    // The source goes on too.
+    // The source continues, too.
     run.line("sink", "in ");
     run.signal(Signal::INT);
     run.ended("recorder");

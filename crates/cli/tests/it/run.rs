@@ -199,7 +199,7 @@ fn a_disk_that_does_not_answer_stops_nothing() {
     assert_eq!(run.ended("node")["restarts"], false);
     let outcome = run.finish();
     assert_eq!(outcome.code, Some(3));
-    // Twice 6,001 lines, the keeper's lines about the ends of the node, and that of mkfifo the second time.
+    // Twice 6,001 lines, the keeper's lines about the ends of the node, and one of mkfifo the second time.
     let said = outcome.lines("nervure");
     let lost = said.iter().find_map(|line| {
         line.strip_suffix(" lines are not in the log files: the disk takes nothing")

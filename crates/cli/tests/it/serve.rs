@@ -404,7 +404,7 @@ fn what_does_not_belong_here_is_refused() {
     }
     let long = format!("Host: localhost\r\nX: {}\r\n", "x".repeat(100_000));
     assert_eq!(server.request("GET", "/metrics", &long).status, 431);
-    // It still serves.
+    // The server still answers.
     server.metrics();
 }
 
@@ -412,7 +412,7 @@ fn what_does_not_belong_here_is_refused() {
 fn connections_without_the_token_keep_none_out() {
     let run = quiet();
     let server = server(&run);
-    // One that has sent the token, and stays.
+    // A connection that has sent the token, and stays.
     let mut kept = TcpStream::connect(&server.address).unwrap();
     kept.set_read_timeout(Some(PATIENCE)).unwrap();
     let request = format!(

@@ -134,7 +134,7 @@ fn log_records_come_as_events() {
     run.line("sink", "in 49");
     let server = server(&run);
     let of_logs = format!("/dataflows/{}/logs/follow", run.name());
-    // Those that are there already, and those that follow.
+    // Existing records, and later ones.
     let path = format!("{of_logs}?node=sink&pattern=in%204.&since_seconds=3600");
     let mut before = Events::open(&server, &path);
     let (kind, record) = before.next();
@@ -222,7 +222,7 @@ fn a_sample_that_is_too_long_is_missed() {
 
 #[test]
 fn streams_are_limited_and_their_commands_end_with_clients_and_server() {
-    // Nothing is sent: a command notices nothing of its client by writing.
+    // Without samples, a command does not write, and so cannot notice the end of its client.
     let mut run = Dataflow::named()
         .node("source", "idle", json!({"outputs": ["out"]}))
         .run(&[]);

@@ -305,8 +305,8 @@ pub struct Span {
 }
 
 impl Otlp {
-    /// Receives spans until those of one trace have all these names and services, and returns them in
-    /// that order.
+    /// Receives spans until one trace has all these names and services, and returns its spans in that
+    /// order.
     pub fn trace(&self, wanted: &[(&str, &str)]) -> Vec<Span> {
         let mut traces: BTreeMap<Vec<u8>, Vec<Span>> = BTreeMap::new();
         let until = Instant::now() + PATIENCE;

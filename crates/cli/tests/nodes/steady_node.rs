@@ -50,7 +50,7 @@ fn main() -> ExitCode {
             eprintln!("error: {error}");
             std::process::exit(1);
         }
-        // Nothing else is left that the filter allows.
+        // The filter allows nothing else.
         loop {
             thread::park();
         }
@@ -69,7 +69,7 @@ fn main() -> ExitCode {
 }
 
 fn run(report: &Sender<Counted>) -> Outcome<()> {
-    // Not dropped: it would say goodbye to its keeper, which the filter does not allow.
+    // Not dropped: a drop sends a message to the keeper, which the filter does not allow.
     let mut node = ManuallyDrop::new(Node::connect()?);
     let disturbance = node.param("disturbance").ok();
     let disturb = match disturbance.as_ref().and_then(|name| name.as_str()) {

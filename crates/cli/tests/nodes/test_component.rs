@@ -54,7 +54,7 @@ fn sink(mut node: Node) -> Result<(), Box<dyn Error>> {
                 if number == 0 {
                     println!("{} began", node.id());
                 }
-                // Its input is lossless; those of others are not.
+                // The input of `sink` is lossless; others are not.
                 if node.id() == "sink" && number != expected && number != 0 {
                     return Err(format!("expected {expected}, got {number}").into());
                 }

@@ -115,7 +115,7 @@ fn new_memory() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Of this process, so far.
+/// Page faults of this process so far.
 fn page_faults() -> Result<u64, Box<dyn Error>> {
     let stat = read_to_string("/proc/self/stat")?;
     let (_, fields) = stat.rsplit_once(") ").ok_or("no name")?;
@@ -320,7 +320,7 @@ fn idle() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Takes no event, and fails when it is asked to stop.
+/// Takes no event, and fails at a stop.
 fn stop_badly() -> Result<(), Box<dyn Error>> {
     let node = Node::connect()?;
     println!("ready");

@@ -158,7 +158,7 @@ fn elements<'a>(layout: &'a TensorLayout, bytes: &'a [u8]) -> impl Iterator<Item
     })
 }
 
-/// A value whose bytes differ from those that a node would write.
+/// A value with other bytes than a node would write.
 struct Damaged<'a> {
     layout: Layout,
     payload: Vec<u8>,

@@ -34,7 +34,7 @@ fn one_of_three_etcds_and_one_of_two_coordinators_are_killed_and_the_fleet_goes_
     start_counting(&fleet, 2);
     let processes = fleet.processes();
 
-    // The member that the first coordinator asks.
+    // The first coordinator's member of etcd ends.
     etcd.kill(0);
     for at in [0, 2] {
         await_reachable(&fleet, at, &["laptop", "robot", "r2"]);
@@ -43,14 +43,14 @@ fn one_of_three_etcds_and_one_of_two_coordinators_are_killed_and_the_fleet_goes_
     await_samples(&fleet, 2);
     assert_eq!(fleet.processes(), processes);
 
-    // The coordinator that the robot has paired with, whose clock is that of the fleet.
+    // The coordinator that the robot has paired with, and whose clock is the fleet's, ends.
     fleet.daemons[0].as_mut().unwrap().kill();
     await_reachable(&fleet, 2, &["robot", "r2"]);
     let file = fleet.file(&numbers("source 100 1 1"));
     let second = ["start", file.to_str().unwrap(), "--name", "second"];
     fleet.output(2, &[&second[..], &["--bind", "edge=r2"]].concat());
     await_samples(&fleet, 2);
-    // A machine that has joined by the coordinator that is gone starts again, and asks the other one.
+    // A machine that has joined by the ended coordinator starts again, and connects to the other one.
     fleet.daemons[1].as_mut().unwrap().kill();
     fleet.await_that("the loss of a machine is seen", |fleet| {
         !is_reachable(fleet, 2, "robot") && !is_reachable(fleet, 2, "laptop")
@@ -63,7 +63,7 @@ fn one_of_three_etcds_and_one_of_two_coordinators_are_killed_and_the_fleet_goes_
         fleet.processes() == processes
     });
 
-    // It returns, and the other one is killed.
+    // The first coordinator returns, and the other one is killed.
     up_again(&mut fleet, 0);
     await_reachable(&fleet, 0, &["laptop", "robot", "r2"]);
     fleet.daemons[2].as_mut().unwrap().kill();
@@ -266,7 +266,7 @@ impl Etcd {
         Some(etcd)
     }
 
-    /// The option of a coordinator that asks this member first.
+    /// The option of a coordinator that connects to this member first.
     fn store(&self, first: usize) -> String {
         let mut addresses: Vec<_> = self.addresses.iter().map(ToString::to_string).collect();
         addresses.rotate_left(first);

@@ -182,7 +182,7 @@ fn a_role_without_a_machine_of_its_name_takes_one_with_its_labels() {
         assert!(text.contains(&expected), "{text}");
     }
     fleet.output(0, &["stop", "-d", "two"]);
-    // Those of a machine that has joined are kept, too.
+    // The labels of a machine that has joined are kept, too.
     for arguments in [&["join", "--label", "arm=left"][..], &["join"]] {
         fleet.daemons[1].as_mut().unwrap().kill();
         fleet.daemons[1] = Some(Daemon::start(fleet.command(1, arguments)));
@@ -261,7 +261,7 @@ fn what_cannot_be_placed_or_prepared_is_named_and_nothing_starts() {
         "{text}"
     );
 
-    // A program that the command knows by its environment, and the daemons do not. The first machine
+    // A program by a variable of the command's environment, which the daemons lack. The first machine
     // to fail is named.
     let mut dataflow = numbers("source 10 1 1");
     dataflow["nodes"][0]["path"] = json!("${PROGRAM_OF_TEST}");

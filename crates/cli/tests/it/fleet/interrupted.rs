@@ -3,8 +3,8 @@
 use super::instances::{await_more, instances, start_on, three_machines};
 use super::*;
 
-/// A version of the dataflow, with a node on the robot that shows which one runs, and one that takes two
-/// seconds to stop.
+/// A version of the dataflow, with a node on the robot that shows the running version, and a node that
+/// takes two seconds to stop.
 fn version(node: &str, source: &str) -> Value {
     let mut dataflow = numbers(source);
     let nodes = dataflow["nodes"].as_array_mut().unwrap();
@@ -83,7 +83,7 @@ fn after_a_command_that_was_killed_the_next_one_goes_back_or_finishes() {
     assert_eq!(code, Some(2), "{text}");
     assert!(text.contains("`--rolling` replaces it"), "{text}");
 
-    // A version that fails: the one that ran before the interruption does again.
+    // After a version that fails, the version from before the interruption runs again.
     let (code, text) = roll(&fleet, &version("third", "what"));
     assert_eq!(code, Some(2), "{text}");
     assert!(

@@ -26,7 +26,7 @@ fn kill_daemons(fleet: &mut Fleet, seed: u64, kills: u64) {
         pause(&mut state, 20);
         let which: &[usize] = [&[0][..], &[1], &[0, 1], &[1, 0]][below(&mut state, 4) as usize];
         for &at in which {
-            // One that is to end leaves its stand-ins as one that is killed.
+            // A daemon leaves its stand-ins, whether it is ended or killed.
             if below(&mut state, 3) == 0 {
                 fleet.output(at, &["down"]);
             }

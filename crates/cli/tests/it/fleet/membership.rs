@@ -75,7 +75,7 @@ fn a_revoked_machine_is_cut_off_while_its_nodes_go_on_and_returns_by_invitation(
     fleet.await_that("it is reachable again", |fleet| {
         is_listed(fleet, "robot", "robot", "reachable")
     });
-    // It has nothing to do any more.
+    // The revoked machine has no runs any more.
     fleet.await_that("its nodes have ended", |fleet| on_robot(fleet).is_empty());
     fleet.output(0, &["stop", "-d", "two"]);
     fleet.check_nothing_left();
@@ -120,7 +120,7 @@ fn down_ends_the_daemon_of_its_machine_and_no_dataflow() {
     assert_eq!(fleet.processes(), nodes);
     let text = fleet.output(1, &["down"]);
     assert_eq!(text, "no daemon runs on this machine\n");
-    // One that hangs is killed on demand alone.
+    // A hanging daemon is killed on demand only.
     fleet.daemons[1] = Some(Daemon::start(fleet.command(1, &["join"])));
     fleet.daemon(1).line("robot is ready");
     Process::new(fleet.daemon(1).child.id().into()).stop();
@@ -245,7 +245,7 @@ fn an_invitation_of_the_environment_is_for_a_machine_that_has_not_joined() {
     );
     fleet.daemons[1] = Some(Daemon::start(command(&fleet, &invitation, "edge")));
     fleet.daemon(1).line("edge is ready");
-    // It is used up now, and not needed again.
+    // The invitation is used up now, and no longer needed.
     fleet.daemons[1].as_mut().unwrap().kill();
     fleet.daemons[1] = Some(Daemon::start(command(&fleet, &invitation, "other")));
     fleet.daemon(1).line("this machine is `edge` in the fleet");
@@ -342,7 +342,7 @@ fn a_copied_disk_is_noticed_and_its_daemon_refused() {
     assert_eq!(processes_of(&fleet, "source"), 1);
     first.kill();
 
-    // One that was copied while the node runs: it would start it as after a power failure.
+    // A folder copied while the node runs: its daemon would start it as after a power failure.
     let running = fleet.folder.path().join("running");
     copy(&running);
     let mut second = join(&running);

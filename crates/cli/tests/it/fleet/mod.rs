@@ -45,7 +45,7 @@ const PATIENCE: Duration = Duration::from_secs(90);
 struct Fleet {
     /// The name of the dataflow. Other fleets of this host may have one of the same name.
     dataflow: String,
-    /// Of another name than the default one, if programs of other fleets would be met there.
+    /// Another domain than the default one, if programs of other fleets would be met there.
     domain: Option<String>,
     namespaces: Option<Namespaces>,
     daemons: Vec<Option<Daemon>>,

@@ -190,11 +190,11 @@ fn a_store_that_was_emptied_is_no_empty_fleet() {
         text.contains("the state of the fleet is gone") && text.contains("--new-fleet"),
         "{text}"
     );
-    // It is not the second time either.
+    // A second try is refused, too.
     assert_eq!(refused(&fleet, 0, &["up"]).0, Some(2));
     fleet.daemons[0] = Some(Daemon::start(fleet.command(0, &["up", "--new-fleet"])));
     fleet.daemon(0).line("nervure join");
-    // Its machines have to be invited again, and say so.
+    // Its machines have to be invited again, and report this.
     fleet.daemon(1).line("it is not paired");
 }
 

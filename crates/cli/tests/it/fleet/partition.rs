@@ -97,7 +97,7 @@ fn a_machine_that_cannot_be_reached_is_shown_as_such_and_ends_no_other_command()
         let list = fleet.json(0, &["list", "--json"]);
         list["dataflows"].as_array().unwrap().len() == 2
     });
-    // One that follows both machines while the network is interrupted.
+    // `top` follows both machines while the network is interrupted.
     let followed = Daemon::start(fleet.command(0, &["top", "-d", &fleet.dataflow, "--json"]));
     followed.line("\"machine\":\"robot\"");
     fleet.cable("down");
@@ -174,7 +174,7 @@ fn part_on_robot(fleet: &Fleet, run: &Path) -> String {
     part.to_string()
 }
 
-/// The process that starts a part goes on when its daemon is killed.
+/// The process that starts a part continues when its daemon is killed.
 #[test]
 fn a_node_that_needs_the_lease_waits_for_it_when_its_daemon_is_killed_in_a_start() {
     let mut fleet = Fleet::with_own_name(None);
@@ -220,7 +220,7 @@ fn a_node_that_needs_the_lease_waits_for_it_when_its_daemon_is_killed_in_a_start
     drop(stdin);
     fleet.daemons[1] = Some(Daemon::start(fleet.command(1, &["join"])));
     fleet.daemon(1).line("robot is ready");
-    // It returns when the dataflow has started: the stand-ins have joined.
+    // `__part` returns when the dataflow has started: the stand-ins have joined.
     assert!(fleet.wait(&mut child).success());
     assert_eq!(starts(&fleet), 1);
     fleet.daemons[0] = Some(Daemon::start(fleet.command(0, &["up"])));

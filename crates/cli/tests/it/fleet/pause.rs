@@ -6,7 +6,7 @@ use nervure_linkemu::namespaces::Namespaces;
 
 use super::{Daemon, Fleet, received, start_endless};
 
-/// How long the sink is observed while it shall receive nothing.
+/// Time for which the sink must receive nothing.
 const PAUSE: Duration = Duration::from_millis(700);
 
 fn order(fleet: &Fleet, at: usize, command: &str) {

@@ -61,7 +61,7 @@ fn pids(fleet: &Fleet) -> [Value; 2] {
     ["sink", "source"].map(|node| node_of(&status, node)["pid"].clone())
 }
 
-/// How often the source has printed the name of a version.
+/// Number of lines of the source with the name of a version.
 fn printed(fleet: &Fleet, version: &str) -> usize {
     let lines = fleet.printed(1, "source").into_iter();
     lines.filter(|line| line == version).count()
@@ -89,7 +89,7 @@ fn one_node_gets_another_program_and_all_others_go_on() {
     assert_eq!((printed(&fleet, "one"), printed(&fleet, "two")), (1, 1));
     fleet.await_samples(20);
 
-    // One that is never ready, and one that fails after it was.
+    // A program that is never ready, and one that fails later.
     let program = test_node();
     let late = format!("{} source 20 5 100; exit 3", program.display());
     for (script, reason, runs) in [("exit 3", "exited with code 3", 2), (&late, "source", 3)] {

@@ -144,7 +144,7 @@ fn a_service_that_cannot_be_reached_is_an_error_within_its_lease() {
     let mut fleet = Fleet::with_own_name(Some(namespaces));
     start_pair(&fleet, "call-always");
     let mut at = await_line(&fleet, 0, "answered");
-    // Its node does not run: the other machine says so.
+    // The service's node does not run, as the other machine reports.
     for (order, text) in [
         (
             "stop",
@@ -166,7 +166,7 @@ fn a_service_that_cannot_be_reached_is_an_error_within_its_lease() {
     at = await_line(&fleet, at, text);
     fleet.daemons[1] = Some(Daemon::start(fleet.command(1, &["join"])));
     at = await_line(&fleet, at, "answered");
-    // So is that of the client's machine.
+    // The daemon of the client's machine is restarted, too.
     fleet.daemons[0].as_mut().unwrap().kill();
     at = await_line(
         &fleet,

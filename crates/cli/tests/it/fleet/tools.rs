@@ -27,7 +27,7 @@ fn every_command_works(fleet: &Fleet) {
             "{status:#}"
         );
 
-        // What crosses the link, as both machines know it, and how long it takes.
+        // Samples over the link, by the reports of both machines, and their latency.
         let [stream] = status["streams"].as_array().unwrap().as_slice() else {
             panic!("{status:#}")
         };

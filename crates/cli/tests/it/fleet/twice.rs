@@ -61,7 +61,7 @@ fn look(folder: &Path) -> Vec<String> {
         .collect()
 }
 
-/// The file, the node and the keeper of a process, if it is that of a node whose keeper lives.
+/// The file, the node and the keeper of a process, if it belongs to a node whose keeper lives.
 fn node_of(process: &Path, folder: &Path) -> Option<(String, String, String)> {
     let environment = fs::read(process.join("environ")).ok()?;
     let variables = String::from_utf8_lossy(&environment);
