@@ -238,7 +238,7 @@ impl Value {
                 Kind::Arrow => {
                     let array = pointers::exclusive(self.r#as.arrow.array, "array")?;
                     let schema = pointers::exclusive(self.r#as.arrow.schema, "schema")?;
-                    // The emptied structures stay with the caller; the copies are released here.
+                    // The caller keeps structures that are marked as released, as after a move.
                     let array = std::mem::replace(array, FFI_ArrowArray::empty());
                     let schema = std::mem::replace(schema, FFI_ArrowSchema::empty());
                     if array.is_released() {
