@@ -1,5 +1,6 @@
-//! The I/O of [`crate::lease`]: renewals over the link, and what each coordinator's machine notes of
-//! the others in the store. Renewals and confirmations carry the times for [`crate::clock`].
+//! The I/O of [`crate::lease`]: renewals over the link, and the entries of reachable machines that each
+//! coordinator's machine writes to the store. Renewals and confirmations carry the times for
+//! [`crate::clock`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -27,28 +28,27 @@ use crate::machine::Event;
 use crate::state::{Alive, alive_key, random_number};
 use crate::threads::spawn;
 
-/// Names of the streams, which no stream of a dataflow has: those begin with the id of a run.
+/// Names of the streams; those of dataflows begin with the id of a run.
 const RENEWALS: &str = "lease/renewals";
 const CONFIRMATIONS: &str = "lease/confirmations";
 
-/// How long entries of reachable machines outlive the daemon that has written them. An etcd that has lost
-/// its leader needs a second or two for the next one.
+/// Lifetime of the entries of reachable machines after the death of the daemon that wrote them. An etcd
+/// that has lost its leader needs a second or two for the next one.
 const NOTED: Duration = Duration::from_secs(8);
 
-/// The interval at which they are renewed.
+/// The interval at which the entries' lease is renewed.
 const NOTE_INTERVAL: Duration = Duration::from_millis(1600);
 
-/// The pause before it is looked again whether they were renewed.
+/// The shortest interval of checks whether it was renewed.
 const NOTE_LOOK: Duration = Duration::from_millis(50);
 
-/// The change of a clock's offset that is written.
+/// The smallest change of a clock's offset that is written.
 const CLOCK_STEP_NANOS: u64 = 1_000_000;
 
-/// The pause before a store is written again that could not be.
+/// Pause before a failed write to a store is repeated.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// The leases of this machine, one for each coordinator's machine. It holds its lease as long as it holds
-/// one of them.
+/// The leases of this machine, one from each coordinator's machine. Any one of them suffices.
 pub(crate) struct Leases {
     bridge: Arc<Bridge>,
     own: PublicKey,
@@ -88,7 +88,7 @@ impl Leases {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// These machines have a coordinator now, of which the oldest is the first.
+    /// Sets the machines with a coordinator, the oldest first.
     pub fn set_granters(self: &Arc<Self>, granters: &[PublicKey]) -> io::Result<()> {
         let added: Vec<PublicKey> = {
             let mut state = self.lock();
@@ -99,7 +99,7 @@ impl Leases {
             state.held.retain(|granter, _| granters.contains(granter));
             let new = granters.iter().filter(|it| !state.held.contains_key(it));
             let added: Vec<PublicKey> = new.copied().collect();
-            // A single coordinator grants always, also to its own machine.
+            // A single coordinator always grants, also to its own machine.
             let at_first = (granters == [self.own]).then_some(true);
             state
                 .held
@@ -107,7 +107,7 @@ impl Leases {
             self.apply(&mut state);
             added
         };
-        // This machine's own one is held as long as it grants.
+        // This machine holds its own lease as long as it grants leases.
         for granter in added.into_iter().filter(|granter| *granter != self.own) {
             let (leases, id) = (Arc::clone(self), random_number()?);
             spawn("nervure-lease", move || hold(&leases, granter, id))?;
@@ -115,8 +115,8 @@ impl Leases {
         Ok(())
     }
 
-    /// The lease of a coordinator's machine has begun or ended. Returns false if that is not known to have
-    /// one.
+    /// Notes that the lease from a coordinator's machine has begun or ended. Returns false if the machine
+    /// is not known to have a coordinator.
     fn note(&self, granter: PublicKey, is_held: bool) -> bool {
         let mut state = self.lock();
         let known = state.held.get_mut(&granter);
@@ -135,7 +135,7 @@ impl Leases {
         let is_held = is_any_held(state.held.values().copied());
         if is_held.is_some() && state.is_held != is_held {
             state.is_held = is_held;
-            // In the order of the changes.
+            // Under the lock, so that events are in the order of the changes.
             let _ = self.events.send(Event::Lease {
                 is_held: is_held == Some(true),
             });
@@ -151,7 +151,7 @@ impl Leases {
         self.lock().held.contains_key(&granter)
     }
 
-    /// How far this machine's clock of the day is ahead of that which all refer to.
+    /// How far this machine's clock of the day is ahead of the reference machine's.
     fn ahead(&self) -> Option<ClockOffset> {
         let clock = self.bridge.clock();
         if clock.is_own() {
@@ -167,7 +167,7 @@ impl Leases {
         })
     }
 
-    /// A machine has confirmed a renewal: it may have the clock that all refer to.
+    /// Handles a confirmation from a machine, which may have the reference clock.
     fn compare_clocks(&self, granter: PublicKey, exchange: Exchange, day_ahead: i64) {
         let mut state = self.lock();
         if state.reference == Some(granter) {
@@ -186,14 +186,14 @@ fn is_any_held(held: impl Iterator<Item = Option<bool>> + Clone) -> Option<bool>
     }
 }
 
-/// Holds the lease of this machine with a coordinator's machine, as long as it is one. Notes when it
-/// begins and when it ends; also if it has not begun in the time that it would have ended in.
+/// Holds the lease from a coordinator's machine until that has no coordinator. Reports when it begins and
+/// ends, and also if none has begun within [`LIFETIME`].
 fn hold(leases: &Leases, granter: PublicKey, id: u64) {
     let bridge = &leases.bridge;
     let begin = monotonic_nanos();
     let elapsed = || Duration::from_nanos(monotonic_nanos() - begin);
     let waker = Unpark::this_thread();
-    // A peer that has restarted opens another stream.
+    // Unparked by changes: a peer that has restarted opens another stream.
     let _unparked = Publishing::begin(bridge);
     let mut holder = Holder::new(id);
     let (mut renewals, mut confirmations) = (None, None);
@@ -242,10 +242,10 @@ fn hold(leases: &Leases, granter: PublicKey, id: u64) {
     }
 }
 
-/// Grants leases to all other machines, and notes which of them can be reached. One of several
-/// coordinators grants none, and holds none itself, while its notes may expire: so the lease of a machine
-/// has ended before the others show it as unreachable, also if this one alone has lost the store. A single
-/// one grants also while its disk is full.
+/// Grants leases to all other machines, and notes the reachable ones. One of several coordinators grants no
+/// lease, and holds none itself, while its entries may expire: each machine's lease then ends before others
+/// show it as unreachable, even if only this coordinator has lost the store. A single coordinator also
+/// grants while its disk is full.
 pub(crate) fn grant(bridge: &Bridge, noted: &Noted, leases: &Leases) {
     let begin = Instant::now();
     let mut was_valid = None;
@@ -283,7 +283,7 @@ pub(crate) fn grant(bridge: &Bridge, noted: &Noted, leases: &Leases) {
             }
             continue;
         };
-        // A machine that was revoked has no name any more.
+        // A revoked machine has no name.
         let Some((machine, _)) = bridge.machine_of(peer) else {
             confirmations.remove(&peer);
             continue;
@@ -353,8 +353,8 @@ impl Wake for Unpark {
     }
 }
 
-/// Sends a message; a stream of a session that is gone is opened again. One that cannot be sent is
-/// lost, as on the link.
+/// Sends a message, on a new stream if the session of the last one is gone. A message that cannot be sent
+/// is lost, as on the link.
 fn send(
     bridge: &Bridge,
     peer: PublicKey,
@@ -377,8 +377,8 @@ fn send(
     }
 }
 
-/// Whether what was written of a machine is not true any more. Each write costs one of the
-/// coordinator's disk, so that a drift is written after [`CLOCK_STEP_NANOS`].
+/// Whether an entry is outdated. Each write costs one on the coordinator's disk, so that a drift is written
+/// after [`CLOCK_STEP_NANOS`].
 fn is_outdated(written: Alive, alive: Alive) -> bool {
     match (written.clock, alive.clock) {
         (Some(written), Some(clock)) => {
@@ -390,7 +390,7 @@ fn is_outdated(written: Alive, alive: Alive) -> bool {
     }
 }
 
-/// The machines that can be reached, to be noted in the store.
+/// The reachable machines, as entries for the store.
 #[derive(Debug, Default)]
 pub(crate) struct Noted {
     state: Mutex<NotedState>,
@@ -400,7 +400,7 @@ pub(crate) struct Noted {
 #[derive(Debug, Default)]
 struct NotedState {
     machines: BTreeMap<String, Alive>,
-    /// When the renewal was sent that was confirmed last.
+    /// When the last confirmed renewal was sent.
     renewed: Option<Instant>,
 }
 
@@ -414,15 +414,16 @@ impl Noted {
         self.changed.notify_all();
     }
 
-    /// How long a lease that is granted now would end before the notes expire; zero if not at all.
+    /// How long leases may still be granted, so that each ends before the entries expire; zero if not at
+    /// all.
     fn valid(&self) -> Duration {
         let renewed = self.lock().renewed;
         let age = renewed.map_or(NOTED, |renewed| renewed.elapsed());
         (NOTED - LIFETIME).saturating_sub(age)
     }
 
-    /// Writes them, now and whenever one comes or goes; their clocks when the lease is renewed. The
-    /// entries have a lease of this process, so that none outlives it for long; to renew it costs no
+    /// Writes the entries when a machine comes or goes, and their clocks when the lease is renewed. The
+    /// entries have a lease of this process, so that none outlives it for long; a renewal of it costs no
     /// write.
     pub fn write(self: Arc<Self>, store: &dyn Store, own: &str) {
         self.change(|machines| {
@@ -455,8 +456,8 @@ impl Noted {
     }
 }
 
-/// Brings the entries of this machine in line. They are read each time: a coordinator removes those of a
-/// machine that is revoked, and the last process of this daemon may have left some.
+/// Brings the entries of this machine in line. Reads them each time: a coordinator removes those of a
+/// revoked machine, and the last process of this daemon may have left some.
 fn note(
     store: &dyn Store,
     lease: &mut Option<LeaseId>,
@@ -520,7 +521,7 @@ mod tests {
         assert_eq!(held(&[]), None);
         assert_eq!(held(&[None]), None);
         assert_eq!(held(&[Some(false), Some(true), None]), Some(true));
-        // That one may confirm it still.
+        // The other one may still confirm the lease.
         assert_eq!(held(&[Some(false), None]), None);
         assert_eq!(held(&[Some(false), Some(false)]), Some(false));
     }

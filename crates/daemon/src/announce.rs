@@ -1,5 +1,5 @@
-//! Where the coordinator is. Its machine announces that over the links, which it dials itself when a machine
-//! is silent: so a machine learns the new addresses of a coordinator that has moved, and is not visited.
+//! Addresses of the coordinator. Its machine announces them over the links, and dials a machine that is
+//! silent: so each machine follows a coordinator that has moved.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use nervure_link::shell::{IncomingStream, OutgoingStream};
 use crate::bridge::Bridge;
 use crate::sync::Followed;
 
-/// Name of the stream of the addresses, which no stream of a dataflow has.
+/// Name of the stream of the addresses; those of dataflows begin with the id of a run.
 const ADDRESSES: &str = "coordinator/addresses";
 
-/// Interval of looks at the links.
+/// Interval of checks of the links.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// How long a machine may be silent before it is dialled: more than twice the lifetime of its lease.
@@ -56,7 +56,7 @@ pub(crate) fn announce(bridge: &Arc<Bridge>, followed: &Followed) {
     }
 }
 
-/// Sends the addresses. They are repeated until they have arrived, or the peer is silent.
+/// Sends the addresses, repeated until they have arrived or the peer is silent.
 fn send(
     bridge: &Bridge,
     peer: PublicKey,

@@ -13,18 +13,18 @@ pub(crate) struct Arrivals<'a> {
     pub name: &'a str,
 }
 
-/// What becomes of the messages of a stream.
+/// Handles the messages of a stream.
 pub(crate) trait Taker {
-    /// A message has arrived. A break ends the stream here.
+    /// Handles a message. A break ends the stream here.
     fn take(&mut self, payload: &[u8]) -> ControlFlow<()>;
 
-    /// Something on the links has changed, such as a connection.
+    /// Handles a change on the links, such as a connection.
     fn on_change(&mut self) {}
 }
 
 impl Arrivals<'_> {
-    /// Receives messages. Returns when the machine is no peer any more, or when `is_closed` and all that
-    /// had arrived before is taken; breaks if the taker does, and when `is_over`, which is looked at after
+    /// Receives messages until the machine is no peer any more, or until `is_closed` and all messages that
+    /// had arrived before are taken. Breaks if the taker does, and when `is_over`, which is checked after
     /// each change.
     pub fn receive(
         &self,
@@ -43,7 +43,7 @@ impl Arrivals<'_> {
             let is_unchanged = || bridge.changes() == seen;
             taker.on_change();
             let is_last = is_closed();
-            // What arrived in one session comes before the next.
+            // Messages of one session come before those of the next.
             if let Some(newer) = bridge.take_arrived(self.machine, self.name) {
                 take_all(current.as_ref(), taker)?;
                 current = Some(newer);
@@ -71,7 +71,7 @@ impl Arrivals<'_> {
     }
 }
 
-/// Takes what has arrived on a stream.
+/// Takes the messages that have arrived on a stream.
 fn take_all(stream: Option<&IncomingStream>, taker: &mut impl Taker) -> ControlFlow<()> {
     while let Some(sample) = stream.and_then(IncomingStream::try_receive) {
         taker.take(&sample.payload)?;

@@ -1,4 +1,4 @@
-//! All links of a machine: its peers, the streams that arrive, and those of commands.
+//! All links of a machine: its peers, the streams that arrive, and the streams of commands.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use nervure_protocol::daemon_to_cli::LinkFigures;
 use crate::clock::FleetClock;
 use crate::peers::Peer;
 
-/// The longest wait for an event of the link. Whatever happens ends it.
+/// The longest wait for a change; each change ends it.
 const REST: Duration = Duration::from_secs(3600);
 
 /// Number of removed runs whose streams are refused. A machine that is stopped later opens them again.
@@ -32,7 +32,7 @@ const ANSWERS: &str = "answers/";
 const ASKS_DEPTH: u32 = 64;
 pub(crate) const ANSWERS_DEPTH: u32 = 256;
 
-/// How long a message of a command is valid: it is not carried out when the link is back later.
+/// Lifespan of a message of a command: it is not carried out after a long interruption of the link.
 const ASK_LIFESPAN: Duration = Duration::from_secs(3);
 
 /// A request of a command on another machine.
@@ -46,7 +46,7 @@ pub(crate) struct Request {
     pub asks: IncomingStream,
 }
 
-/// The answers to a request, which are awaited.
+/// A stream of answers that is awaited.
 #[derive(Debug)]
 pub(crate) struct Awaited<'b> {
     bridge: &'b Bridge,
@@ -75,7 +75,7 @@ impl Drop for Awaited<'_> {
     }
 }
 
-/// All links of a machine, and what arrives on them.
+/// All links of a machine, and the streams that arrive on them.
 #[derive(Debug)]
 pub(crate) struct Bridge {
     /// Name of this machine.
@@ -83,8 +83,8 @@ pub(crate) struct Bridge {
     link: Link,
     state: Mutex<State>,
     changed: Condvar,
-    /// Counts what waiting threads have to look at: connections, streams that arrived, changes of peers
-    /// and of nodes, runs that ended.
+    /// Number of changes that wake waiting threads: connections, streams that arrived, changes of peers and
+    /// of nodes, runs that ended.
     changes: AtomicU64,
     requests: RequestSender<Request>,
     clock: FleetClock,
@@ -104,7 +104,7 @@ struct State {
     closed: HashSet<(PublicKey, String)>,
     /// The runs that were removed last.
     removed: VecDeque<String>,
-    /// How often each peer has lost its state, and with it what was sent to it before.
+    /// Number of times that each peer has lost its state, and with it the messages sent to it before.
     losses: HashMap<PublicKey, u64>,
     /// Threads that publish, which are unparked at each change.
     publishing: HashMap<ThreadId, Thread>,
@@ -186,7 +186,7 @@ impl Bridge {
             peer.is_none_or(|peer| of(peer) != of(old))
         };
         if let Some(peer) = peer.filter(|_| known.is_none_or(moved)) {
-            // Also one that this end connects to may connect: this end may not know where it is.
+            // A peer that this end dials may also connect: its address may be outdated here.
             self.link.allow(peer.key);
             if let Some(address) = peer.address.filter(|_| peer.dials) {
                 // Fails if the address cannot be sent to; the next report of the peer has another.
@@ -196,8 +196,8 @@ impl Bridge {
         self.on_change();
     }
 
-    /// The machine with this key, and its role, which decides what it may ask of this one
-    /// ([`Role::may_ask`]). `None` if it is not paired.
+    /// The name and the role of the machine with this key; `None` if it is not paired. The role limits its
+    /// requests ([`Role::may_ask`]).
     pub fn machine_of(&self, peer: PublicKey) -> Option<(String, Role)> {
         let state = self.lock();
         let mut peers = state.peers.iter();
@@ -205,24 +205,24 @@ impl Bridge {
         Some((machine.clone(), known.role))
     }
 
-    /// Opens a stream that is none of a dataflow.
+    /// Opens a stream that belongs to no dataflow.
     pub fn open_stream(&self, peer: PublicKey, name: &str, qos: Qos) -> Option<OutgoingStream> {
         self.link.peer(peer).open(name, qos).ok()
     }
 
-    /// A stream of a machine that has arrived.
+    /// Takes a stream that has arrived from a machine.
     pub fn take_stream(&self, peer: PublicKey, name: &str) -> Option<IncomingStream> {
         self.lock().arrived.remove(&(peer, name.to_owned()))
     }
 
-    /// The streams of this name of all machines that have arrived.
+    /// Takes the streams of this name that have arrived from all machines.
     pub fn take_streams(&self, name: &str) -> Vec<(PublicKey, IncomingStream)> {
         let mut state = self.lock();
         let arrived = state.arrived.extract_if(|(_, of), _| of == name);
         arrived.map(|((peer, _), stream)| (peer, stream)).collect()
     }
 
-    /// Refuses the streams of a run that is removed, those that arrive later too.
+    /// Refuses the streams of a removed run, also those that arrive later.
     pub fn forget(&self, run: &str) {
         let of_run = |name: &str| run_of(name) == Some(run);
         let mut state = self.lock();
@@ -286,7 +286,7 @@ impl Bridge {
         }
     }
 
-    /// Ends all waits for a change.
+    /// Counts a change, which ends all waits for one.
     pub fn on_change(&self) {
         let state = self.lock();
         self.changes.fetch_add(1, Ordering::SeqCst);
@@ -314,7 +314,7 @@ impl Bridge {
         self.lock().excluded.contains(machine)
     }
 
-    /// Connects to a machine, also if that one is to connect: it may not know where this one is.
+    /// Connects to a machine, even if that one is to connect: it may not know the address of this one.
     pub fn dial(&self, peer: Peer) {
         if let Some(address) = peer.address {
             // Fails if the address cannot be sent to now.
@@ -393,13 +393,12 @@ impl Bridge {
         self.lock().peers.get(machine).map(|peer| peer.key)
     }
 
-    /// The stream of this name that the machine has opened last. Those of other machines are not
-    /// taken.
+    /// Takes the stream of this name that the machine has opened last.
     pub fn take_arrived(&self, machine: &str, name: &str) -> Option<IncomingStream> {
         self.take_stream(self.key_of(machine)?, name)
     }
 
-    /// Gives back a stream that the next keeper of the run goes on with, unless there is a newer one.
+    /// Gives back a stream for the next keeper of the run, unless there is a newer one.
     pub fn put_back(&self, machine: &str, name: &str, stream: IncomingStream) {
         let Some(key) = self.key_of(machine) else {
             return;
@@ -423,13 +422,13 @@ impl Bridge {
         self.on_change();
     }
 
-    /// Whether a topic of a machine has no further samples but those that have arrived.
+    /// Whether a topic of a machine has no samples apart from those that have arrived.
     pub fn is_closed(&self, machine: &str, name: &str) -> bool {
         self.key_of(machine)
             .is_some_and(|key| self.lock().closed.contains(&(key, name.to_owned())))
     }
 
-    /// How often a machine has lost its state: its daemon was restarted.
+    /// Number of times that a machine has lost its state, by restarts of its daemon.
     pub fn losses(&self, machine: &str) -> u64 {
         let state = self.lock();
         let peer = state.peers.get(machine);
@@ -443,7 +442,7 @@ impl Bridge {
     }
 }
 
-/// This thread publishes: it is unparked at each change.
+/// Registers a thread that publishes: each change unparks it.
 pub(crate) struct Publishing<'b>(&'b Bridge);
 
 impl<'b> Publishing<'b> {

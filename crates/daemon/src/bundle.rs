@@ -127,7 +127,7 @@ pub fn pack(folder: &Path) -> Result<Bundle, BundleError> {
     })
 }
 
-/// Unpacks a bundle into a new folder. An archive that was made up writes nothing outside of it.
+/// Unpacks a bundle into a new folder. A forged archive writes nothing outside of it.
 ///
 /// # Errors
 /// [`BundleError`].

@@ -1,8 +1,8 @@
-//! Orders that the user of a machine gives on the machine itself, for a run there.
+//! Orders for a run that the user of its machine gives on the machine itself.
 //!
 //! An order is the name of a file in the folder of the run. The file is made with the run and renamed by an
-//! order, so an order needs neither the coordinator nor the daemon, and no room on a full disk. It holds
-//! until the run is removed: the desired state of the coordinator does not undo it.
+//! order, so that an order needs no coordinator, no daemon, and no room on a full disk. It holds until the
+//! run is removed: the coordinator's desired state does not undo it.
 
 use std::fs::File;
 use std::io;
@@ -16,9 +16,9 @@ use crate::folder::{self, private_file};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ByHand {
-    /// It stands still until the user of the machine lets it go on.
+    /// The run is paused until the user of the machine resumes it.
     Paused,
-    /// It has ended: an operator can start the dataflow again, as another run.
+    /// The run has ended. An operator can start the dataflow again, as another run.
     Stopped,
 }
 
@@ -47,7 +47,8 @@ pub fn current(run: &Path) -> Option<ByHand> {
     ALL.into_iter().find(is_there).flatten()
 }
 
-/// Gives an order for the run with this folder, or takes back a pause. It is on disk when this returns.
+/// Gives an order for the run with this folder, or takes back a pause. The order is on disk when this
+/// returns.
 ///
 /// # Errors
 /// If it cannot be kept on disk, or the run was stopped before.
@@ -58,7 +59,7 @@ pub fn order(run: &Path, order: Option<ByHand>) -> io::Result<()> {
     }
     let from = run.join(file_name(known));
     if known != order && std::fs::rename(from, &wanted).is_err() {
-        // A run that was not prepared yet, or by an earlier version.
+        // The run was not prepared yet, or was prepared by an earlier version.
         folder::make(run)?;
         private_file(&wanted)?;
     }

@@ -1,13 +1,13 @@
 //! The offset between the clocks of two machines, from messages that they exchange anyway. No I/O.
 //!
-//! An exchange has four times: when the request was sent and its answer arrived, by the clock here;
-//! when the request arrived and the answer was sent, by the clock there. With the method of NTP
-//! (RFC 5905, section 8) its offset is wrong by at most half the time that both messages were in
-//! flight, however that time is divided between them. Of the recent exchanges the one with the
-//! smallest error counts, which is one that met no queue.
+//! An exchange has four times: when the request was sent and its answer arrived, by the clock here; when
+//! the request arrived and the answer was sent, by the clock there. With the method of NTP (RFC 5905,
+//! section 8) its offset is wrong by at most half the time that both messages were in flight, however that
+//! time is divided between them. The exchange with the smallest error counts among recent ones: it met no
+//! queue.
 //!
-//! All times are those of monotonic clocks, which are never set. The clocks of the day are compared
-//! by their distance from these, so that a step of one of them is seen with the next message.
+//! All times are those of monotonic clocks, which are never set. Clocks of the day are compared by their
+//! distance from these, so that the next message shows a step.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -15,10 +15,10 @@ use std::sync::{Mutex, PoisonError};
 use nervure_node::remote::FleetTime;
 use serde::{Deserialize, Serialize};
 
-/// Exchanges that are kept: those of about ten seconds.
+/// Number of exchanges that are kept, those of about ten seconds.
 const EXCHANGES: usize = 32;
 
-/// How far two clocks drift apart, at most: each is a quartz that is exact to 50 parts in a million.
+/// The highest drift between two clocks: each is a quartz that is exact to 50 parts in a million.
 const DRIFT_PER_MILLION: u64 = 100;
 
 /// The times of a message and its answer, in nanoseconds of the monotonic clocks.
@@ -55,7 +55,7 @@ pub struct ClockFilter {
 }
 
 impl ClockFilter {
-    /// An answer has arrived. Exchanges that cannot have been are ignored.
+    /// Adds an exchange. Impossible ones are ignored.
     pub fn add(&mut self, exchange: Exchange) {
         let Some(offset) = offset(exchange) else {
             return;
@@ -95,7 +95,8 @@ impl Default for Reference {
 }
 
 impl FleetClock {
-    /// Refers to another clock from now on: that of this machine, or one of which nothing is known yet.
+    /// Changes the reference: to the clock of this machine, or to another one of which nothing is known
+    /// yet.
     pub fn refer(&self, to_own: bool) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = match to_own {
             true => Reference::Own,
@@ -109,7 +110,7 @@ impl FleetClock {
         matches!(*reference, Reference::Own)
     }
 
-    /// The machine with that clock has answered.
+    /// Adds an exchange with the machine of the reference.
     pub fn add(&self, exchange: Exchange) {
         let mut reference = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Reference::Other(filter) = &mut *reference {
@@ -135,7 +136,7 @@ impl FleetClock {
     }
 }
 
-/// The offset that an exchange shows. The times there are what the other machine says.
+/// The offset that an exchange shows; `None` if the times from the other machine are impossible.
 fn offset(exchange: Exchange) -> Option<ClockOffset> {
     let elapsed = exchange.arrived.checked_sub(exchange.sent)?;
     let held = exchange.answered.checked_sub(exchange.received)?;

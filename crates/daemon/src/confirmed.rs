@@ -1,4 +1,4 @@
-//! Sends the samples of a topic to a machine, and takes each out of its producer's queue when it is
+//! Sends the samples of a topic to a machine, and removes each from its producer's queue once it is
 //! confirmed: see [`crate::lossless`].
 
 use std::ops::ControlFlow;
@@ -28,7 +28,7 @@ pub(crate) struct ConfirmedSender<'b> {
     machine: &'b str,
     spec: &'b Stream,
     stream: Option<OutgoingStream>,
-    /// The next message, and its place.
+    /// The message that a full stream did not take, and its place.
     next: Option<(Place, Bytes)>,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -37,7 +37,7 @@ pub(crate) struct ConfirmedSender<'b> {
     pub is_closed: bool,
 }
 
-/// What the sender shares with the thread that receives the confirmations.
+/// State shared with the thread that receives the confirmations.
 #[derive(Debug)]
 struct Shared {
     samples: Mutex<Samples>,
@@ -71,7 +71,7 @@ impl<'b> ConfirmedSender<'b> {
         waiter: Waiter,
     ) -> Self {
         let samples = Samples {
-            // Later than those of the daemon before.
+            // The clock goes on, so that the numbers are higher than those of the last daemon.
             unconfirmed: Unconfirmed::new(monotonic_nanos()),
             confirmed: 0,
             has_news: false,
@@ -105,14 +105,14 @@ impl<'b> ConfirmedSender<'b> {
         }
     }
 
-    /// Takes a sample of the stand-in's queue, where it stays until it is confirmed.
+    /// Takes a sample of the stand-in's queue. It stays there until it is confirmed.
     pub fn take(&mut self, sample: Sample) {
         let origin = sample.header().origin();
         self.shared.lock().unconfirmed.push(origin, sample);
         self.count();
     }
 
-    /// No sample follows.
+    /// Notes that no sample follows.
     pub fn end(&mut self) {
         self.shared.lock().is_ending = true;
     }
@@ -135,14 +135,14 @@ impl<'b> ConfirmedSender<'b> {
         samples.unconfirmed.is_empty() || is_stopping && samples.is_receiver_gone
     }
 
-    /// Sends what the link has room for. Returns when to try again, if something is left.
+    /// Sends samples while the link has room. Returns when to call again, if some are left.
     pub fn send(&mut self) -> Option<Instant> {
         if self.bridge.is_excluded(self.machine) {
             self.give_up();
             return None;
         }
         if std::mem::take(&mut self.shared.lock().has_news) {
-            // What is left of the last attempt is of no use.
+            // The rest of the last attempt is of no use to the receiver.
             self.stream = None;
         }
         loop {
@@ -194,7 +194,7 @@ impl<'b> ConfirmedSender<'b> {
         self.bridge.open_stream(key, &name, qos(self.spec))
     }
 
-    /// The next sample cannot be sent.
+    /// Leaves out the next sample, which cannot be sent.
     fn leave_out(&mut self, samples: &mut Samples, error: &dyn std::fmt::Display) {
         samples
             .unconfirmed
@@ -209,7 +209,7 @@ impl<'b> ConfirmedSender<'b> {
             });
     }
 
-    /// The machine is no peer any more.
+    /// Drops all samples: the machine is no peer any more.
     fn give_up(&mut self) {
         let mut samples = self.shared.lock();
         let left = samples.unconfirmed.clear();
@@ -269,7 +269,7 @@ impl Confirmations {
         };
         let is_over = || crossing.is_over() || shared.is_done.load(Ordering::SeqCst);
         let _ = arrivals.receive(is_over, || false, &mut self);
-        // The machine is no peer any more: nothing waits for it.
+        // The machine is no peer any more: ends the wait for its confirmations.
         self.waiter.wake();
     }
 }
@@ -284,7 +284,7 @@ impl Taker for Confirmations {
         let mut samples = self.shared.lock();
         let (published, begins_again) = samples.unconfirmed.confirm(confirmation);
         samples.confirmed += published.len() as u64;
-        // In the order of the queue: one thread at a time.
+        // Under the lock, so that they leave in the order of the queue.
         published.into_iter().for_each(confirm);
         samples.has_news |= begins_again;
         samples.is_receiver_gone = confirmation.is_leaving;

@@ -1,4 +1,4 @@
-//! A run whose stand-ins are joined: what its threads share.
+//! A run whose stand-ins are joined: state shared by their threads.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::service_calls::ServiceCalls;
 use crate::threads::spawn_when_possible;
 use crate::totals::{Counted, Totals};
 
-/// The pause before a stand-in joins again whose place is taken.
+/// Pause before a stand-in whose place is taken tries to join again.
 const JOIN_PAUSE: Duration = Duration::from_millis(20);
 
 /// The shortest time between two lines about the losses of a topic.
@@ -35,7 +35,7 @@ pub(crate) struct Crossing {
     waiters: Mutex<Vec<Waiter>>,
     /// The streams from and to this machine, by topic and consuming machine.
     streams: BTreeMap<(String, String), CountedStream>,
-    /// What this daemon has counted of each.
+    /// Counts of this daemon, by the place of the stream.
     counts: Mutex<Vec<Counted>>,
     totals: Totals,
     latencies: Mutex<BTreeMap<(String, String), Arc<Latencies>>>,
@@ -58,15 +58,15 @@ struct CountedStream {
 /// Requests of another machine to a service here.
 #[derive(Clone, Copy, Debug, Default)]
 struct Requests {
-    /// How many processes of the service have ended.
+    /// Number of processes of the service that have ended.
     ended: u64,
-    /// Some were queued since the client was last notified of an end.
+    /// Whether some were queued since the client was last notified of an end.
     are_queued: bool,
-    /// Some were queued for a process that has ended, and the client does not know it.
+    /// Whether some were queued for a process that has ended, without a notice to the client.
     are_lost: bool,
 }
 
-/// How long the samples of a topic took from their publication on the other machine.
+/// Latencies of the samples of a topic since their publication on the other machine.
 #[derive(Debug, Default)]
 pub(crate) struct Latencies(Mutex<(Histogram, u64)>);
 
@@ -142,7 +142,7 @@ fn counted_streams(
 }
 
 impl Crossing {
-    /// `folder` is that of the run, and `own` the name of this machine.
+    /// `folder` is the folder of the run, and `own` the name of this machine.
     pub fn new(
         (run, keeper): (&str, u32),
         (folder, own): (&Path, &str),
@@ -171,15 +171,15 @@ impl Crossing {
         self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What ends a wait for events of a node. The end of the run does so, too.
+    /// Adds a waiter, which ends waits for events of a node. The end of the run ends them too.
     pub fn add_waiter(&self, events: &Events) -> Waiter {
         let waiter = binding::waiter(events);
         self.waiters().push(waiter.clone());
         waiter
     }
 
-    /// Waits for the next event of a node, up to a time. [`Next::End`] when there will be none, the
-    /// run is over, or `is_enough`.
+    /// Waits for the next event of a node, up to a time. Returns [`Next::End`] after the last one, when the
+    /// run is over, and when `is_enough`.
     pub fn next_event(
         &self,
         events: &mut Events,
@@ -202,8 +202,8 @@ impl Crossing {
         Next::End
     }
 
-    /// The dataflow is stopped. Other machines are stopped at about the same time: until then, services
-    /// that end here are no errors of their clients there.
+    /// Notes that the dataflow is being stopped. Other machines stop at about the same time: until then,
+    /// clients there get no errors from services that end here.
     pub fn begin_stop(&self) {
         self.stops.store(true, Ordering::SeqCst);
     }
@@ -227,12 +227,12 @@ impl Crossing {
         change(requests.entry(answers.to_owned()).or_default())
     }
 
-    /// How many processes of a service have ended; to be passed to [`Self::request_queued`].
+    /// Number of processes of a service that have ended, for [`Self::request_queued`].
     pub fn ended_services(&self, answers: &str) -> u64 {
         self.requests(answers, |requests| requests.ended)
     }
 
-    /// A request was queued. `ended` is the number from [`Self::ended_services`] before that.
+    /// Notes that a request was queued. `ended` is the number from [`Self::ended_services`] before that.
     pub fn request_queued(&self, answers: &str, ended: u64) {
         let is_lost = self.requests(answers, |requests| {
             requests.are_queued = true;
@@ -244,7 +244,7 @@ impl Crossing {
         }
     }
 
-    /// A process of a service has ended, and what it had queued is lost.
+    /// Notes the end of a process of a service, which loses the requests in its queue.
     pub fn service_ended(&self, answers: &str) {
         let are_lost = self.requests(answers, |requests| {
             requests.ended += 1;
@@ -256,19 +256,19 @@ impl Crossing {
         }
     }
 
-    /// Whether requests are lost that the client waits for.
+    /// Whether the client waits for requests that are lost.
     pub fn has_lost_requests(&self, answers: &str) -> bool {
         self.requests(answers, |requests| requests.are_lost)
     }
 
-    /// The client is now notified that those which were queued before have no answer.
+    /// Notes that the client was notified: requests queued before have no answer.
     pub fn forget_requests(&self, answers: &str) {
         self.requests(answers, |requests| {
             (requests.are_queued, requests.are_lost) = (false, false);
         });
     }
 
-    /// What became of the samples that were sent so far.
+    /// Counts of the samples so far, by stream.
     pub fn reports(&self) -> Vec<StreamReport> {
         let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let report = |((topic, machine), stream): (&(String, String), &CountedStream)| {
@@ -277,7 +277,7 @@ impl Crossing {
                 return None;
             }
             let counters = &counted.link;
-            // While the run goes on they may still arrive.
+            // While the run goes on, these may still arrive.
             let (in_flight, not_taken) = match self.is_over() {
                 true => (counters.held, counted.not_taken),
                 false => (0, 0),
@@ -324,7 +324,7 @@ impl Crossing {
         sent.chain(received).collect()
     }
 
-    /// Where the latencies of a topic to a machine are counted.
+    /// The latencies of a topic to a machine.
     pub fn latencies(&self, topic: &str, machine: &str) -> Arc<Latencies> {
         let mut latencies = self
             .latencies
@@ -363,8 +363,8 @@ impl Crossing {
         format!("{}~confirmed", self.stream_name(topic))
     }
 
-    /// Joins as a node; `None` if the run is over. The keeper may not know the last daemon's death
-    /// yet, and then the place is taken.
+    /// Joins as a node; `None` if the run is over. Waits while the place is taken: the keeper may not know
+    /// the death of the last daemon yet.
     pub fn join(&self, node: &str) -> Option<Node> {
         let keeper = self.keeper.to_string();
         while !self.is_over() {
@@ -394,7 +394,7 @@ mod tests {
         let stand_ins = StandIns::default();
         let crossing = Crossing::new(("1f", 1), of_machine, &BTreeMap::new(), &stand_ins);
         let queue = || crossing.request_queued(answers, crossing.ended_services(answers));
-        // Queued before the client was notified: that notice is for it, too.
+        // Queued before the client was notified: the notice covers it.
         queue();
         crossing.forget_requests(answers);
         crossing.service_ended(answers);

@@ -31,14 +31,14 @@ pub struct Folder(PathBuf);
 pub struct Pairing {
     /// Name of this machine.
     pub name: String,
-    /// Address of the coordinator; on its own machine that which it listens on.
+    /// Address of the coordinator; on its own machine the address that it listens on.
     pub address: Address,
-    /// Other addresses of it.
+    /// Its other addresses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<Address>,
     /// Key of the coordinator.
     pub coordinator: String,
-    /// Port of the link, if it is to stay the same.
+    /// Port of the link in the last process; 0 if unknown.
     #[serde(default)]
     pub link_port: u16,
     /// Labels of this machine, by which roles find it.
@@ -55,7 +55,7 @@ impl Pairing {
         self.coordinator.parse().map_err(io::Error::other)
     }
 
-    /// The coordinator at each of its addresses that is no name.
+    /// Endpoints of the coordinator: its addresses other than names.
     ///
     /// # Errors
     /// If the file was altered.
@@ -163,7 +163,7 @@ impl Folder {
         self.0.join("key")
     }
 
-    /// The folder of the coordinator, which is made.
+    /// Makes the folder of the coordinator, and returns its path.
     ///
     /// # Errors
     /// If it cannot be made.
@@ -224,8 +224,8 @@ impl Folder {
         }
     }
 
-    /// As [`Folder::read`], of a file that can be made again. A damaged one is set aside, named in a
-    /// warning, and counts as none.
+    /// As [`Folder::read`], for a file that can be made again. A damaged one is set aside with a warning,
+    /// and counts as none.
     ///
     /// # Errors
     /// If it cannot be read, or set aside.
@@ -235,7 +235,7 @@ impl Folder {
             read => return read,
         };
         let (path, aside) = (self.0.join(name), self.0.join(format!("{name}.damaged")));
-        // That of an earlier time, which may be a folder.
+        // Left from an earlier time; may be a folder.
         let _ = fs::remove_file(&aside).or_else(|_| fs::remove_dir_all(&aside));
         fs::rename(&path, &aside)?;
         tracing::warn!(
@@ -245,11 +245,11 @@ impl Folder {
         Ok(None)
     }
 
-    /// Writes a value, durably: after a power failure the file has the old or the new one. What the
-    /// file has already is not written, so that a full disk does not matter.
+    /// Writes a value durably: after a power failure the file has the old or the new one. A value that the
+    /// file has already is not written, and needs no room on a full disk.
     ///
     /// # Errors
-    /// If it cannot be written; the old one is left.
+    /// If it cannot be written; the old value is left.
     pub fn write(&self, name: &str, value: &impl Serialize) -> io::Result<()> {
         let (path, temporary) = (self.0.join(name), self.0.join(format!("{name}.new")));
         let json = serde_json::to_vec_pretty(value)?;
@@ -262,7 +262,7 @@ impl Folder {
         file.write_all(&json)?;
         file.sync_all()?;
         fs::rename(&temporary, &path)?;
-        // The rename itself.
+        // Makes the rename durable.
         File::open(&self.0)?.sync_all()
     }
 }

@@ -1,4 +1,4 @@
-//! The stand-in of a remote node: publishes here what arrives from its machine, and confirms it.
+//! The stand-in of a remote node: publishes the samples of its machine here, and confirms them.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -24,10 +24,10 @@ use crate::lossless::{Place, Receiver, Verdict};
 use crate::node_changes::{ChangeSenders, NodeChange};
 use crate::service_calls::Failure;
 
-/// The longest wait for a slow consumer without a look at whether the run is over.
+/// The longest wait for a slow consumer without a check whether the run is over.
 const CHECK: Duration = Duration::from_millis(200);
 
-/// What the threads of a stand-in share.
+/// State shared by the threads of a stand-in.
 struct StandIn {
     bridge: Arc<Bridge>,
     changes: Arc<ChangeSenders>,
@@ -62,13 +62,13 @@ struct Topic {
 /// Confirms the samples of a topic to its machine.
 struct Confirms {
     receiver: Receiver,
-    /// The stream of the confirmations, which has the newest.
+    /// The stream of the confirmations, which keeps the newest.
     stream: Option<OutgoingStream>,
-    /// How often the machine had lost its state when the newest was sent.
+    /// Number of state losses of the machine when the newest was sent.
     losses: u64,
 }
 
-/// Publishes as a remote node what arrives from its machine.
+/// Publishes the samples that arrive from a remote node's machine.
 pub(crate) fn publish_all(
     bridge: &Arc<Bridge>,
     changes: &Arc<ChangeSenders>,
@@ -160,8 +160,8 @@ fn topics(
     incoming.outputs.iter().filter_map(topic).collect()
 }
 
-/// A topic's thread: counted as running until this is dropped, and then the thread that waits for
-/// events of its node looks.
+/// Counts a topic's thread as running until dropped, and then wakes the thread that waits for events of its
+/// node.
 struct Ended<'s>(&'s StandIn, Waiter);
 
 impl Drop for Ended<'_> {
@@ -194,7 +194,7 @@ impl StandIn {
         }
     }
 
-    /// Takes over what becomes of the node and its outputs.
+    /// Applies changes of the node and its outputs.
     fn take_changes(&self) {
         let name = self.crossing.stream_name(&self.node);
         let arrivals = self.arrivals(&name);
@@ -242,7 +242,7 @@ impl StandIn {
             let name = self.crossing.confirmations_name(topic);
             self.bridge.open_stream(key, &name, qos)
         };
-        // The machine may not have the stream any more.
+        // The machine may have lost the stream.
         for _ in 0..2 {
             confirms.stream = confirms.stream.take().or_else(open);
             let sent = confirms
@@ -257,7 +257,7 @@ impl StandIn {
         confirms.losses = losses;
     }
 
-    /// Takes a message, and returns whether it is done with: published, or counted as failed.
+    /// Takes a message. Returns whether it is done with: published, or counted as failed.
     fn take_message(
         &self,
         topic: &mut Topic,
@@ -335,7 +335,7 @@ impl StandIn {
         ControlFlow::Continue(false)
     }
 
-    /// A local service has not taken a request of this node.
+    /// Notifies the machine of this node that a local service has not taken a request.
     fn refuse(&self, answers: &str, request: u64, is_full: bool) {
         let Some((service, output)) = answers.split_once('/') else {
             return;
@@ -408,7 +408,7 @@ impl Taker for Samples<'_> {
             topic, confirms, ..
         } = &mut *self.topic;
         let losses = self.stand_in.bridge.losses(&self.stand_in.machine);
-        // The sender waits for the answer of a new receiver, and lacks one that was lost.
+        // The sender waits for the answer of a new receiver, and may have lost the last one.
         if let Some(confirms) = confirms
             .as_mut()
             .filter(|it| it.stream.is_none() || it.losses != losses)

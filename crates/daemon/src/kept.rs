@@ -1,4 +1,4 @@
-//! The desired state on disk, and how one follows another: also if the store has gone back.
+//! The desired state on disk, and its succession, also if the store has gone back.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub struct Kept {
     pub revision: Revision,
     /// The state in the store.
     pub desired: Desired,
-    /// Runs whose state in the store is an old one, since the store has gone back.
+    /// Runs whose state in the store is outdated, since the store has gone back.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub held: BTreeMap<RunId, Held>,
 }
@@ -25,28 +25,29 @@ pub struct Kept {
 /// A run whose state in the store does not count.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
-    /// What is desired of it.
+    /// Its desired state, from before the store went back.
     pub desired: DesiredRun,
-    /// Its state in the store, which counts again when it changes; `None` if the store does not name it.
+    /// Its state in the store, which counts again once it changes; `None` if the store does not name the
+    /// run.
     pub stale: Option<DesiredRun>,
 }
 
 impl Kept {
-    /// This state as the next one after that which is known; `None` if it is no later one.
+    /// This state as the successor of the known one; `None` if it is not later.
     pub(crate) fn after(mut self, known: &Self) -> Option<Self> {
         self.held = match self.epoch.continues(known.epoch, known.revision) {
             true if self.revision <= known.revision => return None,
             true => known.held.clone(),
             false => self.held_against(known),
         };
-        // An order that was given since counts.
+        // An order given since counts.
         let named = &self.desired.runs;
         self.held
             .retain(|id, held| named.get(id) == held.stale.as_ref());
         Some(self)
     }
 
-    /// The runs of a store that has gone back: it ends nothing, starts nothing, and changes nothing. Only runs
+    /// Runs held against a store that has gone back, so that it ends, starts and changes nothing. Only runs
     /// that were made desired since are new.
     fn held_against(&self, known: &Self) -> BTreeMap<RunId, Held> {
         let of_store = &self.desired.runs;
@@ -75,7 +76,7 @@ impl Kept {
             .collect()
     }
 
-    /// What is desired of each run.
+    /// The desired state of each run.
     pub fn runs(&self) -> BTreeMap<RunId, DesiredRun> {
         let mut runs = self.desired.runs.clone();
         let held = self.held.iter();

@@ -1,10 +1,9 @@
 //! The lease of a machine: whether it can reach the coordinator's machine, and can be reached.
 //!
-//! Each daemon renews its lease with the daemon of the coordinator's machine, and that confirms each
-//! renewal. A machine holds its lease for [`LIFETIME`] from when it *sent* the last renewal that was
-//! confirmed; the other end counts it as reachable for that time from when the last renewal
-//! *arrived*. So the lease has ended at the machine before it is shown as unreachable, on any clocks
-//! that run at the same rate.
+//! Each daemon renews its lease with the daemon of the coordinator's machine, which confirms each renewal.
+//! A machine holds its lease for [`LIFETIME`] from when it *sent* the last confirmed renewal; the other end
+//! counts it as reachable for that time from when the last renewal *arrived*. So the lease ends at the
+//! machine before it is shown as unreachable, on any clocks that run at the same rate.
 //!
 //! Renewals go over the link as datagrams that are not repaired: each is independent of those before,
 //! unlike segments of TCP, whose repetitions double their distance (at a loss of 20 % four of them in
@@ -33,19 +32,19 @@ pub const REPEAT: Duration = Duration::from_millis(50);
 /// Time for the first confirmation: a round trip on a link with a queue.
 const FIRST_REPEAT: Duration = Duration::from_millis(150);
 
-/// Which renewal of which daemon.
+/// Identifies a renewal of a daemon process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Number {
-    /// Random for each daemon process, so that a confirmation for the last one counts for none.
+    /// Random for each daemon process, so that it ignores a confirmation for an earlier one.
     pub holder: u64,
-    /// Of the renewal, from 1.
+    /// Number of the renewal, from 1.
     pub renewal: u64,
 }
 
 /// A renewal: 32 bytes, in fields of 8 bytes, little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Renewal {
-    /// Which one.
+    /// Its number.
     pub number: Number,
     /// How far the sender's clock of the day is ahead of the receiver's, if it knows. On the link an
     /// error of 2^64 - 1 means that it does not.
@@ -55,7 +54,7 @@ pub struct Renewal {
 /// The confirmation of a renewal: 40 bytes, in fields of 8 bytes, little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Confirmation {
-    /// Of which renewal.
+    /// The number of that renewal.
     pub number: Number,
     /// When the renewal arrived, in nanoseconds of the sender's monotonic clock.
     pub received: u64,
@@ -141,7 +140,7 @@ fn fields<const FIELDS: usize>(bytes: &[u8]) -> Option<[u64; FIELDS]> {
 #[derive(Clone, Debug)]
 pub struct Holder {
     id: u64,
-    /// When each renewal was sent that may still be confirmed.
+    /// Send times of the renewals that may still be confirmed.
     sent: BTreeMap<u64, Duration>,
     last: u64,
     confirmed: u64,
@@ -186,8 +185,8 @@ impl Holder {
         })
     }
 
-    /// A confirmation has arrived. Returns when its renewal was sent; `None` if that was not of this
-    /// daemon, or too long ago.
+    /// Handles a confirmation. Returns when its renewal was sent; `None` if another daemon sent it, or too
+    /// long ago.
     pub fn confirm(&mut self, number: Number, now: Duration) -> Option<Duration> {
         let sent = self.sent.get(&number.renewal).copied();
         let sent = sent.filter(|sent| number.holder == self.id && *sent + LIFETIME > now)?;
@@ -205,7 +204,7 @@ impl Holder {
         self.until.is_some_and(|until| now < until)
     }
 
-    /// The next time at which something is due: a renewal, or the end of the lease.
+    /// The next deadline: of a renewal, or of the lease.
     pub fn deadline(&self, now: Duration) -> Duration {
         let end = self.until.filter(|until| *until > now);
         end.map_or(self.next_at, |until| until.min(self.next_at))
@@ -219,7 +218,7 @@ pub struct Grants {
 }
 
 impl Grants {
-    /// A renewal has arrived from a machine. Returns whether it was not reachable before.
+    /// Handles a renewal of a machine. Returns whether it was not reachable before.
     pub fn renewed(&mut self, machine: &str, now: Duration) -> bool {
         self.until
             .insert(machine.to_owned(), now + LIFETIME)

@@ -1,11 +1,11 @@
 //! The daemon of a machine.
 //!
-//! It watches what its machine is to do (`desired/<machine>` in the coordinator's store), keeps the
-//! last revision on disk, brings its keepers in line with it, and writes what is (`actual/<machine>`).
-//! There is no other command protocol. For dataflows of several machines it joins as the stand-ins
-//! of its part, and carries their samples over the link.
+//! It watches the desired state of its machine (`desired/<machine>` in the coordinator's store), keeps the
+//! last revision on disk, brings its keepers in line with it, and writes the actual state
+//! (`actual/<machine>`). There is no other command protocol. For dataflows of several machines it joins as
+//! the stand-ins of its part, and carries their samples over the link.
 //!
-//! Keepers and nodes do not depend on it: if it dies they go on, and the next one finds them.
+//! Keepers and nodes do not depend on it: they outlive it, and the next daemon finds them.
 //! [`machine`] decides, without a clock, a file or a process; [`serve`] is the thin shell around it.
 
 mod alive;

@@ -8,8 +8,8 @@
 //! it has published before, by their origins. A receiver without state publishes them again, and their
 //! consumers, which know the last origin too, drop them.
 //!
-//! Neither end relies on an event of the link: the newest confirmation says all that the sender has to
-//! know, and is sent again whenever the other machine may not have it.
+//! Neither end relies on an event of the link: the newest confirmation has all that the sender needs, and
+//! is repeated whenever the other machine may lack it.
 
 use std::collections::VecDeque;
 
@@ -41,7 +41,7 @@ impl Place {
         bytes
     }
 
-    /// The place of a message that has one, and the sample.
+    /// Splits a message into its place and the sample; `None` if it has no place.
     pub fn split(message: &[u8]) -> Option<(Self, &[u8])> {
         let (place, sample) = message.split_first_chunk::<PLACE_BYTES>()?;
         let ([attempt, index], origin) = read(place.strip_prefix(&[NUMBERED])?)?;
@@ -82,11 +82,11 @@ fn read<const N: usize>(bytes: &[u8]) -> Option<([u64; N], Origin)> {
 /// The receiver's answer to the samples so far. The newest one replaces all before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Confirmation {
-    /// Identifies the receiver: the next one has no state of this one.
+    /// Identifies the receiver; another one lacks the state of this one.
     pub receiver: u64,
     /// The last sample that was published.
     pub last: Option<Origin>,
-    /// The attempt that further samples are taken of; 0 for none.
+    /// The attempt whose further samples are taken; 0 for none.
     pub attempt: u64,
     /// The highest attempt of which a sample has arrived.
     pub highest: u64,
@@ -143,7 +143,7 @@ struct Entry<S> {
 }
 
 impl<S> Unconfirmed<S> {
-    /// A sender whose first attempt has this number, from 1, which no other sender of the stream has used.
+    /// A sender whose first attempt has this number, from 1. No other sender of the stream has used it.
     pub fn new(attempt: u64) -> Self {
         Self {
             samples: VecDeque::new(),
@@ -187,7 +187,7 @@ impl<S> Unconfirmed<S> {
         Some((place, &entry.sample))
     }
 
-    /// The sample of [`Self::to_send`] was sent.
+    /// Notes that the sample of [`Self::to_send`] was sent.
     pub fn note_sent(&mut self) {
         self.sent += 1;
         self.next += 1;
@@ -216,7 +216,7 @@ impl<S> Unconfirmed<S> {
             .collect()
     }
 
-    /// Begins an attempt, if this one has begun. The samples of this one may arrive, or not.
+    /// Begins another attempt, if this one has begun. Samples of this one may or may not arrive.
     pub fn begin_again(&mut self) {
         if self.next > 0 {
             self.begin(self.attempt + 1);
@@ -227,15 +227,15 @@ impl<S> Unconfirmed<S> {
         (self.attempt, self.sent, self.next) = (attempt, 0, 0);
     }
 
-    /// Takes the samples out that were published, oldest first. Returns them, and whether another
-    /// attempt has begun, since the receiver takes no further samples of the last one.
+    /// Removes and returns the published samples, oldest first, and returns whether another attempt has
+    /// begun because the receiver takes no further samples of the last one.
     pub fn confirm(&mut self, confirmation: Confirmation) -> (Vec<S>, bool) {
         let last = confirmation.last;
         let is_covered = |origin: Origin| last.is_some_and(|last| origin.is_covered_by(last));
         let published = self.remove_first(|it| it.is_left_out || is_covered(it.origin));
         let is_new = self.receiver.replace(confirmation.receiver) != Some(confirmation.receiver);
         let takes_another = confirmation.attempt != self.attempt && self.next > 0;
-        // An answer from before the first sample of this attempt has arrived says nothing of it.
+        // An answer from before the first arrival of this attempt does not refuse it.
         let is_refused = takes_another && (is_new || confirmation.highest >= self.attempt);
         if is_refused {
             self.begin(self.attempt.max(confirmation.highest) + 1);
@@ -244,18 +244,18 @@ impl<S> Unconfirmed<S> {
     }
 }
 
-/// What a receiver does with a sample.
+/// The receiver's decision on a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It publishes it, and calls [`Receiver::published`].
+    /// To publish it, and call [`Receiver::published`].
     Publish,
-    /// It has published it before.
+    /// To drop it: it was published before.
     Repeated,
-    /// Samples before it in its attempt have not arrived here.
+    /// To drop it: samples before it in its attempt have not arrived here.
     OutOfOrder,
 }
 
-/// How far the receiver of a stream is.
+/// Progress of the receiver of a stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Receiver {
     confirmation: Confirmation,
@@ -277,7 +277,7 @@ impl Receiver {
         }
     }
 
-    /// A sample has arrived.
+    /// Decides on a sample that has arrived.
     pub fn arrived(&mut self, place: Place) -> Verdict {
         let answer = &mut self.confirmation;
         answer.highest = answer.highest.max(place.attempt);
@@ -302,12 +302,12 @@ impl Receiver {
         }
     }
 
-    /// The sample was published.
+    /// Notes that the sample was published.
     pub fn published(&mut self, origin: Origin) {
         self.confirmation.last = Some(origin);
     }
 
-    /// Nothing more is published.
+    /// Notes that nothing more is published.
     pub fn leave(&mut self) {
         self.confirmation.is_leaving = true;
     }

@@ -1,17 +1,16 @@
-//! What a daemon decides: `handle(event, now) -> actions`.
+//! The decisions of a daemon: `handle(event, now) -> actions`.
 //!
-//! For each run it knows what is desired and what is, and takes one step at a time from one to the
-//! other. A step that is under way is awaited before the next: so a run has at most one keeper. A
-//! run is identified by its id, not by the dataflow's name: a stale revision names only runs that
-//! have been, and a run that has ended does not start again.
+//! For each run it takes one step at a time from the actual to the desired state. A step that is under way
+//! is awaited before the next, so that a run has at most one keeper. A run is identified by its id, not by
+//! the dataflow's name: a stale revision names only earlier runs, and a run that has ended does not start
+//! again.
 //!
-//! What the user of the machine has ordered there ([`ByHand`]) comes before what is desired, and the
-//! coordinator learns of it.
+//! An order of the machine's user ([`ByHand`]) takes precedence over the desired state, and is reported to
+//! the coordinator.
 //!
-//! A desired state counts once it is on disk, so that the next daemon does not go back behind it. The
-//! disk may take its time: events of the lease are handled meanwhile. If the disk is full, the state
-//! counts nevertheless, and is kept later; but no run starts that no state on disk names, since the next
-//! daemon would stop it.
+//! A desired state counts once it is on disk, so that the next daemon does not go back behind it. Events of
+//! the lease are handled during a slow write. With a full disk the state counts nevertheless, and is
+//! written later; but no run starts that no state on disk names, since the next daemon would stop it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,10 +23,10 @@ use crate::pauses::pause;
 use crate::programs::Programs;
 use crate::state::{ActualProgram, ActualRun, DesiredRun, Phase, RunId, RunState};
 
-/// The pause before a desired state is kept again that could not be.
+/// Pause before a failed write of the desired state is repeated.
 const KEEP_PAUSE: Duration = Duration::from_secs(5);
 
-/// What has happened.
+/// An input of the state machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The desired state, from the store or from the disk.
@@ -51,7 +50,7 @@ pub enum Event {
         /// The run.
         run: RunId,
     },
-    /// A run has ended before the daemon has followed it: before the daemon was started, or at once.
+    /// A run has ended before the daemon followed it: before its start, or at once.
     WasEnded {
         /// The run.
         run: RunId,
@@ -61,7 +60,7 @@ pub enum Event {
         /// The run.
         run: RunId,
     },
-    /// What the user of this machine orders of a run, read from its folder.
+    /// The order of this machine's user for a run, read from its folder.
     ByHand {
         /// The run.
         run: RunId,
@@ -110,14 +109,14 @@ pub enum Event {
     ProgramsSet {
         /// The run.
         run: RunId,
-        /// What became of each.
+        /// State of each program, by node.
         programs: BTreeMap<String, ActualProgram>,
     },
     /// Time has passed.
     Tick,
 }
 
-/// What the shell is to do.
+/// An output of the state machine, for the shell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Report that the store was restored from a backup, or emptied.
@@ -135,14 +134,14 @@ pub enum Action {
     Prepare {
         /// The run.
         run: RunId,
-        /// What is desired.
+        /// Its desired state.
         desired: DesiredRun,
     },
     /// Start a run: answered by [`Event::Started`], and then [`Event::KeeperGone`].
     Start {
         /// The run.
         run: RunId,
-        /// What is desired.
+        /// Its desired state.
         desired: DesiredRun,
     },
     /// Await the start of a run that the last daemon has begun: answered by [`Event::Started`], and
@@ -165,8 +164,8 @@ pub enum Action {
         /// Whether the lease is held.
         is_held: bool,
     },
-    /// Pause a run, or let it go on: answered by [`Event::Paused`]. If several are under way for one
-    /// run, the last is to hold.
+    /// Pause a run, or let it go on: answered by [`Event::Paused`]. The last of several that are under way
+    /// for one run holds.
     SetPaused {
         /// The run.
         run: RunId,
@@ -180,7 +179,7 @@ pub enum Action {
         run: RunId,
         /// Its keeper.
         keeper: u32,
-        /// What is desired.
+        /// Its desired state.
         desired: DesiredRun,
     },
     /// Stop the keeper of a run.
@@ -193,8 +192,8 @@ pub enum Action {
         /// The run.
         run: RunId,
     },
-    /// Remove the programs of a run, but not the note of its end: a state on disk may name it, as long
-    /// as the disk is full.
+    /// Remove the programs of a run, but not the note of its end: while the disk is full, a state there may
+    /// still name it.
     Clear {
         /// The run.
         run: RunId,
@@ -256,9 +255,9 @@ enum State {
 pub struct Daemon {
     /// The newest desired state that is known.
     newest: Option<Kept>,
-    /// Whether a state is being kept.
+    /// Whether a write of a state is under way.
     is_keeping: bool,
-    /// When the newest is to be kept again, if the disk was full.
+    /// When to write the newest again, if the disk was full.
     keep_at: Option<Duration>,
     /// The revision that counts.
     revision: Option<Revision>,
@@ -292,7 +291,7 @@ impl Daemon {
             Event::HasFiles { run } => drop(self.run(&run)),
             Event::ByHand { run, order } => {
                 if let Some(run) = self.runs.get_mut(&run) {
-                    // The keeper has got it too: whether it is paused now is not known.
+                    // The keeper has the order too: whether it is paused now is not known.
                     (run.by_hand, run.asked_to_pause) = (order, None);
                 }
             }
@@ -305,7 +304,7 @@ impl Daemon {
                 );
             }
             Event::Started { run, result } => {
-                // What the lease was when the nodes were started may be old.
+                // The lease may have changed since the nodes were started.
                 if let (Ok(_), Some(is_held)) = (&result, self.holds_lease) {
                     let run = run.clone();
                     actions.push(Action::Lease { run, is_held });
@@ -343,7 +342,7 @@ impl Daemon {
         waits.chain(self.keep_at).min()
     }
 
-    /// The runs, without what threads of the shell know of them.
+    /// The runs, without the parts of their state that threads of the shell add.
     pub fn runs(&self) -> impl Iterator<Item = (&RunId, ActualRun)> {
         self.runs.iter().map(|(id, run)| {
             let dataflow = run.desired.as_ref().map_or("", |desired| &desired.dataflow);
@@ -362,7 +361,7 @@ impl Daemon {
         })
     }
 
-    /// What became of the programs that are to replace those of nodes of a run that runs.
+    /// States of the programs that replace others in a running run.
     fn programs(&self, run: &str) -> BTreeMap<String, ActualProgram> {
         let run = self.runs.get(run);
         let run = run.filter(|run| matches!(run.state, State::Running { .. }));
@@ -412,7 +411,7 @@ impl Daemon {
         }
     }
 
-    /// No order of the coordinator removes them.
+    /// Forgets ended orphans: no order of the coordinator removes them.
     fn forget_ended_orphans(&mut self, actions: &mut Vec<Action>) {
         let Some(newest) = &mut self.newest else {
             return;
@@ -470,7 +469,7 @@ impl Daemon {
         }
     }
 
-    /// A step has ended, unless it was overtaken.
+    /// Finishes a step, unless it was overtaken.
     fn finish_step(
         &mut self,
         run: &str,
@@ -508,9 +507,9 @@ impl Daemon {
         }
     }
 
-    /// Takes each run the next step towards what is desired.
+    /// Takes the next step of each run towards its desired state.
     fn settle(&mut self, now: Duration, actions: &mut Vec<Action>) {
-        // What is desired is not known before the disk was read.
+        // No desired state is known before the disk was read.
         if self.revision.is_none() {
             return;
         }
@@ -518,7 +517,7 @@ impl Daemon {
         let ending = self.runs.values().filter(|run| run.is_to_end());
         let ending: Vec<String> = ending.map(|run| run.dataflow.clone()).collect();
         for (id, run) in &mut self.runs {
-            // One of a dataflow follows the other: they use the same devices.
+            // Runs of one dataflow use the same devices, so that one starts after the end of the other.
             let is_of_run = |name: &String| name.is_empty() || *name == run.dataflow;
             let can_start = !ending.iter().any(is_of_run);
             run.settle(id, (is_durable, can_start), now, actions);
@@ -529,14 +528,14 @@ impl Daemon {
 }
 
 impl Run {
-    /// When it is tried again after one more failure.
+    /// Counts a failure, and returns the time of the next attempt.
     fn pause_until(&mut self, now: Duration) -> Duration {
         let pause = pause(self.failures);
         self.failures += 1;
         now + pause
     }
 
-    /// How far it is to be brought; `None` if it is not desired.
+    /// The phase to bring it to; `None` if it is not desired.
     fn phase(&self) -> Option<Phase> {
         let desired = self.desired.as_ref()?;
         match self.by_hand {
@@ -621,7 +620,7 @@ impl Run {
                 });
                 self.state = State::Starting;
             }
-            // What has failed may go now: a device that was not there yet, a disk that was full.
+            // Retry: a missing device may be there now, or a full disk have room.
             (Phase::Run, State::Failed { until, .. }) if *until <= now => {
                 self.state = State::New;
                 self.settle(id, (is_durable, can_start), now, actions);
@@ -655,7 +654,7 @@ impl Run {
         }
     }
 
-    /// As [`Run::settle`], if it is not desired any more.
+    /// As [`Run::settle`], for a run that is not desired any more.
     fn settle_removed(&mut self, id: &str, is_durable: bool, actions: &mut Vec<Action>) {
         let run = id.to_owned();
         match self.state {

@@ -1,9 +1,8 @@
-//! What becomes of a node and its outputs, for the machines with its consumers.
+//! Changes of a node and its outputs, for the machines with its consumers.
 //!
-//! Samples of a topic may be dropped on their way, these changes may not: each node has a stream of
-//! its own for them to each such machine, which keeps all. The end of an output is sent when all its
-//! samples have arrived or were dropped. It is a state: a daemon that was restarted is sent the outputs
-//! that are closed again.
+//! Samples of a topic may be dropped on their way, these changes may not: each node has a stream of its own
+//! for them to each such machine, which keeps all. The end of an output is sent when all its samples have
+//! arrived or were dropped. It is a state, which is sent again to a restarted daemon.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -19,7 +18,7 @@ use crate::bridge::Bridge;
 /// The most changes that wait or are in flight.
 const DEPTH: u32 = 64;
 
-/// The pause before changes that are not confirmed are looked at again; it doubles each time.
+/// First pause before unconfirmed changes are checked again; it doubles each time.
 const RETRY: Duration = Duration::from_millis(10);
 const LONGEST_RETRY: Duration = Duration::from_secs(1);
 
@@ -100,7 +99,7 @@ struct Changes {
     /// lost its state.
     unconfirmed: VecDeque<NodeChange>,
     unsent: VecDeque<NodeChange>,
-    /// How often the machine had lost its state when everything was last sent again.
+    /// Number of state losses of the machine when everything was last sent again.
     losses: u64,
 }
 
@@ -117,7 +116,7 @@ impl ChangeSenders {
         Ok(senders)
     }
 
-    /// Sends a change. `name` is that of the stream.
+    /// Sends a change on the stream `name`.
     pub fn send(&self, machine: &str, name: String, change: NodeChange) {
         let place = (machine.to_owned(), name);
         self.lock().entry(place).or_default().add(change);
@@ -153,7 +152,7 @@ impl ChangeSenders {
         let mut last_seen = 0;
         while self.bridge.failure().is_none() {
             let seen = self.bridge.changes();
-            // While a link is interrupted there is nothing to see for long.
+            // Checks become rarer while a link is interrupted.
             pause = match std::mem::replace(&mut last_seen, seen) == seen {
                 true => LONGEST_RETRY.min(pause * 2),
                 false => RETRY,
@@ -185,8 +184,8 @@ impl Changes {
         self.unsent.push_back(change);
     }
 
-    /// Sends what is not sent yet, and forgets what is confirmed. Returns whether all is, or there is
-    /// no connection.
+    /// Sends the unsent changes, and forgets the confirmed ones. Returns whether all are confirmed, or
+    /// there is no connection.
     fn go_on(&mut self, losses: u64, open: impl FnOnce() -> Option<OutgoingStream>) -> bool {
         let has_samples = |stream: &OutgoingStream| stream.counters().is_some_and(|it| it.held > 0);
         let ended = |(_, stream): &mut (_, Option<OutgoingStream>)| {
@@ -199,7 +198,7 @@ impl Changes {
         let counters = self.stream.as_ref().and_then(OutgoingStream::counters);
         let has_lost = std::mem::replace(&mut self.losses, losses) != losses;
         match counters {
-            // What was in flight may be lost, and the link does not send it again.
+            // Changes in flight may be lost, and the link does not send them again.
             Some(counters) if has_lost || counters.unconfirmed > 0 => self.send_again(open),
             Some(counters) if counters.held == 0 && self.unsent.is_empty() => {
                 self.unconfirmed.clear();
@@ -220,7 +219,7 @@ impl Changes {
         false
     }
 
-    /// There is no stream yet, or the machine does not have what was sent on it.
+    /// Sends all changes again: there is no stream yet, or the machine lacks the messages of the last one.
     fn send_again(&mut self, open: impl FnOnce() -> Option<OutgoingStream>) {
         let closed = |output: &String| NodeChange::OutputClosed {
             output: output.clone(),

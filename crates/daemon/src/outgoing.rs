@@ -75,7 +75,7 @@ struct StandIn<'a> {
     handle: &'a Handle,
     /// By the name of the output.
     senders: HashMap<&'a str, Sender<'a>>,
-    /// Those of topics that are lossless.
+    /// Senders of lossless topics.
     confirmed: HashMap<&'a str, ConfirmedSender<'a>>,
     gaps: SequenceGaps,
 }
@@ -110,8 +110,8 @@ impl StandIn<'_> {
         self.confirmed.values().any(ConfirmedSender::has_news)
     }
 
-    /// Sends the samples of lossless topics for which the link has room, and ends the topics whose samples
-    /// are all confirmed. Returns when to try again, if something is left.
+    /// Sends samples of lossless topics while the link has room, and ends the topics whose samples are all
+    /// confirmed. Returns when to call again, if samples are left.
     fn send_confirmed(&mut self) -> Option<Instant> {
         let mut due = None;
         for (id, sender) in &mut self.confirmed {
@@ -125,7 +125,8 @@ impl StandIn<'_> {
         due
     }
 
-    /// Waits until all samples that were taken are confirmed, but not for long once the dataflow stops.
+    /// Waits for the confirmations of all samples that were taken, but not for long once the dataflow
+    /// stops.
     fn await_confirmations(&mut self) {
         let mut leave_at = None;
         loop {

@@ -19,7 +19,7 @@ use crate::by_hand::{self, ByHand};
 use crate::folder::{Folder, private_file};
 use crate::state::{DesiredProgram, DesiredRun};
 
-/// What `nervure __part` is given on its standard input.
+/// Input of `nervure __part`, as JSON on its standard input.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartSpec {
     /// True to check it only.
@@ -70,24 +70,24 @@ const STAND_INS: &str = "stand-ins.json";
 /// Name of the file with the request for a keeper, in the folder of a program.
 pub(crate) const REQUEST: &str = "replace.json";
 
-/// File of the nodes that start when the lease is held: those that were stopped because it had ended.
-/// Without it, it is all of them, since a keeper starts none by itself.
+/// File of the nodes that the end of the lease has stopped, which start when it is held. Without it all
+/// nodes with `on_partition: stop` do, since a keeper starts none by itself.
 pub(crate) const STOPPED: &str = "stopped-in-partition.json";
 
-/// Folder of the programs, in that of a run.
+/// Folder of the programs, in the folder of a run.
 pub(crate) const PROGRAMS: &str = "programs";
 
 /// File with the reason why a program has failed.
 pub(crate) const FAILED: &str = "failed.json";
 
-/// Name of the file with what the start of a run has printed. Its lock is held by the process that checks
-/// or starts the run, and then by its keeper: the lock is handed down, so it is free at no time in between.
+/// File with the output of a run's start. The process that checks or starts the run holds its lock and
+/// hands it down to the keeper, so that the lock is at no time free in between.
 const START_LOG: &str = "start.log";
 
-/// Name of the file that says that a run has ended.
+/// Name of the file that marks a run as ended.
 const ENDED: &str = "ended";
 
-/// Name of that file before: it is renamed, which needs no room on a full disk.
+/// Its name before: a rename needs no room on a full disk.
 const NOT_ENDED: &str = "not-ended";
 
 /// Name of the folder with the unpacked bundle.
@@ -113,7 +113,7 @@ impl PartSpec {
         }
     }
 
-    /// Writes how a keeper is asked to replace the program of a node, for the daemon.
+    /// Writes the request to a keeper that replaces the program of a node, for the daemon.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -126,7 +126,7 @@ impl PartSpec {
     /// # Errors
     /// If the file cannot be written.
     pub fn write_stand_ins(&self, stand_ins: &StandIns) -> io::Result<()> {
-        // It is that of the keeper before.
+        // It belongs to the keeper before.
         match std::fs::remove_file(self.folder.join(STOPPED)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -139,7 +139,7 @@ impl PartSpec {
         has_ended(&self.folder)
     }
 
-    /// The file that the keeper renames when the part has ended, and its name then.
+    /// The file that the keeper renames at the end of the part, and its new name.
     pub fn end_note(&self) -> (PathBuf, PathBuf) {
         (self.folder.join(NOT_ENDED), self.folder.join(ENDED))
     }
@@ -169,14 +169,14 @@ impl PartSpec {
         let json = serde_json::to_vec(self)?;
         let mut stdin = child.stdin.take().expect("it is piped");
         match stdin.write_all(&json) {
-            // It has ended, and printed why.
+            // The process has ended, and has printed the reason.
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
             _ => Ok(Some(child)),
         }
     }
 
     /// The lock of this part, which the daemon has handed to this process as its standard output. The
-    /// keeper gets it, so that there is no second one as long as it lives.
+    /// keeper gets it, so that there is no second keeper as long as it lives.
     ///
     /// # Errors
     /// If the standard output is another file, or another process has the lock.
@@ -188,7 +188,7 @@ impl PartSpec {
             let text = format!("the standard output is not {}", path.display());
             return Err(io::Error::other(text));
         }
-        // It succeeds for a descriptor that has the lock already.
+        // Succeeds for a descriptor that has the lock already.
         match try_lock(&given)? {
             true => Ok(given.into()),
             false => Err(io::Error::other("another process of this run has it")),
@@ -200,7 +200,7 @@ impl PartSpec {
         self.machines.get(&self.role)
     }
 
-    /// What the process has printed, up to its last two thousand characters.
+    /// The output of the process, up to its last two thousand characters.
     pub(crate) fn printed(&self) -> String {
         let text = std::fs::read(self.folder.join(START_LOG)).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
@@ -266,7 +266,7 @@ pub(crate) fn has_ended(folder: &Path) -> bool {
     folder.join(ENDED).exists() || by_hand::current(folder) == Some(ByHand::Stopped)
 }
 
-/// Notes durably that a run has ended. Its keeper may have done so, which did not wait for the disk.
+/// Notes durably that a run has ended. A note of its keeper may not be on disk yet.
 pub(crate) fn note_ended(folder: &Path) -> io::Result<()> {
     let renamed = std::fs::rename(folder.join(NOT_ENDED), folder.join(ENDED));
     if renamed.is_err() {

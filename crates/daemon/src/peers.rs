@@ -1,7 +1,7 @@
-//! The other machines of the fleet: who belongs to it, and where their links are. No I/O.
+//! The other machines of the fleet: their membership, and the addresses of their links. No I/O.
 //!
-//! Keys and roles are those that the coordinator has written; a machine writes only the address of
-//! its own link. So no machine can make others connect to a key that is not paired.
+//! The coordinator writes keys and roles; a machine writes only the address of its own link. So no machine
+//! can make others connect to a key that is not paired.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,8 +10,8 @@ use nervure_coordinator::{Address, Endpoint, Machine, Role, Standing};
 use nervure_identity::PublicKey;
 use serde::{Deserialize, Serialize};
 
-/// What is known of the other machines. It is kept on disk: a machine that boots without the
-/// coordinator still reaches the others, and refuses those that were revoked.
+/// The known machines and addresses of the fleet. They are kept on disk: a machine that boots without the
+/// coordinator still reaches the others, and refuses revoked ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Known {
     /// By name.
@@ -24,13 +24,13 @@ pub struct Known {
 }
 
 impl Known {
-    /// The coordinators at their addresses, in the order in which a machine asks them: the one that it has
-    /// paired with, and then the others by their age. One that was revoked is none, unless no other is known.
+    /// Endpoints of the coordinators, in the order in which a machine asks them: the one that it has paired
+    /// with, then the others by age. A revoked one is left out, unless no other is known.
     pub fn coordinators(&self, paired_with: &[Endpoint]) -> Vec<Endpoint> {
         let first = paired_with.first().and_then(|one| self.of_key(one.key));
         let is_revoked = first.is_some_and(|first| first.standing == Standing::Revoked);
         let mut all: Vec<Endpoint> = Vec::new();
-        // It may have moved since.
+        // The coordinator may have moved since the pairing.
         let announced = paired_with.first().map(|one| self.announced(one.key));
         let of_paired = announced
             .into_iter()
@@ -49,7 +49,7 @@ impl Known {
         }
     }
 
-    /// The names of coordinators, which the resolver of the system may know.
+    /// Names of coordinators, for the resolver of the system.
     pub fn names(&self) -> Vec<(Address, PublicKey)> {
         let others = self.machines.values().filter_map(|machine| {
             let key = machine.key.parse().ok()?;
@@ -62,7 +62,7 @@ impl Known {
             .collect()
     }
 
-    /// A coordinator at the addresses that it has announced.
+    /// Endpoints of a coordinator at the addresses that it has announced.
     fn announced(&self, key: PublicKey) -> Vec<Endpoint> {
         let announced = self.announced.get(&key.to_string()).into_iter().flatten();
         let ips = announced.filter_map(Address::ip);
@@ -107,15 +107,15 @@ impl Known {
 pub struct Peer {
     /// Its key.
     pub key: PublicKey,
-    /// What it may ask.
+    /// Its role, which limits its requests.
     pub role: Role,
-    /// Where its link is; `None` before it has reported.
+    /// Address of its link; `None` before its first report.
     pub address: Option<SocketAddr>,
     /// Whether this end connects.
     pub dials: bool,
 }
 
-/// A change of a peer: its name, and what it is now. `None` for a machine that is none any more.
+/// Name and new state of a peer; `None` for a machine that is no peer any more.
 pub type PeerChange = (String, Option<Peer>);
 
 /// Follows the machines of a fleet.
@@ -128,8 +128,8 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// Begins with what is on disk. `coordinator` is that which this machine has paired with, which is
-    /// its own if it has one.
+    /// Begins with the state on disk. `coordinator` is the one that this machine has paired with: its own,
+    /// if it has one.
     pub fn new(own: PublicKey, coordinator: PublicKey, known: Known) -> Self {
         Self {
             own,
@@ -138,7 +138,7 @@ impl Peers {
         }
     }
 
-    /// What is to be kept on disk.
+    /// The state to keep on disk.
     pub fn known(&self) -> &Known {
         &self.known
     }
@@ -153,7 +153,7 @@ impl Peers {
         let first = self.known.of_key(self.coordinator);
         let is_revoked = first.is_some_and(|first| first.standing == Standing::Revoked);
         if !keys.contains(&self.coordinator) && !is_revoked {
-            // Its entry has not been read yet. That of this machine may be new.
+            // Its entry has not been read yet. A coordinator of this machine may be the newest.
             let is_own = self.coordinator == self.own;
             keys.insert(if is_own { keys.len() } else { 0 }, self.coordinator);
         }
@@ -169,8 +169,8 @@ impl Peers {
             .collect()
     }
 
-    /// The entry of a machine has changed; `None` if it was removed. Returns the change, if there
-    /// is one.
+    /// Handles a change of a machine's entry; `None` if it was removed. Returns the change of the peer, if
+    /// there is one.
     pub fn machine(&mut self, name: &str, machine: Option<Machine>) -> Option<PeerChange> {
         let machine = machine.filter(|machine| machine.name == name);
         if self.known.machines.get(name) == machine.as_ref() {
@@ -183,7 +183,7 @@ impl Peers {
         (!self.is_own(name)).then(|| (name.to_owned(), self.peer(name)))
     }
 
-    /// A coordinator has announced its addresses. Returns false if it is none.
+    /// Notes the addresses that a machine has announced. Returns false if it has no coordinator.
     pub fn announced(&mut self, key: PublicKey, addresses: Vec<Address>) -> bool {
         let is_coordinator = self.coordinators().contains(&key);
         if is_coordinator {
@@ -208,7 +208,7 @@ impl Peers {
         self.known.machines.get(name)?.key.parse().ok()
     }
 
-    /// The address of a machine's link has changed.
+    /// Handles a change of the address of a machine's link.
     pub fn link(&mut self, name: &str, address: SocketAddr) -> Option<PeerChange> {
         let known = self.known.links.insert(name.to_owned(), address);
         if known == Some(address) || self.is_own(name) {
@@ -238,8 +238,8 @@ impl Peers {
     }
 }
 
-/// Which of two machines connects the link: not that of a coordinator, since robots may be behind a
-/// network address translation; if both or none are, the one with the lower key.
+/// Whether this machine connects the link. A coordinator's machine does not, since robots may be behind a
+/// network address translation; if both or none have one, the machine with the lower key does.
 fn dials(own: PublicKey, peer: PublicKey, coordinators: &[PublicKey]) -> bool {
     match (coordinators.contains(&own), coordinators.contains(&peer)) {
         (true, false) => false,
@@ -298,10 +298,10 @@ mod tests {
         peers.machine("a", Some(coordinator("a", 1, 7700, 40)));
         assert_eq!(asked(&peers), [at(2, 7700), at(3, 7700), at(1, 7700)]);
         assert_eq!(peers.coordinators(), [key(2), key(3), key(1)]);
-        // It listens elsewhere now, which another one has told.
+        // Its entry has another address now.
         peers.machine("b", Some(coordinator("b", 2, 7701, 20)));
         assert_eq!(asked(&peers)[..2], [at(2, 7700), at(2, 7701)]);
-        // It has moved, and says so over its link; others announce nothing for it.
+        // It has moved, and announces so over its link; others announce nothing for it.
         let moved: Vec<Address> =
             vec!["10.9.0.2:7700".parse().unwrap(), "b.local".parse().unwrap()];
         assert!(peers.announced(key(2), moved.clone()));
@@ -321,7 +321,7 @@ mod tests {
     fn only_paired_machines_are_peers_with_the_key_of_the_coordinator() {
         let mut peers = Peers::new(key(5), key(1), Known::default());
         let address: SocketAddr = "10.0.0.2:7700".parse().unwrap();
-        // A machine that is not known has no peer, whatever it says about its link.
+        // A machine without an entry is no peer, whatever it reports about its link.
         assert_eq!(peers.link("edge", address), None);
         assert_eq!(
             peers.machine("own", Some(machine("own", 5, Standing::Paired))),

@@ -1,7 +1,6 @@
-//! What a daemon decides about programs that replace those of nodes while a run goes on.
+//! Decisions of a daemon about programs that replace those of nodes while a run goes on.
 //!
-//! All programs that are desired of a run are brought into their places by one action, and the next one
-//! waits for its answer.
+//! One action brings all desired programs of a run into their places. The next one waits for its answer.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,20 +14,20 @@ pub type Desired = BTreeMap<String, DesiredProgram>;
 /// The programs of the nodes of a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Programs {
-    /// What was last asked for; `None` if that is not known of the keeper.
+    /// The programs last requested; `None` if those of the keeper are not known.
     asked: Option<Desired>,
     /// Whether the answer is awaited.
     is_awaited: bool,
-    /// What became of them.
+    /// Their states, from the last answers.
     known: BTreeMap<String, ActualProgram>,
-    /// When those that can be tried again are.
+    /// Time of the next retry.
     retry_at: Option<Duration>,
     /// Number of failed attempts.
     failures: u32,
 }
 
 impl Programs {
-    /// Whether these are to be brought into their places now.
+    /// Whether to bring these into their places now.
     pub fn begin(&mut self, desired: &Desired, now: Duration) -> bool {
         let is_new = self.asked.as_ref() != Some(desired);
         let is_due = self.retry_at.is_some_and(|at| at <= now);
@@ -44,10 +43,10 @@ impl Programs {
         self.is_awaited
     }
 
-    /// The answer.
+    /// Handles the answer.
     pub fn end(&mut self, programs: BTreeMap<String, ActualProgram>, now: Duration) {
         self.is_awaited = false;
-        // Its keeper is gone otherwise.
+        // Its keeper is gone.
         if self.asked.is_none() {
             return;
         }
@@ -67,7 +66,7 @@ impl Programs {
         self.known = programs;
     }
 
-    /// The next keeper starts with the programs that are there.
+    /// Resets the state: the next keeper starts with the programs that are there.
     pub fn keeper_gone(&mut self) {
         let is_awaited = self.is_awaited;
         *self = Self {
@@ -81,12 +80,12 @@ impl Programs {
         self.is_awaited
     }
 
-    /// When those that can be tried again are.
+    /// Time of the next retry.
     pub fn deadline(&self) -> Option<Duration> {
         self.retry_at
     }
 
-    /// What became of programs that are desired.
+    /// States of the desired programs.
     pub fn report(&self, desired: &Desired) -> BTreeMap<String, ActualProgram> {
         let of_node = |(node, program): (&String, &DesiredProgram)| {
             let known = self.known.get(node);

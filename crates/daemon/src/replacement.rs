@@ -1,6 +1,6 @@
 //! Replaces programs of nodes while their run goes on. Each function here may block.
 //!
-//! A program has a folder of its own in that of the run, named by its version. It has the files of the
+//! A program has a folder of its own in the folder of the run, named by its version. It has the files of the
 //! bundle, the request for the keeper, once these are checked, and a note if the program has failed:
 //! then it is not tried again, and the next keeper does not start it.
 
@@ -110,7 +110,7 @@ fn set(
     match ask(keeper, &request) {
         Ok(()) => Ok(()),
         Err(ConnectionError::Refused(refused)) if refused.rolled_back => {
-            // The program of the run is tried again: nothing else is left.
+            // A failure of the run's own program is not noted: it is the only one left to try.
             if !program.version.is_empty() {
                 let noted = Folder::at(&place).and_then(|it| it.write(FAILED, &refused.reason));
                 if let Err(error) = noted {
@@ -141,7 +141,7 @@ fn prepare(
         let read = Folder::at(&place).and_then(|it| it.read_cache::<Replace>(REQUEST));
         read.map_err(|error| error.to_string())
     };
-    // That of the run is shared by its nodes.
+    // The folder of the run's own program is shared by its nodes.
     if !program.version.is_empty()
         && let Some(request) = read()?
     {
@@ -160,7 +160,7 @@ fn prepare(
     read()?.ok_or_else(|| "its check has left no request".to_owned())
 }
 
-/// Asks a keeper to replace a program, and waits until that is decided.
+/// Asks a keeper to replace a program, and waits for its decision.
 fn ask(keeper: u32, request: &Replace) -> Result<(), ConnectionError> {
     loop {
         let answer = running::find(Some(&keeper.to_string())).and_then(|address| {

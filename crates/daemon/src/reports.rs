@@ -1,4 +1,4 @@
-//! What the machines of the fleet have reported last.
+//! The last reports of the machines of the fleet.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -19,7 +19,7 @@ impl Reports {
         };
     }
 
-    /// The runs that a machine had when it has reported last, other than those that have ended.
+    /// The runs in the last report of a machine, other than those that have ended.
     pub fn running(&self, machine: &str) -> Vec<(RunId, ActualRun)> {
         let reports = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let runs = reports.get(machine).map(|actual| actual.runs.clone());

@@ -73,19 +73,18 @@ pub(crate) fn check(spec: &PartSpec) -> Result<(), String> {
     }
 }
 
-/// A start that has come to its end.
+/// Outcome of a start.
 enum Start {
     /// This keeper listens.
     Runs(u32),
     /// All nodes of the run have ended already.
     Ended,
-    /// No process is there any more, and there is no keeper.
+    /// There is neither a process nor a keeper any more.
     Failed,
 }
 
-/// Starts a part, and returns its keeper as soon as that listens: nodes start only when the
-/// stand-ins have joined; `None` if all have ended already. The process that starts it reports to a file
-/// of the run.
+/// Starts a part, and returns its keeper as soon as it listens: nodes start only when the stand-ins have
+/// joined. `None` if all have ended already. The process that starts it reports to a file of the run.
 pub(crate) fn start(
     folder: &Folder,
     run: &str,
@@ -93,7 +92,7 @@ pub(crate) fn start(
 ) -> Result<Option<u32>, String> {
     let spec = PartSpec::new(folder, run, desired, false);
     loop {
-        // It ends when the dataflow is ready, or has ended; it must not become a zombie.
+        // Reaps the process, which ends when the dataflow is ready or has ended.
         let (to_wait, children) = channel::<Child>();
         let waits = spawn("nervure-wait", move || {
             children
@@ -109,7 +108,7 @@ pub(crate) fn start(
             Start::Runs(keeper) => return Ok(Some(keeper)),
             Start::Ended => return Ok(None),
             Start::Failed if is_own => return Err(spec.printed()),
-            // The process of another daemon, or a keeper that was ending.
+            // Another daemon's process had the lock, or a keeper that was ending.
             Start::Failed => {}
         }
     }
@@ -139,12 +138,12 @@ fn await_keeper(folder: &Folder, run: &str, dataflow: Option<&str>) -> Start {
     }
 }
 
-/// Whether a process checks or starts a run, or its keeper lives, which may not answer now.
+/// Whether a process checks or starts a run, or its keeper lives, even if it does not answer now.
 pub(crate) fn is_starting(folder: &Folder, run: &str) -> bool {
     part::is_locked(&folder.run(run))
 }
 
-/// The run that a dataflow file is of.
+/// The run of a dataflow file.
 pub(crate) fn run_of(folder: &Folder, file: &str) -> Option<String> {
     let inside = Path::new(file).strip_prefix(folder.runs()).ok()?;
     let run = inside.components().next()?;
@@ -185,7 +184,7 @@ fn keepers(
 /// its run, which has this folder, had ended.
 pub(crate) fn follow(keeper: u32, run: &Path, report: impl Fn(&NodeStates)) -> bool {
     let was_finished = follow_reports(keeper, report);
-    // The last report does not wait for a slow daemon.
+    // The last report may be lost: it does not wait for a slow daemon.
     was_finished || part::has_ended(run)
 }
 
@@ -264,8 +263,8 @@ impl NodeStates {
     }
 }
 
-/// The nodes that were stopped because the lease had ended, by the folder of their run. A copy is on
-/// disk for the next daemon; this one needs none, if the disk is full.
+/// Nodes that the end of the lease has stopped, by the folder of their run. A copy is on disk for the next
+/// daemon; this one does not need it if the disk is full.
 #[derive(Debug, Default)]
 pub(crate) struct StoppedNodes(BTreeMap<PathBuf, BTreeSet<String>>);
 
@@ -369,7 +368,7 @@ pub(crate) fn set_paused(keeper: u32, is_paused: bool) -> bool {
     }
 }
 
-/// Sends an order to a keeper. Returns whether that has carried it out.
+/// Sends an order to a keeper. Returns whether it was carried out.
 fn order(keeper: u32, program: &str, message: &Message) -> bool {
     let send = || {
         let address = running::find(Some(&keeper.to_string()))?;

@@ -46,7 +46,7 @@ impl RunHere {
 /// # Errors
 /// If the keepers cannot be listed.
 pub fn runs_here(folder: &Folder) -> Result<(Vec<RunHere>, Vec<KeeperAddress>), ConnectionError> {
-    // A damaged file says nothing: the keepers are found without it.
+    // Without a readable file, the keepers are found nevertheless.
     let kept: Kept = folder.read(DESIRED).ok().flatten().unwrap_or_default();
     let mut desired = kept.runs();
     let (mut runs, mut others, mut silent) = (Vec::new(), Vec::new(), Vec::new());
@@ -65,7 +65,7 @@ pub fn runs_here(folder: &Folder) -> Result<(Vec<RunHere>, Vec<KeeperAddress>), 
             None => others.push(address),
         }
     }
-    // A keeper that hangs does not name its run: its name is that of one whose keeper is missing.
+    // A keeper that hangs does not name its run: it counts for one of its dataflow whose keeper is missing.
     for address in silent {
         let of_name = desired
             .iter()
@@ -85,7 +85,7 @@ pub fn runs_here(folder: &Folder) -> Result<(Vec<RunHere>, Vec<KeeperAddress>), 
     Ok((runs, others))
 }
 
-/// Waits until no process checks or starts a run. Returns the keeper that it has left.
+/// Waits until no process checks or starts a run. Returns the keeper that has started.
 pub fn await_starter(folder: &Folder, run: &str) -> Option<KeeperAddress> {
     loop {
         // In this order: a process that has ended has left a keeper, or none.

@@ -21,18 +21,19 @@ use crate::totals::Counted;
 /// below the time between two samples of a topic at 200 Hz.
 pub(crate) const RETRY: Duration = Duration::from_millis(2);
 
-/// The longest wait for the link without a look at whether the run is over; also the pause between two
-/// looks at requests that wait for answers.
+/// The longest wait for the link without a check whether the run is over; also the interval of checks of
+/// requests that wait for answers.
 pub(crate) const CHECK: Duration = Duration::from_millis(200);
 
 /// Silence of a machine after which it is probed, if requests wait for its answers.
 const PROBE_AFTER: Duration = Duration::from_millis(400);
 
-/// How long the last samples of a topic may take until the stand-in leaves. The link carries the rest.
+/// Time that the stand-in allows for the last samples of a topic before it leaves. The link carries the
+/// rest.
 pub(crate) const FLUSH: Duration = Duration::from_secs(2);
 
-/// The most requests of a client that wait for room in the stream. A client has as many in flight at most,
-/// but for those that it has given up.
+/// The most requests of a client that wait for room in the stream. A client has at most as many in flight,
+/// apart from those that it has given up.
 const MAX_WAITING: usize = 16;
 
 /// The stream of a topic to a machine.
@@ -45,7 +46,7 @@ pub(crate) struct Sender<'b> {
     /// Counters of its former streams, and the last ones of the present stream.
     past: SendCounters,
     last: SendCounters,
-    /// Messages that were accepted and are no samples.
+    /// Number of accepted messages that are not samples.
     ends: u64,
     pub queue: u64,
     unsent: u64,
@@ -53,9 +54,9 @@ pub(crate) struct Sender<'b> {
     pub is_closed: bool,
     /// Requests that wait for room in the stream, with their ids.
     waiting: VecDeque<(Bytes, u64)>,
-    /// Requests wait for answers since.
+    /// Since when requests wait for answers.
     waiting_since: Option<Instant>,
-    /// How often the machine had lost its state when the first of them was sent.
+    /// Number of state losses of the machine when the first of them was sent.
     losses: u64,
     /// Probes of the link, while requests wait and nothing arrives.
     probes: Option<OutgoingStream>,
@@ -105,8 +106,8 @@ impl Sender<'_> {
         }
     }
 
-    /// The process of the node has ended. Clients on the other machine fail their calls behind the
-    /// last answer; requests of a client that has ended wait for no answer.
+    /// Handles the end of the node's process. Clients on the other machine fail their calls behind the last
+    /// answer; requests of a client that has ended wait for no answer.
     pub fn process_ended(&mut self, handle: &Handle) {
         match &self.spec.carries {
             Carries::Samples => {}
@@ -118,7 +119,7 @@ impl Sender<'_> {
                 self.crossing.forget_requests(&self.spec.topic);
             }
             Carries::Answers => {
-                // First: what is queued later may have been sent after this has arrived.
+                // Before the notice, which does not cover requests queued after its arrival.
                 self.crossing.forget_requests(&self.spec.topic);
                 let is_sent = self.send(&Bytes::from_static(END_OF_PROCESS), handle);
                 self.ends += u64::from(is_sent);
@@ -132,8 +133,8 @@ impl Sender<'_> {
         matches!(self.spec.carries, Carries::Answers) && self.crossing.has_lost_requests(topic)
     }
 
-    /// Whether the end of its topic is kept from the other machine, whose clients would fail: it is being
-    /// stopped, too.
+    /// Whether to hide the end of its topic from the other machine, which is being stopped too: its clients
+    /// would fail.
     pub fn hides_its_end(&self) -> bool {
         matches!(self.spec.carries, Carries::Answers) && self.crossing.is_stopping()
     }
@@ -148,8 +149,8 @@ impl Sender<'_> {
         self.send_requests(answers);
     }
 
-    /// Sends the requests that wait while the stream has room, which one with an answer may still
-    /// take: its arrival is confirmed later. Fails those that cannot be sent.
+    /// Sends waiting requests while the stream has room. A request may take room even after its answer,
+    /// since its arrival is confirmed later. Fails those that cannot be sent.
     fn send_requests(&mut self, answers: &str) {
         while let Some((message, request)) = self.waiting.pop_front() {
             match self.try_send(&message) {
@@ -168,8 +169,7 @@ impl Sender<'_> {
         self.count();
     }
 
-    /// Sends on the present stream, or on a new one if the machine does not have that. `None`
-    /// without a connection.
+    /// Sends on the present stream, or on a new one if the machine lacks that. `None` without a connection.
     fn try_send(&mut self, message: &Bytes) -> Option<Result<(), LinkSendError>> {
         for _ in 0..2 {
             self.stream = self.stream.take().or_else(|| self.open());
@@ -240,8 +240,8 @@ impl Sender<'_> {
         )
     }
 
-    /// Makes the peer's link answer. There are as many probes in a lifetime as a lease has renewals,
-    /// so a loss of them all means as much.
+    /// Probes the link, which the peer's link answers. A lifetime of a lease has as many renewals as
+    /// probes, so that the loss of all of them is as unlikely.
     fn probe(&mut self) {
         let qos = Qos {
             traffic_class: qos::TrafficClass::Control,
@@ -308,8 +308,7 @@ impl Sender<'_> {
         self.bridge.open_stream(key, &name, qos(self.spec))
     }
 
-    /// Keeps the counters for the report. Those of a stream whose session is gone are those of its
-    /// last sample.
+    /// Keeps the counters for the report. A stream whose session is gone counts as of its last sample.
     fn count(&mut self) {
         if let Some(counters) = self.stream.as_ref().and_then(OutgoingStream::counters) {
             self.last = counters;

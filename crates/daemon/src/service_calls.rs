@@ -17,7 +17,7 @@ pub(crate) struct ServiceCalls(Mutex<BTreeMap<String, Waiting>>);
 #[derive(Debug, Default)]
 struct Waiting {
     requests: BTreeSet<u64>,
-    /// Sends to the client, once the stand-in of the service has joined.
+    /// Publishes to the client, once the stand-in of the service has joined.
     answers: Option<Publisher>,
     /// Failures before that, as requests and reasons: the stand-in of the client may have joined earlier.
     unreported: Vec<(u64, Option<String>)>,
@@ -41,7 +41,7 @@ pub(crate) enum Failure<'m> {
 }
 
 impl ServiceCalls {
-    /// Requests whose answers have this topic are expected from now on.
+    /// Expects requests whose answers have this topic from now on.
     pub fn add(&self, topic: &str) {
         self.change(topic, |_| ());
     }
@@ -52,7 +52,7 @@ impl ServiceCalls {
         calls.contains_key(topic)
     }
 
-    /// Answers of a topic are sent by this publisher.
+    /// Sets the publisher of the answers of a topic.
     pub fn set_publisher(&self, topic: &str, publisher: &Publisher) {
         self.change(topic, |waiting| {
             waiting.answers = Some(publisher.clone());
@@ -68,14 +68,14 @@ impl ServiceCalls {
         });
     }
 
-    /// A request is answered.
+    /// Notes that a request is answered.
     pub fn answered(&self, topic: &str, request: u64) {
         self.change(topic, |waiting| {
             waiting.requests.remove(&request);
         });
     }
 
-    /// The client's process has ended: no answer is awaited.
+    /// Forgets all requests: the client's process has ended.
     pub fn forget_all(&self, topic: &str) {
         self.change(topic, |waiting| waiting.requests.clear());
     }

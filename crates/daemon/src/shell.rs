@@ -30,17 +30,16 @@ use crate::sync::{self, Live, PEERS};
 use crate::threads::{self, Work, spawn};
 use crate::tools::{self, Dataflows, Host, Served};
 
-/// How long the start of a daemon waits for the answer whether another one has its key.
+/// The longest delay of a daemon's start by the check whether another one has its key.
 const COPY_ANSWER: Duration = Duration::from_secs(1);
 
-/// What a daemon needs.
+/// Configuration of a daemon.
 pub struct Config {
     /// The state of the machine on disk.
     pub folder: Folder,
     /// The pairing of the machine.
     pub pairing: Pairing,
-    /// The address of this machine for others; `None` to take that on the network of the
-    /// coordinator.
+    /// The address of this machine for others; `None` for its address on the network of the coordinator.
     pub address: Option<IpAddr>,
     /// The command that the daemon is part of.
     pub host: Arc<dyn Host>,
@@ -74,12 +73,12 @@ struct Shell {
     begin: Instant,
     live: Arc<Live>,
     desired: BTreeMap<RunId, DesiredRun>,
-    /// Whether the runs of this machine are found when it is known what is desired.
+    /// Whether the search for runs of this machine waits for the desired state.
     awaits_desired: bool,
     keepers: BTreeMap<RunId, u32>,
     lease: Arc<HeldLease>,
     pauses: Arc<Pauses>,
-    /// What is written to the disk, in this order.
+    /// Writes to the disk, in this order.
     disk: Sender<DiskWork>,
     /// Starts a thread for each work.
     background: Sender<Work>,
@@ -87,7 +86,7 @@ struct Shell {
 
 type DiskWork = Box<dyn FnOnce(&Sender<Event>) + Send>;
 
-/// The runs that are to be paused. The last of several changes is the last that is applied.
+/// The runs to pause. The last of several changes is applied last.
 #[derive(Debug, Default)]
 struct Pauses {
     wanted: Mutex<BTreeMap<RunId, bool>>,
@@ -105,7 +104,7 @@ impl Pauses {
         wanted.remove(run);
     }
 
-    /// Pauses a keeper, or lets it go on, and returns which; `None` if it has ended.
+    /// Pauses a keeper, or lets it go on. Returns whether it is paused; `None` if it has ended.
     fn apply(&self, run: &str, keeper: u32) -> Option<bool> {
         let _applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
         let is_paused = {
@@ -141,7 +140,7 @@ impl HeldLease {
         }
     }
 
-    /// Stops or starts the nodes of a part with `on_partition: stop`, as the lease is now. While that
+    /// Stops or starts the nodes of a part with `on_partition: stop`, by the state of the lease. While it
     /// is not known, nodes of a part that has just started wait; those that ran go on.
     fn apply(&self, keeper: u32, spec: &PartSpec, has_just_started: bool) {
         let nodes = match spec.stand_ins() {
@@ -151,7 +150,7 @@ impl HeldLease {
         if nodes.is_empty() {
             return;
         }
-        // The last of several changes is the last that is applied.
+        // Under the lock, so that the last of several changes is applied last.
         let mut stopped = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
         let known = *self.is_held.lock().unwrap_or_else(PoisonError::into_inner);
         let is_held = match known {
@@ -168,8 +167,8 @@ impl HeldLease {
     }
 }
 
-/// Runs the daemon. Returns only if it cannot go on; `on_ready` is called once it serves. Its death
-/// ends no dataflow.
+/// Runs the daemon. Returns only if it cannot go on; `on_ready` is called once it serves. The death of the
+/// daemon ends no dataflow.
 ///
 /// # Errors
 /// [`DaemonError`].
@@ -203,7 +202,7 @@ pub fn serve(config: Config, on_ready: impl FnOnce()) -> Result<(), DaemonError>
         link_port,
         ..pairing
     };
-    // Peers are given the port, also if it is not kept.
+    // Peers get the port even if it is not kept.
     if let Err(error) = folder.write(PAIRING, &pairing) {
         tracing::warn!("the port of the link is not kept on disk: {error}");
     }
@@ -282,26 +281,26 @@ pub fn serve(config: Config, on_ready: impl FnOnce()) -> Result<(), DaemonError>
     shell.run(&received, is_copy)
 }
 
-/// Where this daemon runs: the same number for the next one here, until this machine is started again, and
-/// another for one with a copy of its disk.
+/// Identifies the place of this daemon: the same number for the next one here until the machine boots
+/// again, another number for a machine with a copy of its disk.
 fn place() -> io::Result<u64> {
     let mut text = std::fs::read("/proc/sys/kernel/random/boot_id")?;
-    // One key has one daemon in it: the name of its socket is taken.
+    // The name of the daemon's socket contains its key, so that a network namespace has one daemon for it.
     let network = std::fs::read_link("/proc/self/ns/net")?;
     text.extend(network.as_os_str().as_encoded_bytes());
     let digest = nervure_coordinator::digest(&text);
     u64::from_str_radix(&digest[..16], 16).map_err(io::Error::other)
 }
 
-/// Whether another daemon with the key of this machine lives, as far as the coordinator says so soon: the
-/// disk was copied, and what the copy says of desired runs is that of the other machine.
+/// Whether another daemon with the key of this machine lives, if the coordinator answers in time. This disk
+/// is then a copy, and its desired state is that of the other machine.
 fn is_copy(client: &Arc<Client>, name: &str) -> io::Result<bool> {
     let (sender, asked) = channel();
     let (for_call, key) = (Arc::clone(client), desired_key(name));
     spawn("nervure-copy", move || {
         let _ = (for_call.get(&key), sender.send(()));
     })?;
-    // A coordinator that is away delays no start for longer.
+    // A coordinator that does not answer delays no start for longer.
     let _ = asked.recv_timeout(COPY_ANSWER);
     Ok(client.is_copy())
 }
@@ -328,7 +327,7 @@ fn start_disk(events: Sender<Event>) -> io::Result<Sender<DiskWork>> {
     Ok(sender)
 }
 
-/// Grants the leases of the other machines, and notes which of them can be reached.
+/// Grants the leases of the other machines, and notes the reachable ones.
 fn grant_leases(
     bridge: &Arc<Bridge>,
     client: &Arc<Client>,
@@ -347,7 +346,7 @@ fn grant_leases(
 /// The link listens on the address of the machine, or on all of them.
 fn bind_link(address: IpAddr, port: u16, key: KeyPair) -> Result<Link, LinkError> {
     let mut at = SocketAddr::new(address, port);
-    // The port of the last time may be taken: peers are given the new one.
+    // The last port may be taken: peers get the new one.
     if port != 0 && UdpSocket::bind(at).is_err() {
         at.set_port(0);
     }
@@ -377,7 +376,7 @@ impl Shell {
         }
     }
 
-    /// What the last daemon of this machine has left.
+    /// Takes over the state of this machine's last daemon.
     fn take_stock(&mut self, is_copy: bool) -> io::Result<()> {
         let kept: Option<Kept> = self.folder.read_cache(DESIRED)?;
         match kept.filter(|_| !is_copy) {
@@ -386,7 +385,7 @@ impl Shell {
                 self.find_runs()?;
                 self.handle(Event::Desired(kept));
             }
-            // No run starts or stops before the coordinator has said what is desired.
+            // No run starts or stops before the coordinator has sent the desired state.
             None => self.awaits_desired = true,
         }
         Ok(())
@@ -399,8 +398,8 @@ impl Shell {
             let Ok(run) = entry?.file_name().into_string() else {
                 continue;
             };
-            // A process that is starting a keeper goes on without the daemon that has begun it. So does
-            // a keeper, which may be too slow now to answer.
+            // A process that starts a keeper outlives the daemon that has begun it. So does a keeper, which
+            // may be too slow now to answer.
             let is_starting = runs::is_starting(&self.folder, &run);
             let has_ended = part::has_ended(&self.folder.run(&run));
             let by_hand = Event::ByHand {
@@ -457,7 +456,7 @@ impl Shell {
                 let folder = self.folder.clone();
                 self.on_disk(move |events| {
                     let written = folder.write(DESIRED, &kept);
-                    // The next start without the coordinator would be of the state before.
+                    // A start without the coordinator would use the state before.
                     if let Err(error) = &written {
                         tracing::warn!("the desired state is not kept on disk: {error}");
                     }
@@ -470,7 +469,7 @@ impl Shell {
                 self.background(move |events| {
                     let result = runs::prepare(&folder, &client, &run, &desired);
                     if result.is_ok() {
-                        // Without them the nodes start with their programs of before.
+                        // Without them the nodes start with their earlier programs.
                         replacement::prepare_all(&folder, &client, &run, &desired);
                     }
                     let _ = events.send(Event::Prepared { run, result });
@@ -602,7 +601,7 @@ impl Shell {
         let run = run.to_owned();
         move |keeper, events| match spec {
             Some(spec) => {
-                // Before the stand-ins join, so that no node starts without its lease, and no timer.
+                // Before the stand-ins join, so that no node and no timer starts without its lease.
                 lease.apply(keeper, &spec, has_just_started);
                 let is_held = || by_hand::current(&folder) == Some(ByHand::Paused);
                 if has_just_started && (is_paused || is_held()) {
@@ -617,7 +616,8 @@ impl Shell {
         }
     }
 
-    /// Writes to the disk, which may be slow: no event waits for it, such as the end of the lease.
+    /// Queues a write to the disk, which may be slow: events such as the end of the lease do not wait for
+    /// it.
     fn on_disk(&self, write: impl FnOnce(&Sender<Event>) + Send + 'static) {
         // Its thread ends with the daemon.
         let _ = self.disk.send(Box::new(write));
@@ -636,7 +636,7 @@ impl Shell {
     }
 }
 
-/// The start of a run has ended.
+/// Reports the outcome of the start of a run.
 fn started(
     run: RunId,
     result: Result<Option<u32>, String>,

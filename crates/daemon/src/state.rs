@@ -34,17 +34,17 @@ pub fn random_id() -> io::Result<String> {
     Ok(format!("{:016x}", random_number()?))
 }
 
-/// What a machine is to do.
+/// The desired state of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Desired {
-    /// The dataflows that it has a part of.
+    /// Its parts of dataflows.
     pub runs: BTreeMap<RunId, DesiredRun>,
 }
 
 /// A part of a dataflow that a machine is to run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DesiredRun {
-    /// How far it is to be brought.
+    /// The phase to bring it to.
     pub phase: Phase,
     /// Name of the dataflow.
     pub dataflow: String,
@@ -73,7 +73,7 @@ pub struct DesiredRun {
     pub programs: BTreeMap<String, DesiredProgram>,
 }
 
-/// The program of a node: what a dataflow file says of the node with its id.
+/// The program of a node: the entry of the node's id in a dataflow file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DesiredProgram {
     /// Identifies it on the machine: 16 hexadecimal digits; empty for the program of the run.
@@ -93,7 +93,7 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl DesiredRun {
-    /// What a node runs: a program that has replaced that of the run, or the latter.
+    /// The program of a node: its replacement, or that of the run.
     pub fn program(&self, node: &str) -> DesiredProgram {
         let own = || DesiredProgram {
             version: String::new(),
@@ -104,7 +104,7 @@ impl DesiredRun {
     }
 }
 
-/// How far a run is to be brought.
+/// Desired progress of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
@@ -116,7 +116,7 @@ pub enum Phase {
     Stop,
 }
 
-/// What a machine has.
+/// Resources of a machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resources {
     /// Processors that the daemon may use.
@@ -127,13 +127,13 @@ pub struct Resources {
     pub gpus: u32,
 }
 
-/// What a machine does.
+/// The actual state of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Actual {
     /// Its labels.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// What it has; `None` from a daemon of an earlier version.
+    /// Its resources; `None` from a daemon of an earlier version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
     /// Its parts of dataflows.
@@ -150,7 +150,7 @@ pub struct ActualRun {
     /// Whether it is paused.
     #[serde(default)]
     pub is_paused: bool,
-    /// What the user of the machine has ordered there.
+    /// The order of the machine's user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by_hand: Option<ByHand>,
     /// Whether the coordinator's store does not name it: it was restored from a backup, or emptied.
@@ -161,14 +161,14 @@ pub struct ActualRun {
     pub is_ready: bool,
     /// State of each node, without stand-ins.
     pub nodes: BTreeMap<String, NodeState>,
-    /// What became of each program that was to replace another.
+    /// State of each program that was to replace another.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub programs: BTreeMap<String, ActualProgram>,
     /// Samples that were sent to other machines, when the run has ended.
     pub streams: Vec<StreamReport>,
 }
 
-/// What became of the program that is desired of a node.
+/// State of the desired program of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActualProgram {
     /// Its version.
@@ -222,10 +222,10 @@ pub enum RunState {
     },
 }
 
-/// What a coordinator's machine notes of one that can be reached.
+/// Entry of a reachable machine, written by a coordinator's machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alive {
-    /// How far its clock of the day is ahead of that of the machine with the oldest coordinator.
+    /// How far its clock of the day is ahead of the oldest coordinator machine's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock: Option<ClockOffset>,
 }
@@ -240,14 +240,14 @@ pub fn actual_key(machine: &str) -> String {
     format!("{ACTUAL}{machine}")
 }
 
-/// The key under which a coordinator's machine notes that it reaches a machine. Names of machines
+/// The key of the entry by which a coordinator's machine marks a machine as reachable. Names of machines
 /// contain no `@`.
 pub fn alive_key(machine: &str, noted_by: &str) -> String {
     format!("{ALIVE}{machine}@{noted_by}")
 }
 
-/// The machines that can be reached, of the entries below [`ALIVE`]: the note of any coordinator's
-/// machine counts, and the most exact clock.
+/// The reachable machines among the entries below [`ALIVE`]: the entry of any coordinator's machine counts,
+/// and the most exact clock.
 pub fn alive_machines(noted: &[Entry]) -> BTreeMap<String, Alive> {
     let mut machines: BTreeMap<String, Alive> = BTreeMap::new();
     for entry in noted {

@@ -29,20 +29,20 @@ use crate::threads::spawn;
 /// File of the other machines.
 pub const PEERS: &str = "peers.json";
 
-/// The pause before the coordinator is called again that could not be reached.
+/// Pause before an unreachable coordinator is called again.
 const RECONNECT: Duration = Duration::from_millis(500);
 
-/// The pause before it is called again after it has refused: this machine waits or was revoked.
+/// Pause after a refusal: this machine awaits approval, or was revoked.
 const REFUSED: Duration = Duration::from_secs(10);
 
-/// The pause after changes of other machines: those in between share an answer, so that machines that
-/// join together do not wake all others once for each.
+/// Pause after changes of other machines: those in between share an answer, so that machines that join
+/// together do not wake all others once for each.
 const GATHER: Duration = Duration::from_millis(100);
 
 /// The longest wait of a watch.
 const WATCH: Duration = Duration::from_secs(30);
 
-/// What threads of the daemon add to its report.
+/// State that threads of the daemon add to its report.
 #[derive(Debug, Default)]
 pub(crate) struct Live {
     state: Mutex<LiveState>,
@@ -65,7 +65,7 @@ impl Live {
         self.changed.notify_all();
     }
 
-    /// What became of the samples of a run on their way to other machines and from them.
+    /// Counts of the samples of a run on their way to other machines and from them.
     pub fn streams(&self, run: &str) -> Vec<StreamReport> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let crossing = state.crossings.get(run);
@@ -85,7 +85,7 @@ impl Live {
                 actual.nodes.clone_from(&states.nodes);
                 actual.is_ready = states.is_ready;
             }
-            // Counters change all the time: they are written once.
+            // Counters change all the time: they are written once, at the end.
             if actual.state == crate::state::RunState::Ended {
                 actual.streams = state
                     .crossings
@@ -98,7 +98,7 @@ impl Live {
     }
 }
 
-/// Follows the desired state of this machine. Calls `on_away` again and again while the store cannot be used.
+/// Follows the desired state of this machine. Calls `on_away` repeatedly while the store cannot be used.
 pub(crate) fn watch_desired(
     store: &dyn Store,
     machine: &str,
@@ -106,7 +106,7 @@ pub(crate) fn watch_desired(
     mut on_away: impl FnMut(),
 ) {
     let key = desired_key(machine);
-    // Whether it refuses this machine, while it cannot be used.
+    // Whether the store refuses this machine; `None` while it can be used.
     let mut away: Option<bool> = None;
     let on_error = |error: Option<&StoreError>| match error {
         Some(error) => {
@@ -123,7 +123,7 @@ pub(crate) fn watch_desired(
         if of != key {
             return true;
         }
-        // A state that is gone has no revision. It ends nothing: the store was restored or lost.
+        // A missing state has no revision. It ends nothing: the store was restored or lost.
         let kept = |revision, desired| Kept {
             epoch,
             revision,
@@ -142,7 +142,7 @@ pub(crate) fn watch_desired(
             }
         }
     };
-    // An answer that a cut network has kept may name an order that was withdrawn since.
+    // An answer that a cut network has delayed may name an order that was withdrawn since.
     let is_read_again = true;
     follow_prefix(
         store,
@@ -277,7 +277,7 @@ pub(crate) fn follow_peers(
     Ok(followed)
 }
 
-/// Keeps what the machines of the fleet report, if this one may read it.
+/// Keeps the reports of the machines of the fleet, if this one may read them.
 pub(crate) fn follow_reports(client: &Arc<Client>, reports: Arc<Reports>) -> io::Result<()> {
     let client = Arc::clone(client);
     spawn("nervure-reports", move || {
@@ -296,7 +296,7 @@ pub(crate) fn follow_reports(client: &Arc<Client>, reports: Arc<Reports>) -> io:
     })
 }
 
-/// What is known of the other machines, and what follows from it.
+/// The known machines of the fleet. Applies changes to the links, the leases and the client.
 pub(crate) struct Followed {
     bridge: Arc<Bridge>,
     client: Arc<Client>,
@@ -318,7 +318,7 @@ impl Followed {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A copy of a machine has no links: it would take those of the other one.
+    /// Removes the links of a copy of a machine, which would replace those of the original.
     fn note_copy(&self) {
         let mut state = self.state();
         let is_copy = self.client.is_copy();
@@ -335,7 +335,7 @@ impl Followed {
         self.state().peers.own_addresses()
     }
 
-    /// A coordinator has announced where it is.
+    /// Handles the addresses that a coordinator has announced.
     pub fn announced(&self, key: PublicKey, addresses: Vec<Address>) {
         let ips: Vec<IpAddr> = addresses
             .iter()
@@ -352,7 +352,7 @@ impl Followed {
         }
     }
 
-    /// The address of a machine's link. That of the coordinator's machine is on the network on which the
+    /// The address of a machine's link; for the coordinator's machine, on the network on which the
     /// coordinator is reached.
     fn link_address(&self, name: &str, reported: SocketAddr) -> SocketAddr {
         let key = self.state().peers.key_of(name);
@@ -361,8 +361,8 @@ impl Followed {
         reached.map_or(reported, |ip| SocketAddr::new(ip, reported.port()))
     }
 
-    /// The coordinator cannot be reached: looks for other addresses of it, in the file of the pairing and by
-    /// its names.
+    /// Looks for other addresses of a coordinator that cannot be reached: in the file of the pairing, and
+    /// by its names.
     pub fn look_for_addresses(&self) {
         let Ok(Some(pairing)) = self.folder.read::<Pairing>(PAIRING) else {
             return;
@@ -396,7 +396,7 @@ impl Followed {
         {
             tracing::warn!("the machines of the fleet are not kept on disk: {error}");
         }
-        // In the order of the changes.
+        // Under the lock, in the order of the changes.
         if let Some((name, peer)) = changed.filter(|_| *is_copy == Some(false)) {
             self.bridge.set_peer(&name, peer);
         }
@@ -408,7 +408,7 @@ impl Followed {
     }
 }
 
-/// Writes what is, and where the link is, whenever that has changed.
+/// Writes the address of the link and the actual state whenever they have changed.
 pub(crate) fn report(
     client: &Client,
     machine: &str,
@@ -438,7 +438,7 @@ pub(crate) fn report(
             })
             .and_then(|()| write(client, &actual_key, actual, &mut written));
         if let Err(error) = done {
-            // What was written last is not known, and the state may have changed meanwhile.
+            // The last write may have succeeded, and the state may have changed meanwhile.
             (version, written_link, written) = (0, None, None);
             std::thread::sleep(match error {
                 StoreError::Refused(_) => REFUSED,

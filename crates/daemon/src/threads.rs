@@ -1,5 +1,4 @@
-//! Threads of the daemon. A system that gives none for a while costs what needs one then, and nothing
-//! later.
+//! Threads of the daemon. A temporary lack of threads affects only the work that needs one at that time.
 
 use std::io;
 use std::sync::mpsc::{Sender, channel};
@@ -30,7 +29,7 @@ fn spawn_by(
     mut builder: impl FnMut() -> Builder,
     work: impl FnOnce() + Send + 'static,
 ) -> JoinHandle<()> {
-    // A thread that is not started drops what it was to do.
+    // A thread that fails to start drops its closure: the work stays here.
     let place = Arc::new(Mutex::new(Some(work)));
     let mut has_failed = false;
     loop {
@@ -68,7 +67,7 @@ pub(crate) fn starter() -> io::Result<Sender<Work>> {
 pub(crate) struct Threads {
     name: &'static str,
     most: usize,
-    /// Each thread has a handle, besides this one: also one that panics or is not started gives it back.
+    /// Each thread has a clone of this handle, which it also drops if it panics or fails to start.
     running: Arc<()>,
 }
 
@@ -157,7 +156,7 @@ mod tests {
         assert_eq!(refused.to_string(), "2 are served");
         drop((end, sender));
         assert!(ended.recv().is_err(), "both have ended");
-        // Their handles are dropped a moment later than what they have done.
+        // Threads drop their handles a moment after the end of their work.
         while Arc::strong_count(&threads.running) > 1 {
             std::thread::yield_now();
         }

@@ -1,8 +1,8 @@
-//! The counters of a run's streams, in a file that outlives the daemon: the last report of a run is of
-//! all its time.
+//! The counters of a run's streams, in a file that outlives the daemon: the last report of a run covers all
+//! its time.
 //!
-//! Each count is written at once, without waiting for the disk: a daemon that is killed leaves what it
-//! has counted. After a power failure the run begins again, and older counts suffice.
+//! Each count is written at once, without waiting for the disk, so that it survives the death of the
+//! daemon. After a power failure the run begins again, and older counts suffice.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -16,7 +16,7 @@ const FILE: &str = "streams";
 const NUMBERS: usize = 12;
 const BYTES: usize = NUMBERS * 8;
 
-/// What became of the samples of a topic.
+/// Counts of the samples of a topic, by outcome.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counted {
     pub link: SendCounters,
@@ -26,8 +26,7 @@ pub(crate) struct Counted {
     pub unsent: u64,
     /// Could not be encoded, sent or published.
     pub failed: u64,
-    /// Of a stream whose samples are confirmed: those that are not yet. They are still in the queue of
-    /// their producer.
+    /// Not confirmed yet, for a stream whose samples are. They are still in the queue of their producer.
     pub not_taken: u64,
 }
 
@@ -44,7 +43,7 @@ impl Counted {
     }
 }
 
-/// The file, and what it had of each stream.
+/// The file, and its counts of each stream when it was opened.
 #[derive(Debug)]
 pub(crate) struct Totals {
     file: Option<File>,
@@ -115,8 +114,8 @@ fn encode(counted: &Counted) -> [u8; BYTES] {
     bytes
 }
 
-/// The counts that a daemon has left, which is gone: what was in flight is not confirmed. Samples that
-/// are still in the queue of their producer are counted again.
+/// Decodes the counts of a daemon that is gone: its samples in flight are unconfirmed. Samples that are
+/// still in the queue of their producer are counted again.
 fn decode(bytes: &[u8; BYTES]) -> Counted {
     let mut numbers = bytes.as_chunks::<8>().0.iter();
     let mut next = || numbers.next().map_or(0, |it| u64::from_le_bytes(*it));

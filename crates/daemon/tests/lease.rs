@@ -179,7 +179,7 @@ fn a_machine_that_is_cut_off_is_known_within_one_and_a_half_seconds() {
             panic!("seed {seed}: {outcome:?}")
         };
         assert!(end <= unreachable, "seed {seed}");
-        // What is in flight at the cut still arrives.
+        // Packets in flight at the cut still arrive.
         let known = *unreachable - cut;
         assert!(
             known < Duration::from_millis(1400),

@@ -43,7 +43,7 @@ struct World {
     answer: Option<Confirmation>,
     receiver: ReceiverDaemon,
     lives: u64,
-    /// What the consumer has received, and the last origin that it knows.
+    /// Samples received by the consumer, and the last origin that it knows.
     received: Vec<u64>,
     last: Option<Origin>,
 }
@@ -179,7 +179,7 @@ impl World {
         }
     }
 
-    /// What it had sent is lost from some message on; what it had not is in the queue.
+    /// Loses a part of the sent messages, from one of them on. The queue keeps the unsent samples.
     fn kill_sender(&mut self) {
         self.lives += 1;
         self.sender = Self::new_sender(self.lives, self.next);

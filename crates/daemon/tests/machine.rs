@@ -18,14 +18,14 @@ use nervure_store::{Epoch, Revision};
 use desired::desired_run;
 use random::Random;
 
-/// A machine: what outlives its daemon, and what the daemon has under way.
+/// A machine: state that outlives its daemon, and the actions that the daemon has under way.
 #[derive(Default)]
 struct World {
     // Outlives the daemon.
     disk: Kept,
     files: BTreeSet<String>,
     ended: BTreeSet<String>,
-    /// What the user of the machine has ordered of each run there.
+    /// The orders of the machine's user, by run.
     by_hand: BTreeMap<String, ByHand>,
     keepers: BTreeMap<String, u32>,
     /// Whether each run was last to be paused, by this daemon.
@@ -85,7 +85,7 @@ impl World {
         }
     }
 
-    /// Lets something happen that the daemon waits for.
+    /// Completes one of the actions that the daemon waits for.
     fn proceed(&mut self, random: &mut Random) {
         if self.under_way.is_empty() || random.one_in(4) {
             return self.read_order();

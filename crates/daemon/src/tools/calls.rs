@@ -13,11 +13,10 @@ use nervure_protocol::keeper_to_cli::Refused;
 use crate::bridge::Bridge;
 use crate::state::random_id;
 
-/// How long a machine may take to answer at all: with a loss of 20 % three repetitions over a path of
-/// 200 ms.
+/// Timeout of a machine's first answer: with a loss of 20 % three repetitions over a path of 200 ms.
 pub(super) const ANSWER: Duration = Duration::from_millis(1500);
 
-/// How long a machine that has answered may be silent: six of its signs of life.
+/// Timeout of a machine that has answered: six of its signs of life.
 pub(super) const SILENCE: Duration = Duration::from_secs(3);
 
 /// A request to another machine, under way.
@@ -87,7 +86,7 @@ impl<'b> Call<'b> {
         }
     }
 
-    /// What it has cost.
+    /// The traffic of the call.
     pub fn cost(&self) -> Cost {
         Cost {
             received_bytes: self.received_bytes.load(Ordering::Relaxed),
@@ -129,7 +128,7 @@ pub(super) fn list(bridge: &Bridge, machine: &str) -> Result<Vec<Listed>, Refuse
     Err(unreachable(bridge, machine))
 }
 
-/// The answer of a machine cannot be read.
+/// The refusal for an answer that cannot be read.
 pub(super) fn damaged(machine: &str, error: &dyn std::fmt::Display) -> Refused {
     Refused::new(
         format!("the answer of {machine} cannot be read: {error}"),
@@ -137,7 +136,7 @@ pub(super) fn damaged(machine: &str, error: &dyn std::fmt::Display) -> Refused {
     )
 }
 
-/// Nothing arrives from a machine.
+/// The refusal for a machine that does not answer.
 pub(super) fn unreachable(bridge: &Bridge, machine: &str) -> Refused {
     let reason = match bridge.silence(machine) {
         Some(silence) if silence >= ANSWER => format!(

@@ -10,8 +10,7 @@ use crate::folder::Folder;
 use crate::runs;
 use crate::sync::Live;
 
-/// The most topics of a run that are listed with what became of their samples, so that a list fits
-/// into a message.
+/// The most topics of a run whose samples a list counts, so that it fits into a message.
 const MAX_STREAMS: usize = 256;
 
 /// The dataflows of this machine, also those that the daemon has not started.
@@ -19,7 +18,7 @@ const MAX_STREAMS: usize = 256;
 pub(crate) struct Dataflows {
     /// The state of this machine on disk.
     pub folder: Folder,
-    /// What its runs send to other machines, and receive.
+    /// State of the streams to and from other machines.
     pub live: Arc<Live>,
 }
 

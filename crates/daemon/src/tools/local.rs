@@ -40,7 +40,7 @@ const ALIVE: Duration = Duration::from_secs(2);
 /// The interval of reports on the cost.
 const COST: Duration = Duration::from_millis(500);
 
-/// What commands are answered from.
+/// Sources of the answers to commands.
 #[derive(Debug)]
 struct Local {
     machine: String,
@@ -95,7 +95,7 @@ impl Local {
         }
     }
 
-    /// Answers a command. The error is the refusal that it is still to be sent.
+    /// Answers a command. The error is the refusal that is still to be sent.
     fn answer(&self, packets: &mut Packets) -> Result<(), Option<Refused>> {
         match next(packets)? {
             Message::Hello(hello) => {
@@ -121,7 +121,7 @@ impl Local {
         }
     }
 
-    /// Takes an order of the machine's own user.
+    /// Forwards an order of the machine's own user.
     fn by_hand(&self, packets: &Packets, run: RunId) -> Result<(), Option<Refused>> {
         {
             // Read and sent in one step: the last of several orders is the last that counts.
@@ -323,7 +323,7 @@ fn pass_back(
             cost_at = Instant::now();
             let answer = Answer::Cost(call.cost());
             let sent = packets.send(&daemon_to_cli::Message::Answer { answer }, None);
-            // A command that is slow is sent the next one.
+            // A slow command gets the next one.
             if matches!(sent, Err(PacketError::Closed)) {
                 return Err(None);
             }

@@ -21,12 +21,12 @@ use nervure_protocol::report::LogRecord;
 
 use crate::state::Resources;
 
-/// What the daemon needs of the command that it is part of.
+/// Services to the daemon from the command that it is part of.
 pub trait Host: Send + Sync {
     /// The CPU time and memory of the node with this process; `None` if it has ended.
     fn usage(&self, pid: u32) -> Option<Usage>;
 
-    /// What this machine has.
+    /// The resources of this machine.
     fn resources(&self) -> Resources;
 
     /// The log records in a folder that pass the filter, by time.

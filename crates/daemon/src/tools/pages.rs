@@ -12,7 +12,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 /// The most memory for the pages of one dataflow, in bytes.
 const MAX_BYTES: usize = 8 * MAX_PAGE_BYTES;
 
-/// At the machine of the nodes: the pages, and what of them was sent.
+/// At the machine of the nodes: the pages, and the contents that were sent.
 #[derive(Debug, Default)]
 pub(super) struct Originals(BTreeMap<u32, (File, Vec<u8>)>);
 

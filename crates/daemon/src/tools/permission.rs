@@ -12,10 +12,10 @@ pub(super) struct Asker {
     pub role: Role,
 }
 
-/// What another machine asks for.
+/// A request of another machine.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Asked<'a> {
-    /// A request to this daemon: all of them look, and change nothing.
+    /// A request to this daemon, which changes nothing.
     Request(&'a Request),
     /// A message to a keeper that was reached.
     Keeper(&'a cli_to_keeper::Message),
@@ -50,8 +50,7 @@ pub(super) fn check(asker: &Asker, asked: Asked<'_>) -> Result<(), Refused> {
     ))
 }
 
-/// What a message to a keeper asks. What would need descriptors, or a process on the machine, is
-/// refused.
+/// Classifies a message to a keeper. Refuses one that would need descriptors, or a process on the machine.
 fn ask_of(message: &cli_to_keeper::Message) -> Result<Ask, Refused> {
     use cli_to_keeper::Message;
     match message {

@@ -225,7 +225,7 @@ impl Served {
                 }
                 Ok(None) => {
                     next = Instant::now() + INTERVAL;
-                    // They are sums: what has no room now is in the next ones.
+                    // Counters are sums: the next frame includes a skipped one.
                     if answers.has_room() {
                         for frame in pages.changes() {
                             let _ = answers.send_bytes(frame.into());
@@ -361,7 +361,7 @@ impl Answers {
     }
 
     fn send(&self, frame: &Frame<'_>) -> Result<(), Over> {
-        // A message above the limit is none that a keeper sends.
+        // A keeper sends no message above the limit.
         self.send_bytes(frame.encode().map_err(|_| Over)?.into())
     }
 
@@ -424,7 +424,7 @@ struct Credit {
 }
 
 impl Credit {
-    /// More than this are of no use: the command asks when it has shown one.
+    /// More credit is of no use: the command asks again when it has shown a sample.
     const MOST: u64 = 16;
 
     fn add(&self) {
@@ -433,7 +433,7 @@ impl Credit {
         self.changed.notify_all();
     }
 
-    /// Waits for a sample that can be shown. Returns false after the interval.
+    /// Waits until the command can show a sample. Returns false after the interval.
     fn take(&self) -> bool {
         let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self
@@ -469,7 +469,7 @@ fn with_asks<T>(
     })
 }
 
-/// Sends the newest sample each time that the command can show one.
+/// Sends the newest sample whenever the command can show one.
 fn send_samples(mut observer: Observer, topics: &[String], answers: &Answers, credit: &Credit) {
     if answers.send(&Frame::Answer(Answer::Observing)).is_err() {
         return;

@@ -1,4 +1,4 @@
-//! What the tests desire.
+//! Desired states for tests.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What an operator and fate do to a fleet, and what holds in the end.
+//! Random orders to a fleet, random failures, and the invariants that hold in the end.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::machine::Machine;
 use crate::world::World;
 
 impl World {
-    /// Some seconds in which all kinds of things fail, and after which what is desired has to become so.
+    /// Some seconds of failures of all kinds, after which the fleet has to reach the desired state.
     pub fn live(&mut self) {
         for at in 0..self.machines.len() {
             self.start_daemon(at);
@@ -89,7 +89,7 @@ impl World {
         while self.now < until && !self.machines.iter().all(is_done) {
             self.run_to(self.now + Duration::from_millis(500));
         }
-        // What starts or ends by itself would do so soon.
+        // A run that starts or ends by itself would do so soon.
         self.run_to(self.now + Duration::from_secs(5));
         for (machine, mut before) in self.machines.iter().zip(before) {
             let seed = self.seed;
@@ -167,7 +167,7 @@ impl World {
         entry.is_none_or(|entry| machine.disk.kept.revision == entry.revision)
     }
 
-    /// Changes what is desired, and what the test expects; neither if the coordinator's disk is full.
+    /// Changes the desired state and the test's copy of it; neither if the coordinator's disk is full.
     fn change(&mut self, at: usize, change: impl Fn(&mut Desired)) {
         let name = self.machines[at].name.clone();
         let before = self.desired(at);
@@ -184,7 +184,7 @@ impl World {
         }
     }
 
-    /// The user of a machine orders something of a run there.
+    /// Gives an order of a machine's user for a run there.
     fn order_on_a_machine(&mut self) {
         let at = self.random.below(self.machines.len() as u64) as usize;
         let runs: Vec<String> = self.machines[at].disk.runs.keys().cloned().collect();
@@ -256,7 +256,7 @@ impl World {
         }
     }
 
-    /// Nothing fails any more: what is desired becomes so, is reported, and is on disk.
+    /// Ends all failures: the desired state is reached, is reported, and is on disk.
     fn check_convergence(&mut self) {
         self.mend();
         // A watch waits up to 40 s for a coordinator that has failed without a word, and a keeper
@@ -304,7 +304,7 @@ impl World {
                 (_, state) if by_hand == Some(ByHand::Stopped) => {
                     state == Some(&RunState::Ended) && keeper.is_none()
                 }
-                // What cannot be prepared is reported: the operator's command removes it.
+                // A failed preparation is reported: the operator's command removes the run.
                 (Phase::Prepare, Some(RunState::Prepared | RunState::Failed { .. })) => {
                     keeper.is_none()
                 }
@@ -327,7 +327,7 @@ impl World {
             && machine.keepers.keys().all(is_known)
             && machine.disk.runs.keys().all(is_known)
             && machine.disk.kept.desired == desired
-            // An empty state on disk may be one that was never heard of.
+            // An empty state on disk may be one that never arrived.
             && self.is_revision_kept(at)
             && self.reported(at) == Some(actual.clone())
     }

@@ -7,11 +7,11 @@ use nervure_coordinator::{ACTUAL, LINKS, MACHINES};
 use nervure_daemon::state::{Actual, actual_key, desired_key, link_key};
 use nervure_store::{Change, Entry, Epoch, Expected, Revision};
 
-/// The pause before the coordinator is called again that could not be reached.
+/// Pause before an unreachable coordinator is called again.
 const RECONNECT: Duration = Duration::from_millis(500);
 /// The pause after changes of other machines: those in between share an answer.
 const GATHER: Duration = Duration::from_millis(100);
-/// The pause before it is called again after it has refused.
+/// Pause after a refusal.
 const REFUSED: Duration = Duration::from_secs(10);
 /// The longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -45,7 +45,7 @@ impl Call {
     }
 }
 
-/// What comes back.
+/// An answer of the coordinator.
 #[derive(Clone, Debug)]
 pub enum Answer {
     Listing((Epoch, Revision), Vec<Entry>),
@@ -82,7 +82,7 @@ fn in_json(value: &[u8]) -> usize {
     value.len() * 7 / 2
 }
 
-/// Which thread of a daemon calls.
+/// A thread of a daemon that calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Thread {
     Desired,
@@ -92,7 +92,7 @@ pub enum Thread {
     Writer,
 }
 
-/// Of the threads, those that watch, in this order.
+/// The threads that watch, in this order.
 pub const WATCHERS: [Thread; 4] = [
     Thread::Desired,
     Thread::Links,
@@ -100,7 +100,7 @@ pub const WATCHERS: [Thread; 4] = [
     Thread::Reports,
 ];
 
-/// One call at a time.
+/// The calls of a thread, one at a time.
 #[derive(Debug, Default)]
 pub struct Line {
     /// The number of the call whose answer is awaited, and the deadline.
@@ -229,16 +229,16 @@ impl Watcher {
     }
 }
 
-/// Writes where the link is, and what is.
+/// Writes the address of the link, and the actual state.
 #[derive(Debug)]
 pub struct Writer {
     machine: String,
     line: Line,
     link: Option<Revision>,
     written: Option<(Actual, Revision)>,
-    /// What is being written: `None` for the link.
+    /// The state that is being written: `None` for the link.
     writing: Option<Actual>,
-    /// What the key is expected to be, once that was read.
+    /// The expected state of the key, once it was read.
     expected: Option<Expected>,
 }
 

@@ -27,7 +27,7 @@ pub struct Caller {
     pub machine: Option<usize>,
     pub name: String,
     pub role: Role,
-    /// Which process of that machine.
+    /// The process of that machine.
     pub process: u32,
     pub thread: Thread,
     pub number: u64,
@@ -57,7 +57,7 @@ pub struct Coordinator {
     pub is_up: bool,
     pub grants: Grants,
     pub is_disk_full: Arc<Mutex<bool>>,
-    /// How long a write takes.
+    /// Duration of a write.
     pub write: Duration,
     pub busy_until: Duration,
     /// By the key or the prefix that they wait for.
@@ -205,7 +205,7 @@ impl Coordinator {
         self.store.reopen(content);
     }
 
-    /// What a watch reports now; `None` if it waits.
+    /// The changes that a watch reports now; `None` if it waits.
     fn changes(&self, caller: &Caller, prefix: &str, after: Revision) -> Option<Answer> {
         match self.store.watch(prefix, after, Duration::ZERO) {
             Ok(mut changes) => {

@@ -19,17 +19,17 @@ pub struct Machine {
     pub keepers: BTreeMap<String, Keeper>,
     /// The runs whose end a keeper has noted. A power failure may undo that, and then they start again.
     pub noted: BTreeSet<String>,
-    /// Processes that start a keeper: which of them.
+    /// Ids of the processes that start a keeper, by run.
     pub starting: BTreeMap<String, u32>,
     pub daemon: Option<Process>,
     pub is_reachable: bool,
-    /// What it was to run at any time, what has run, and what of that has ended.
+    /// Runs that were desired at any time, those that have run, and those that have ended.
     pub intended: BTreeSet<String>,
     pub has_run: BTreeSet<String>,
     pub is_over: BTreeSet<String>,
 }
 
-/// What a power failure leaves.
+/// State that survives a power failure.
 #[derive(Default)]
 pub struct Disk {
     pub kept: Kept,
@@ -41,14 +41,14 @@ pub struct Disk {
 
 #[derive(Clone, Copy, Default)]
 pub struct RunFolder {
-    /// What the user of the machine has ordered there.
+    /// The order of the machine's user.
     pub by_hand: Option<ByHand>,
     /// It has its programs, and the file that becomes the note of its end.
     pub is_prepared: bool,
     pub has_ended: bool,
 }
 
-/// What the daemon's thread for the disk has to do.
+/// Work of the daemon's thread for the disk.
 pub enum Write {
     Keep(Kept),
     NoteEnded(String),
@@ -78,11 +78,11 @@ pub struct Process {
     pub writes: VecDeque<Write>,
     pub watchers: Vec<(Thread, Watcher)>,
     pub writer: Writer,
-    /// Whether what it reports may have changed since its writer has called.
+    /// Whether the report may have changed since the last call of the writer.
     pub has_changed: bool,
     /// When it is to be woken.
     pub wakes_at: Option<Duration>,
-    /// What it knows of the other machines.
+    /// The other machines that it knows.
     pub peers: BTreeSet<String>,
 }
 
@@ -203,7 +203,7 @@ impl Process {
         }
     }
 
-    /// The change of the lease that it notices now.
+    /// The change of the lease since the last call.
     pub fn take_lease(&mut self, now: Duration) -> Option<bool> {
         let own = now - self.begin;
         let is_held = self.holder.is_held(own);
@@ -231,7 +231,7 @@ impl Process {
             .unwrap()
     }
 
-    /// What it reports.
+    /// The report of the daemon.
     pub fn actual(&self, keepers: &BTreeMap<String, Keeper>) -> Actual {
         let runs = self.machine.runs().map(|(run, actual)| {
             let nodes = match (self.follows.get(run), keepers.get(run)) {

@@ -2,10 +2,10 @@
 //! network that delays, loses and is interrupted, with processes that are killed and disks that are
 //! full or slow.
 //!
-//! Held all along: a run has one keeper at a time on a machine, and none that its machine was not to
-//! run; a run that has ended does not start again; the disk of a machine does not go back to an older
-//! state; no node with `on_partition: stop` runs on a machine whose lease has ended, where its daemon
-//! lives. In the end, what is desired is so, is reported, and is on disk.
+//! Held all along: a run has one keeper at a time on a machine, and none that its machine was not to run; a
+//! run that has ended does not start again; the disk of a machine does not go back to an older state; no
+//! node with `on_partition: stop` runs on a machine whose lease has ended, where its daemon lives. In the
+//! end, the desired state is reached, reported, and on disk.
 
 mod chance;
 mod client;
@@ -51,8 +51,8 @@ fn a_fleet_does_what_is_desired_through_crashes_partitions_and_full_disks() {
     );
 }
 
-/// As before, beside people who stop and pause runs on the machines: what they have ordered there holds,
-/// whatever the coordinator desires.
+/// As before, with orders on the machines themselves that stop and pause runs: these hold, whatever the
+/// coordinator desires.
 #[test]
 fn orders_of_the_users_of_machines_hold_through_crashes_partitions_and_full_disks() {
     let delays = Delays {
@@ -146,7 +146,7 @@ fn a_hundred_of_a_thousand_machines_start_a_thousand_nodes_with_a_bounded_number
     let prepared = world.operator.prepared_at.expect("all are prepared") - begin;
     let started = world.operator.started_at.expect("all have started") - begin;
     let (sum, most) = added(&rested[1..OF_DATAFLOW], &world.traffic[1..OF_DATAFLOW]);
-    // The machine of the operator follows what the others report.
+    // The operator's machine follows the reports of the others.
     let (_, follower) = added(&rested[..1], &world.traffic[..1]);
     let (_, others) = added(&rested[OF_DATAFLOW..], &world.traffic[OF_DATAFLOW..]);
     let command = world.operator.traffic;

@@ -18,7 +18,7 @@ use crate::machine::{Keeper, Machine, Process, Write};
 use crate::operator::Operator;
 use crate::random::Random;
 
-/// What is to happen.
+/// An event of the simulation.
 pub enum Happening {
     Call(Caller, Call),
     Answer(Caller, Answer),
@@ -34,7 +34,7 @@ pub enum Happening {
     /// A process that starts a keeper has come to its end.
     Started(usize, String, u32),
     NodeStarted(usize, String, u32, usize),
-    /// A daemon reads what the user of its machine has ordered of a run.
+    /// A daemon reads the order of its machine's user for a run.
     ReadByHand(usize, u32, String),
 }
 
@@ -68,7 +68,7 @@ pub struct World {
     pub starts: u32,
     /// Nodes of each run on each machine.
     pub nodes: usize,
-    /// Whether people beside the machines give orders there.
+    /// Whether the users of machines give orders there.
     pub has_users: bool,
     next: u32,
     clock: Virtual,
@@ -77,7 +77,7 @@ pub struct World {
     awaits_grants: bool,
     queue: BTreeMap<(Duration, u64), Happening>,
     queued: u64,
-    /// What waits for the network of a machine.
+    /// Messages that wait for the network, by machine.
     held: Vec<Vec<Happening>>,
 }
 
@@ -737,7 +737,7 @@ impl World {
         }
     }
 
-    /// What the shell does with nodes with `on_partition: stop`.
+    /// Applies the lease to nodes with `on_partition: stop`, as the shell does.
     fn apply_lease(&mut self, at: usize, run: &str, has_just_started: bool) {
         let lease = self.daemon(at).lease;
         let Some(keeper) = self.machines[at].keepers.get_mut(run) else {
@@ -750,7 +750,7 @@ impl World {
         }
     }
 
-    /// What is due in a daemon.
+    /// Runs the work that is due in a daemon.
     fn run_daemon(&mut self, at: usize) {
         let now = self.now;
         let Some(process) = &mut self.machines[at].daemon else {
