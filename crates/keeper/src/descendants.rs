@@ -256,8 +256,8 @@ impl ProcessKey {
     }
 }
 
-/// Kills the children of this process with that mark and their descendants: what a node that has
-/// ended has left behind. Returns the number of killed processes outside its process group.
+/// Kills the children of this process with that mark and their descendants: processes left behind
+/// by a node that has ended. Returns the number of killed processes outside its process group.
 ///
 /// # Errors
 /// When /proc cannot be read.

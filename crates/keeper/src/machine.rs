@@ -1,13 +1,13 @@
-//! What a keeper does, as a state machine: [`Machine::handle`] takes an event and the time and
-//! returns actions.
+//! The decisions of a keeper, as a state machine: [`Machine::handle`] takes an event and the time
+//! and returns actions.
 //!
 //! There is no clock, process or socket in here; `crate::shell` has those. Time is a [`Duration`]
 //! since the keeper started. Descriptors are named, not held: see [`Descriptor`].
 //!
 //! Each part owns its state: the network the nodes and their edges (`graph`, `node`, `wiring`),
-//! [`Supervisor`] when processes are started, stopped and killed (`phase`), [`Requests`] what
-//! clients have asked for (`clients`, `claims`, `params`, `replacements`). What one event leads to
-//! is collected in a [`Turn`].
+//! [`Supervisor`] the starts, stops and kills of processes (`phase`), [`Requests`] the requests of
+//! clients (`clients`, `claims`, `params`, `replacements`). A [`Turn`] collects the consequences of
+//! one event.
 
 mod action;
 mod claims;
@@ -75,14 +75,14 @@ impl Machine {
         network.wiring().counters_rows(network.graph(), node)
     }
 
-    /// The queues of a node that is about to be started which no producer's process has any more,
+    /// Queues of a node that is about to be started which no process of a producer has any more,
     /// and which its next process does not inherit.
     pub fn queues_gone(&self, node: usize) -> Vec<GoneQueue> {
         let network = self.supervisor.network();
         network.wiring().queues_gone(network.graph(), node)
     }
 
-    /// The plan, with the nodes and edges of guests behind what the file has.
+    /// The plan, with the nodes and edges of guests behind those of the file.
     pub fn plan(&self) -> &Plan {
         self.supervisor.network().graph().plan()
     }

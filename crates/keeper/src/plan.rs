@@ -41,8 +41,8 @@ pub struct Plan {
     /// The clock; `None` for real time.
     #[serde(default)]
     pub clock: Option<ClockPlan>,
-    /// A file, and its name after all nodes have ended, unless a signal has stopped them. So a daemon
-    /// that was dead at the end knows of it. `None` without a daemon.
+    /// A file, and its new name after all nodes have ended, unless a signal has stopped them: for a
+    /// daemon that was dead at the end. `None` without a daemon.
     #[serde(default)]
     pub end_note: Option<(PathBuf, PathBuf)>,
     /// Grace period of a node between Stop and SIGTERM.
@@ -100,7 +100,7 @@ impl NodePlan {
         self.is_dynamic() || self.settings.held
     }
 
-    /// Whether it stands in for what is on another machine.
+    /// Whether it stands in for a node, or for consumers, on another machine.
     pub fn is_remote(&self) -> bool {
         matches!(self.program, Program::Remote { .. })
     }

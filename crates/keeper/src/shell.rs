@@ -1,4 +1,4 @@
-//! Carries out what the machine decides: one thread, one epoll loop.
+//! Carries out the actions of the machine: one thread, one epoll loop.
 
 mod accept;
 mod apply;

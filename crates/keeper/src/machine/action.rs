@@ -1,4 +1,4 @@
-//! What the machine takes and returns: events and actions.
+//! The inputs and outputs of the machine: events and actions.
 
 use nervure_protocol::{
     cli_to_keeper::{self, Watch},
@@ -35,7 +35,7 @@ pub enum Event {
     Ended {
         node: usize,
         end: End,
-        /// What happened, where `end` does not say it.
+        /// Explains `end`, for people.
         reason: Option<String>,
         stderr_tail: Vec<String>,
     },
@@ -78,7 +78,7 @@ pub enum Action {
         message: keeper_to_cli::Message,
         descriptor: Option<Descriptor>,
     },
-    /// Send further reports to a client, as it asked for.
+    /// Send further reports to a client, as it has requested.
     Follow { client: usize, watch: Watch },
     /// Create the pages of a guest, or of a node that joins; the client's connection becomes its
     /// control socket.
@@ -126,7 +126,7 @@ pub enum Audience {
     ObserversToo,
 }
 
-/// A descriptor, by what it refers to.
+/// Names a descriptor that the shell holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Descriptor {
     /// The dataflow's control page.

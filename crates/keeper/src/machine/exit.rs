@@ -54,7 +54,7 @@ pub(super) struct Exit {
     pub reason: String,
     /// The dataflow stops, or the node was stopped by hand.
     pub was_asked: bool,
-    /// What follows, where the node was stopped by hand.
+    /// The next step, if the node was stopped by hand.
     pub after_stop: Option<AfterStop>,
     /// It was asked to stop, and ended by itself with an error, before the keeper sent it a signal.
     pub stopped_with_error: bool,
@@ -63,7 +63,7 @@ pub(super) struct Exit {
     pub never_connected: bool,
 }
 
-/// What clients have to do with the end of a process.
+/// Effects of clients' requests on the end of a process.
 #[derive(Debug, Default)]
 pub(super) struct ExitContext {
     /// The new program of the node has failed, and the one before comes back: for people.

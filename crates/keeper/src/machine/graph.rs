@@ -1,4 +1,4 @@
-//! The plan, and behind its nodes and edges those of guests.
+//! The plan, with the nodes and edges of guests behind its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -165,7 +165,7 @@ impl Graph {
             .collect()
     }
 
-    /// The nodes that samples or requests of a node lead to, over whatever nodes.
+    /// Nodes that samples or requests of a node reach, directly or over others.
     fn reached(&self, node: usize) -> BTreeSet<usize> {
         let mut found = BTreeSet::new();
         let mut open = vec![node];
@@ -223,7 +223,7 @@ impl Graph {
         std::mem::take(&mut self.plan.nodes[node].id)
     }
 
-    /// Sets what the next process of a node runs.
+    /// Sets the command line of a node's next process.
     pub fn set_program(&mut self, node: usize, command: CommandLine) {
         let CommandLine {
             program,

@@ -80,7 +80,7 @@ impl Network {
         }
     }
 
-    /// Sets what the next process of a node runs.
+    /// Sets the command line of a node's next process.
     pub fn set_program(&mut self, node: usize, command: CommandLine) {
         self.graph.set_program(node, command);
     }
@@ -97,13 +97,13 @@ impl Network {
         (0..self.nodes.len()).filter(|&node| self.nodes[node].is_connected())
     }
 
-    /// The nodes that the start of the dataflow waits for, and what each has not done.
+    /// Nodes that the start of the dataflow waits for, each with its missing step.
     pub fn not_ready(&self) -> impl Iterator<Item = (&NodePlan, &'static str)> {
         (0..self.graph.own_nodes())
             .filter_map(|node| Some((self.graph.node(node), self.missing_step(node)?)))
     }
 
-    /// What a node has not done that the start of the dataflow waits for.
+    /// The step of a node that the start of the dataflow waits for.
     pub fn missing_step(&self, node: usize) -> Option<&'static str> {
         self.nodes[node].missing_step(self.graph.node(node))
     }
@@ -150,8 +150,8 @@ impl Network {
                 || state.will_return() && self.may_have_backlog(node))
     }
 
-    /// True when a node ends by itself once it has received what is queued. A Stop would overtake
-    /// that.
+    /// True when a node ends by itself once it has received all queued samples. A Stop would
+    /// overtake them.
     pub fn ends_with_its_inputs(&self, node: usize) -> bool {
         let has_joined = self.nodes[node].client().is_some();
         has_joined && !self.graph.has_timer(node) && self.inputs_are_over(node)

@@ -27,9 +27,9 @@ pub(super) struct Node {
     kill_reason: Option<String>,
     /// The dataflow stops, and it has not ended within the grace period.
     overdue: bool,
-    /// What follows the end of its process, once a client has stopped it.
+    /// The next step after the end of its process, once a client has stopped it.
     after_stop: Option<AfterStop>,
-    /// How its process is to end, if the dataflow drains and has told it.
+    /// The order to end that its process got when the dataflow began to drain.
     pub end_order: Option<EndOrder>,
     last_start: Option<NodeStarted>,
     last_end: Option<NodeEnded>,
@@ -38,7 +38,7 @@ pub(super) struct Node {
     pub signals: Signals,
 }
 
-/// What a node's process does.
+/// The state of a node's process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum State {
     /// It runs, and has not sent Hello.
@@ -59,11 +59,11 @@ pub(super) enum State {
 pub(super) enum EndOrder {
     /// At once.
     Stop,
-    /// When it has received what is queued.
+    /// When it has received all queued samples.
     WhenDrained,
 }
 
-/// What follows the end of a process that a client has stopped.
+/// The step after the end of a process that a client has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AfterStop {
     Hold,
@@ -194,7 +194,7 @@ impl Node {
         self.ready && self.is_connected() && self.client.is_none()
     }
 
-    /// What it has not done that the start of the dataflow waits for.
+    /// The step of the node that the start of the dataflow waits for.
     pub fn missing_step(&self, plan: &NodePlan) -> Option<&'static str> {
         match self.state {
             // No sample is lost for a consumer on another machine.
@@ -251,7 +251,7 @@ impl Node {
         self.cut_short = cut_short;
     }
 
-    /// Its connection is closed: returns the client that it was.
+    /// Returns its client, whose connection is closed.
     pub fn take_client(&mut self) -> Option<usize> {
         self.client.take()
     }
@@ -268,7 +268,7 @@ impl Node {
         self.overdue = true;
     }
 
-    /// Sets what follows a stop by hand. Returns what was to follow, if it was being stopped
+    /// Sets the step after a stop by hand. Returns the earlier one, if the node was being stopped
     /// already.
     pub fn set_after_stop(&mut self, after: AfterStop) -> Option<AfterStop> {
         self.after_stop.replace(after)
@@ -293,19 +293,19 @@ impl Node {
         self.incarnation += 1;
     }
 
-    /// Notes how its last process ended, and what follows.
+    /// Notes the end of its last process, and whether it restarts.
     pub fn set_last_end(&mut self, ended: NodeEnded) {
         self.last_end = Some(ended);
     }
 
-    /// Without a process: waits for one, or will have none.
+    /// Sets the state of a node without a process: it waits for one, or will have none.
     pub fn set_idle(&mut self, state: State) {
         self.state = state;
     }
 }
 
-/// SIGTERM and SIGKILL of the keeper to a process: when it gets them unless it has ended before,
-/// and whether it got one.
+/// SIGTERM and SIGKILL of the keeper to a process: when each is due unless the process has ended
+/// before, and whether one was sent.
 #[derive(Debug, Default)]
 pub(super) struct Signals {
     was_sent: bool,

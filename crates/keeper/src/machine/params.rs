@@ -37,7 +37,7 @@ impl Params {
             .collect()
     }
 
-    /// The parameters of a node, with what the file declares of each.
+    /// The parameters of a node: declarations of the file, and values.
     pub fn describe(&self, node: usize, plan: &NodePlan) -> Vec<NodeParam> {
         let values = self.0.get(node).into_iter().flatten();
         let params = plan.settings.params.iter().zip(values);

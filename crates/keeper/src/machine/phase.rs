@@ -18,7 +18,8 @@ pub(super) enum Phase {
     Starting { warn_at: Duration },
     /// Every node was ready once.
     Running,
-    /// Sources are asked to stop, and other nodes to receive what is queued; a stop follows.
+    /// Sources are asked to stop, and other nodes to end after their queued samples; a stop
+    /// follows.
     Draining { until: Duration },
     /// Asked to stop; SIGTERM follows.
     Stopping { terminate_at: Duration },

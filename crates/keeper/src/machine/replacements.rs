@@ -1,7 +1,7 @@
 //! Other programs for nodes (`nervure node replace`), while their edges stay.
 //!
-//! The old process is stopped in order and the new program started, as by a restart. Until that is
-//! ready, what ran before is remembered: when the new one fails, the old one comes back.
+//! The old process is stopped in order and the new program started, as by a restart. The old
+//! command line is kept until the new program is ready, and comes back if that fails.
 
 use std::{collections::BTreeMap, fmt, path::PathBuf};
 
@@ -9,7 +9,7 @@ use nervure_protocol::graph::Program;
 
 use crate::plan::NodePlan;
 
-/// What a node runs.
+/// The command line of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CommandLine {
     pub program: Program,
@@ -18,7 +18,7 @@ pub(super) struct CommandLine {
     pub version: String,
 }
 
-/// The version of a program that has none.
+/// The version of a program without one.
 pub(super) const BY_HAND: &str = "by hand";
 
 impl CommandLine {
@@ -46,7 +46,7 @@ impl fmt::Display for CommandLine {
 pub(super) struct Replacement {
     /// The client that gets the answer.
     pub client: usize,
-    /// What ran before.
+    /// The command line before.
     pub before: CommandLine,
     /// The new program was started, or could not be.
     pub is_tried: bool,
@@ -56,12 +56,12 @@ pub(super) struct Replacement {
 #[derive(Debug, Default)]
 pub(super) struct Replacements {
     pending: BTreeMap<usize, Replacement>,
-    /// What the file says, of nodes that run something else by hand.
+    /// Command lines of the file, for nodes that run another one by hand.
     file_says: BTreeMap<usize, CommandLine>,
 }
 
 impl Replacements {
-    /// A node gets another program.
+    /// Begins the replacement of a node's program.
     pub fn begin(&mut self, node: usize, client: usize, before: CommandLine) {
         let replacement = Replacement {
             client,
@@ -71,7 +71,7 @@ impl Replacements {
         self.pending.insert(node, replacement);
     }
 
-    /// Another client waits for the answer.
+    /// Sets another client that waits for the answer.
     pub fn hand_over(&mut self, node: usize, client: usize) {
         if let Some(replacement) = self.pending.get_mut(&node) {
             replacement.client = client;
@@ -82,14 +82,14 @@ impl Replacements {
         self.pending.contains_key(&node)
     }
 
-    /// The node's new program was started, or could not be.
+    /// Notes that the node's new program was started, or could not be.
     pub fn set_tried(&mut self, node: usize) {
         if let Some(replacement) = self.pending.get_mut(&node) {
             replacement.is_tried = true;
         }
     }
 
-    /// The node is stopped by hand: how its process ends decides nothing.
+    /// Notes that the node is stopped by hand: the end of its process decides nothing.
     pub fn put_off(&mut self, node: usize) {
         if let Some(replacement) = self.pending.get_mut(&node) {
             replacement.is_tried = false;
@@ -115,7 +115,7 @@ impl Replacements {
         }
     }
 
-    /// What the file says that a node runs, if it runs something else by hand.
+    /// The command line of the file, if the node runs another one by hand.
     pub fn file_says(&self, node: usize) -> Option<&CommandLine> {
         self.file_says.get(&node)
     }

@@ -38,7 +38,7 @@ use crate::plan::NodePlan;
 const OTHER_VERSION: &str =
     "the dataflow was started by another version of Nervure: use that version";
 
-/// What clients have asked for.
+/// The state of the requests of clients.
 #[derive(Debug)]
 pub(super) struct Requests {
     clients: Clients,
@@ -384,7 +384,7 @@ impl Requests {
     }
 }
 
-/// Refuses to load or unload what has a process of its own.
+/// Refuses to load or unload a node with a process of its own.
 fn check_composed(node: &NodePlan) -> Result<(), Refused> {
     match node.host() {
         Some(_) => Ok(()),

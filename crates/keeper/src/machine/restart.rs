@@ -1,4 +1,4 @@
-//! Restarts of a node: whether, and after which pause.
+//! Restarts of a node: the decision, and the pause before each.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -7,7 +7,7 @@ use crate::plan::{Restart, RestartPolicy};
 /// A run of at least this length, or of the restart window, resets the back-off.
 const BACKOFF_RESET_AFTER: Duration = Duration::from_secs(60);
 
-/// What follows the end of a node's process.
+/// The decision at the end of a node's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// It is started again after a pause; `number` counts the restarts within the window.

@@ -1,4 +1,4 @@
-//! When processes are started, stopped, killed and started again, and with them the dataflow.
+//! Starts, stops, kills and restarts processes, and with them the dataflow.
 
 pub(super) mod drain;
 mod end;
@@ -105,7 +105,7 @@ impl Supervisor {
         }
     }
 
-    /// Does what follows from the event that was handled, and what is due.
+    /// Does the work that is due after an event.
     pub fn settle(&mut self, turn: &mut Turn) {
         // Before the launch nothing is due.
         if self.phase == Phase::Loaded {
@@ -156,7 +156,7 @@ impl Supervisor {
             return self.kill_for_misbehaviour(node, what, turn);
         }
         turn.push(Action::SetClock { clock });
-        // A node that sleeps until a timer is due has to compute again when that is.
+        // A node that sleeps until a timer is due has to compute that time again.
         for node in self.network.connected() {
             turn.push(Action::Ring { node });
         }

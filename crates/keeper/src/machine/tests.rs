@@ -1,5 +1,5 @@
-//! Dataflows on a virtual clock. [`World`] stands for the shell and the nodes, and checks what
-//! every node relies on.
+//! Dataflows on a virtual clock. [`World`] stands for the shell and the nodes, and checks the
+//! invariants that every node relies on.
 
 mod any_order;
 mod drain;

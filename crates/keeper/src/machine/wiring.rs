@@ -5,12 +5,12 @@
 //! end dies:
 //!
 //! - the consumer, to be restarted, on a `block` edge: the instance is *suspended*: the producer
-//!   waits, and the next process of the consumer inherits the region with what is queued in it;
+//!   waits, and the next process of the consumer inherits the region with its queued samples;
 //! - the consumer, otherwise: the producer is detached, and the next process gets a new instance;
 //! - the producer: a connected consumer is notified, drains the region and gets a new instance with
-//!   the next process. A consumer without a process inherits what a `block` edge holds for it. So
-//!   does the next process of one that fails before it has drained what the producer's last process
-//!   left there.
+//!   the next process. A consumer without a process inherits the queued samples of a `block` edge,
+//!   as does its next process if it fails before it has drained the region of the producer's last
+//!   process.
 
 mod pairs;
 mod reports;

@@ -1,4 +1,4 @@
-//! Connections of clients, and what they send.
+//! Connections and messages of clients.
 
 use std::{io, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What each action of the machine does.
+//! Carries out each action of the machine.
 
 use std::io;
 
@@ -318,7 +318,7 @@ impl Shell {
         self.log(node, Level::Warn, "keeper", text);
     }
 
-    /// Logs what the threads of a node that hangs do.
+    /// Logs the states of the threads of a node that hangs.
     fn examine(&mut self, node: usize, why: &str) {
         let Some(pid) = composed::pid_of(self, node) else {
             return;

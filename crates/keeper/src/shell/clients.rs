@@ -134,7 +134,7 @@ impl Clients {
             .is_some_and(|starter| starter.link.is_waiting())
     }
 
-    /// Sums up the log records that the starter was not sent with the next flush.
+    /// Sends the summary of omitted log records to the starter with the next flush.
     pub fn sum_up_now(&mut self, now: Duration) {
         if let Some(starter) = self.client(STARTER) {
             starter.link.sum_up_now(now);

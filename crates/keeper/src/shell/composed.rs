@@ -367,8 +367,8 @@ fn drain_output(shell: &mut Shell, number: usize, stream: Stream) {
     log_lines(shell, number, stream, lines);
 }
 
-/// Logs what a process wrote. Which of several nodes wrote a line cannot be known: it is logged
-/// under the name of the process.
+/// Logs the output of a process under its name. Several nodes may share it, and a line does not
+/// name its node.
 fn log_lines(shell: &mut Shell, number: usize, stream: Stream, lines: Vec<String>) {
     let Some(host) = shell.hosts.running.get(&number) else {
         return;

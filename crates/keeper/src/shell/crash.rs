@@ -1,4 +1,4 @@
-//! Where a process crashed, as far as the kernel tells it.
+//! The place of a crash, as far as the kernel reports it.
 
 use std::{fs, io::Read, os::unix::fs::OpenOptionsExt};
 
@@ -6,8 +6,7 @@ use rustix::process::Pid;
 
 use crate::machine::End;
 
-/// What happened to a process that a fault has killed, and how to find the place. `None` for other
-/// ends.
+/// Describes the fault that has killed a process, and how to find its place. `None` for other ends.
 pub fn reason(end: End, pid: Pid, node: &str) -> Option<String> {
     let End::Signal(libc::SIGSEGV | libc::SIGBUS | libc::SIGILL | libc::SIGFPE) = end else {
         return None;

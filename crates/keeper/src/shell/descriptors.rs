@@ -148,7 +148,7 @@ impl Descriptors {
     }
 
     /// Creates the pages of a node's next process, or of a guest. The counters continue from those
-    /// of the last process; what it has left in queues that are `gone` counts as lost.
+    /// of the last process; samples that it has left in queues that are `gone` count as lost.
     ///
     /// # Errors
     /// When memory or descriptors run out.

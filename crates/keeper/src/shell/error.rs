@@ -1,10 +1,10 @@
-//! Why a keeper ends before its dataflow does.
+//! Errors that end a keeper before its dataflow.
 
 use std::io;
 
 use nervure_shm::Shortage;
 
-/// Why a keeper ended before its dataflow did.
+/// An error that ends a keeper before its dataflow.
 #[derive(Debug, thiserror::Error)]
 pub enum KeeperError {
     /// The other end of its socket sent no dataflow.

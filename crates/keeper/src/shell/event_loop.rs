@@ -144,7 +144,7 @@ impl Shell {
         Ok(shell)
     }
 
-    /// Starts the dataflow. Only now can it be stopped, too.
+    /// Starts the dataflow, which signals can stop only from now on.
     fn launch(&mut self) -> Result<(), KeeperError> {
         self.watch(self.termination.as_fd(), Token::Termination)?;
         match NodeGroups::create() {

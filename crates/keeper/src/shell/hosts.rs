@@ -66,7 +66,7 @@ impl Hosts {
         self.running.values().map(|host| &host.slot)
     }
 
-    /// Sends what can be sent without waiting.
+    /// Sends queued messages without waiting.
     pub fn flush(&mut self, now: Duration) {
         for host in self.running.values_mut() {
             host.slot.flush(now);

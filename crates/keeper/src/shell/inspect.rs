@@ -1,4 +1,4 @@
-//! What the threads of a hanging process do, from /proc, for the log.
+//! States of the threads of a hanging process, from /proc, for the log.
 
 use std::{
     fs,

@@ -56,7 +56,7 @@ impl Lines {
         }
     }
 
-    /// Begins the line again. Returns what it was if that is due.
+    /// Begins the line again. Returns the overwritten text if a line is due.
     fn overwrite(&mut self, now: Duration) -> Option<String> {
         let next = self.last_state.map(|last| last + PROGRESS_PERIOD);
         if self.partial.is_empty() || next.is_some_and(|next| now < next) {

@@ -23,7 +23,7 @@ struct Short {
     stage: Stage,
 }
 
-/// What was reported of a shortage.
+/// The last notice of a shortage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Nothing,
@@ -69,7 +69,7 @@ impl Outbox {
         Some(notice)
     }
 
-    /// Sends what can be sent without waiting.
+    /// Sends packets while the socket has room.
     ///
     /// # Errors
     /// The other end is closed: packets that wait are dropped.

@@ -1,10 +1,10 @@
-//! What nodes write to stdout and stderr.
+//! The output of nodes on stdout and stderr.
 
 use nervure_protocol::report::Level;
 
 use super::{event_loop::Shell, lines, slot::Stream};
 
-/// Logs what a node has written, as far as it can be read in one turn.
+/// Logs the output of a node, as far as it can be read in one turn.
 pub fn read(shell: &mut Shell, node: usize, stream: Stream) {
     let now = shell.now();
     for line in shell.slots[node].read(stream, now) {
@@ -12,7 +12,7 @@ pub fn read(shell: &mut Shell, node: usize, stream: Stream) {
     }
 }
 
-/// Logs the rest of what a node has written that has ended.
+/// Logs the rest of the output of a node that has ended.
 pub fn drain(shell: &mut Shell, node: usize) {
     let now = shell.now();
     for stream in [Stream::Stdout, Stream::Stderr] {

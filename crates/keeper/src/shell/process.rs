@@ -2,7 +2,7 @@
 
 #![expect(
     unsafe_code,
-    reason = "what a child does between fork and exec is unsafe by its nature"
+    reason = "code of a child between fork and exec is unsafe by its nature"
 )]
 
 use std::{

@@ -17,8 +17,8 @@ use std::{
 const DORA_FOLDER: &str = "nervure/_dora_path";
 
 /// The PYTHONPATH of a node with the environment variables `own` of the file: the folder of `dora`,
-/// then what the file or this process has. `None` if the Python package is not installed beside
-/// this command.
+/// then the value in the file or in this process. `None` if the Python package is not installed
+/// beside this command.
 pub fn python_path(own: &BTreeMap<String, String>) -> Option<OsString> {
     const NAME: &str = "PYTHONPATH";
     static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();

@@ -1,4 +1,4 @@
-//! What nodes and the kernel send.
+//! Input from nodes and from the kernel.
 
 use tracing::{debug, trace};
 
@@ -24,7 +24,7 @@ impl Shell {
         outputs::read(self, node, stream);
     }
 
-    /// Reads what a host has sent, or written to one of its streams.
+    /// Reads the messages of a host, or one of its output streams.
     pub(super) fn serve_host(&mut self, host: usize, stream: Option<Stream>) {
         match stream {
             None => composed::receive(self, host),
@@ -32,7 +32,7 @@ impl Shell {
         }
     }
 
-    /// Reaps children that have ended, with what they have written until then.
+    /// Reaps children that have ended, with their last messages and output.
     pub(super) fn reap(&mut self) {
         while let Some(pid) = descendants::next_ended() {
             let host = self.hosts.of_process(pid);

@@ -29,7 +29,7 @@ impl Refusals {
         self.take_rest()
     }
 
-    /// The line with what no line has named yet.
+    /// The line with the refusals since the last one.
     pub fn take_rest(&mut self) -> Option<String> {
         let reason = std::mem::take(&mut self.reason);
         match std::mem::take(&mut self.waiting) {

@@ -86,7 +86,7 @@ impl ReportLink {
             .min()
     }
 
-    /// Sums up the log records that were not sent with the next flush.
+    /// Sends the summary of omitted log records with the next flush.
     pub fn sum_up_now(&mut self, now: Duration) {
         self.summary_at = self.summary_at.map(|_| now);
     }
@@ -114,7 +114,7 @@ impl ReportLink {
         }
     }
 
-    /// Sends what the socket has room for.
+    /// Sends messages while the socket has room.
     pub fn flush(&mut self, now: Duration, utc_nanos: i64) {
         if self.summary_at.is_some_and(|at| at <= now) {
             self.summary_at = None;

@@ -191,7 +191,7 @@ impl Slot {
         }
     }
 
-    /// Sends what can be sent without waiting.
+    /// Sends queued messages without waiting.
     pub fn flush(&mut self, now: Duration) {
         let Some(process) = &mut self.process else {
             return;
@@ -202,13 +202,13 @@ impl Slot {
         }
     }
 
-    /// A notice about what keeps messages from being sent.
+    /// The next notice of a shortage that delays messages.
     pub fn delivery(&mut self, now: Duration) -> Option<Delivery> {
         self.process.as_mut()?.outbox.notice(now)
     }
 
-    /// Receives messages of the node; an error is what is wrong with one. `buffer` has room for the
-    /// longest.
+    /// Receives messages of the node; an error describes an invalid one. `buffer` has room for the
+    /// longest message.
     pub fn receive<M: DeserializeOwned>(&mut self, buffer: &mut Vec<u8>) -> Vec<Result<M, String>> {
         let mut messages = Vec::new();
         let Some(process) = &mut self.process else {

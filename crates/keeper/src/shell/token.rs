@@ -1,4 +1,4 @@
-//! What each descriptor of the event loop is.
+//! Identifies each descriptor of the event loop.
 
 use rustix::event::epoll;
 

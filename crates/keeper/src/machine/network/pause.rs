@@ -1,6 +1,6 @@
-//! Pause and resume. A paused dataflow has a clock that stands still, and with it all timers; nodes are
-//! notified, and no watchdog ends one. Processes go on, samples are still delivered, and everything
-//! can be ordered as ever.
+//! Pause and resume. A paused dataflow has a stopped clock, and with it stopped timers; nodes are
+//! notified, and no watchdog ends one. Processes go on, samples are still delivered, and requests
+//! of clients are still carried out.
 
 use nervure_protocol::{
     keeper_to_node::{Message, NeighbourEvent},
@@ -42,7 +42,7 @@ impl Network {
         for node in self.connected() {
             if !self.graph().is_guest(node) {
                 self.notify_of_pause(node, turn);
-                // One that sleeps until a timer is due has to compute again when that is.
+                // A node that sleeps until a timer is due has to compute that time again.
                 turn.push(Action::Ring { node });
             }
         }

@@ -141,7 +141,8 @@ impl Requests {
             };
             let state = supervisor.network().node(node);
             if state.client().is_some() {
-                // It counts what it takes until it has left, and the next counts on from there.
+                // It counts samples until it has left, and its successor continues from its
+                // counters.
                 let reason = format!("`{}` has given the node back", claim.name);
                 supervisor.stop_node(node, after, &reason, turn);
             } else if state.is_alive() {

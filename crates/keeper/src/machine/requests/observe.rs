@@ -1,4 +1,4 @@
-//! Guests: processes of clients that receive what they ask for.
+//! Guests: processes of clients that receive samples of the outputs they request.
 //!
 //! A guest can harm no node: its queues drop the oldest sample, it holds few blocks, and neither
 //! the start nor the end of the dataflow waits for it.
@@ -57,7 +57,7 @@ impl Requests {
         Ok(())
     }
 
-    /// Refuses what would be at the expense of the dataflow.
+    /// Refuses a guest at the expense of the dataflow.
     fn check_room(
         &self,
         outputs: &[(usize, usize)],

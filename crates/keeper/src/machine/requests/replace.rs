@@ -96,8 +96,8 @@ impl Requests {
         }
     }
 
-    /// A node's process has ended, or could not be started. If it was that of a new program, what
-    /// ran before comes back: returns that, for people.
+    /// Handles the end, or the failed start, of a node's process. If it ran a new program, the
+    /// program before comes back, and is returned for people.
     pub fn roll_back(
         &mut self,
         node: usize,

@@ -1,4 +1,4 @@
-//! The state of the dataflow, as the reports that would have led to it.
+//! The state of the dataflow, as a sequence of reports.
 
 use nervure_protocol::{
     cli_to_keeper::Watch,
@@ -17,7 +17,7 @@ use crate::machine::{
 };
 
 impl Requests {
-    /// Sends the whole state to a client, and what follows, if it asks for that.
+    /// Sends the whole state to a client, and later reports if it asks for them.
     pub(super) fn send_snapshot(
         &self,
         client: usize,

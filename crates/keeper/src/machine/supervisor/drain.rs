@@ -1,4 +1,4 @@
-//! The end of a dataflow whose consumers finish what is queued: sources stop first, and each other
+//! The end of a dataflow whose consumers empty their queues: sources stop first, and each other
 //! node once its producers have ended and its queues are empty.
 
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub fn begin(supervisor: &mut Supervisor, reason: &str, limit: Option<Duration>,
     }
 }
 
-/// Ends the nodes that nothing is left for.
+/// Ends the nodes that receive nothing more.
 pub fn advance(supervisor: &mut Supervisor, turn: &mut Turn) {
     let Phase::Draining { until } = supervisor.phase else {
         return;
@@ -74,7 +74,7 @@ fn end_drained(supervisor: &mut Supervisor, node: usize, turn: &mut Turn) {
         }
         // It gets the order once it is connected.
         State::Spawned => {}
-        // Its next process takes what is queued.
+        // Its next process takes the queued samples.
         State::Waiting { .. } if network.may_have_backlog(node) => {}
         State::Waiting { .. } | State::Held => network.give_up_restart(node, turn),
         State::Ended => {}

@@ -1,4 +1,4 @@
-//! What follows from the end of a process.
+//! Consequences of the end of a process.
 
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ impl Supervisor {
         }
     }
 
-    /// Decides what follows from the end of a process.
+    /// Decides whether a node whose process has ended is started again.
     pub fn ended(
         &mut self,
         node: usize,
@@ -189,7 +189,7 @@ impl Supervisor {
     }
 }
 
-/// What a process did that had not ended within the grace period when the dataflow stopped.
+/// The end of a process that had not ended within the grace period when the dataflow stopped.
 fn overdue_reason(end: End, grace: Duration) -> String {
     match end {
         End::Signal(libc::SIGTERM) => {

@@ -4,9 +4,9 @@
 //! to. It is wired, counted and reported as any other. The keeper does not start, signal or check
 //! it: it can only close its connection. Before it joins, and after it is gone, its node is held:
 //! its neighbours keep their inputs open. Neither the start of the dataflow nor its end waits for a
-//! dynamic node, nor does a producer. The start waits for the stand-ins of other machines, which the
-//! daemon joins at once; so do producers on `block` edges to them, and the end of the dataflow until
-//! they have sent what is queued.
+//! dynamic node, nor does a producer. The start waits for the stand-ins of other machines, which
+//! the daemon joins at once; so do producers on `block` edges to them, and the end of the dataflow
+//! until they have sent the queued samples.
 //!
 //! A guest is a node with inputs only, behind those of the plan. Its edges are added to the plan
 //! when it connects and removed when it is gone; its place, with a new incarnation, is the next
@@ -46,7 +46,7 @@ impl Supervisor {
         }
     }
 
-    /// The daemon reports what the process of a node on another machine does.
+    /// Handles the daemon's report on the process of a node on another machine.
     pub(super) fn remote_process(&mut self, node: usize, change: &RemoteProcess, turn: &mut Turn) {
         if !self.network.graph().node(node).is_remote() {
             let what = "it reported on a process of another machine, and is a node of this one";

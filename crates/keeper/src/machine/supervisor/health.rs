@@ -11,8 +11,7 @@ use crate::machine::{
 };
 
 impl Supervisor {
-    /// Does what is due: a node that has not started in time is killed, and one that has is
-    /// checked.
+    /// Meets its deadlines: kills a node that has not started in time, and checks one that has.
     pub(super) fn check_health(&mut self, node: usize, turn: &mut Turn) {
         let timeout = self
             .network
@@ -66,7 +65,7 @@ impl Supervisor {
         }
     }
 
-    /// Logs what the threads of a node do, and kills it after that.
+    /// Logs the states of a node's threads, and then kills it.
     fn kill_hanging(&mut self, node: usize, why: String, turn: &mut Turn) {
         let state = self.network.node_mut(node);
         state.health = Health::default();

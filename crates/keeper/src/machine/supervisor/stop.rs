@@ -24,8 +24,8 @@ impl Supervisor {
         turn.log(Level::Debug, format!("stopping: {reason}"));
         let terminate_at = turn.now + self.grace();
         self.phase = Phase::Stopping { terminate_at };
-        // Guests learn of the end by that of their inputs, so that they miss nothing that is sent
-        // meanwhile.
+        // Guests learn of the end by the end of their inputs, so that they miss no sample that is
+        // sent meanwhile.
         for node in 0..self.network.graph().own_nodes() {
             let has_joined = self.network.node(node).client().is_some();
             match self.network.node(node).state() {
@@ -119,8 +119,8 @@ impl Supervisor {
         self.signal(node, Signal::Terminate, turn);
     }
 
-    /// Stops the dataflow when every node that the keeper starts has ended, and what they have sent on
-    /// `block` edges to other machines has arrived there: its stand-ins leave then.
+    /// Stops the dataflow when every node that the keeper starts has ended, and all samples on
+    /// `block` edges to other machines have arrived there: the stand-ins leave then.
     pub(super) fn check_only_dynamic_left(&mut self, turn: &mut Turn) {
         let own = 0..self.network.graph().own_nodes();
         let mut started = own

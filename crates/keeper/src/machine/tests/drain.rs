@@ -1,4 +1,4 @@
-//! A dataflow that drains: sources end first, and others when they have received what is queued.
+//! A dataflow that drains: sources end first, and others after all queued samples.
 
 use std::time::Duration;
 

@@ -159,7 +159,7 @@ fn an_edge_that_its_consumer_cut_is_reported_and_does_not_block_the_producer() {
     );
 }
 
-/// What it finds in the queue may be of the process before it.
+/// The content of the queue may be from the process before it.
 #[test]
 fn a_consumer_that_inherits_its_edge_blames_its_own_node_too() {
     let mut world = World::running(

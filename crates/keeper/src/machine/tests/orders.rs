@@ -142,7 +142,7 @@ fn the_next_process_of_a_node_that_had_ended_closes_its_own_edge_alone() {
         vec![node("camera", Never), node("sink", Never)],
         &[block(0, 1)],
     );
-    // What it has sent waits in the sink's queue.
+    // Its samples wait in the sink's queue.
     world.exit(0, End::Code(0));
     assert!(world.processes[1].over.contains(&0));
     world.processes[1].may_reopen = true;

@@ -28,7 +28,7 @@ fn nodes_are_notified_of_a_pause_once_and_one_that_starts_meanwhile_too() {
     assert_eq!(kinds(&world, 1), ["PAUSE"]);
     assert_eq!(kinds(&world, guest), [""; 0], "it only looks");
     assert_eq!((&*world.pauses, &*world.rung), (&[true][..], &[0, 1][..]));
-    // It is started again as ever, and does not begin to work.
+    // It is started again as usual, and does not begin to work.
     world.exit(0, End::Code(1));
     world.advance(Duration::from_secs(1));
     world.hello(0);
@@ -38,7 +38,7 @@ fn nodes_are_notified_of_a_pause_once_and_one_that_starts_meanwhile_too() {
     }
     assert_eq!(kinds(&world, 0), ["PAUSE", "RESUME"]);
     assert_eq!(world.pauses, [true, false]);
-    // A paused dataflow is stopped as ever.
+    // A paused dataflow is stopped as usual.
     world.order_by_run(Message::Pause);
     world.stop();
     let own = &world.processes[..2];
@@ -63,7 +63,7 @@ fn no_watchdog_ends_a_node_of_a_paused_dataflow() {
     world.advance(Duration::from_secs(1000));
     assert_eq!(world.signals, []);
     world.order_by_run(Message::Resume);
-    // What is left of the time for its start goes on; a sign of life is awaited for the whole time.
+    // The rest of its startup timeout goes on; a sign of life is awaited for the whole timeout.
     world.advance(Duration::from_millis(99));
     assert_eq!(world.signals, []);
     world.advance(Duration::from_millis(1));

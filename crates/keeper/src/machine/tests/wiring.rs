@@ -225,7 +225,7 @@ fn a_producer_that_starts_while_the_consumer_of_its_block_edge_waits_to_be_start
     restart(&mut world, 1);
     world.exit(0, KILLED);
     world.exit(1, KILLED);
-    // The pause of the consumer, whose second it is, is the longer one.
+    // The pause of the consumer is the longer one: it is its second.
     world.advance(Duration::from_millis(100));
     world.hello(0);
     let outputs: Vec<_> = world.processes[0].outputs.keys().copied().collect();
@@ -341,7 +341,7 @@ fn a_closed_output_closes_the_inputs_of_its_consumers_while_the_node_goes_on() {
         kept, 2,
         "the source is notified if a consumer with samples dies"
     );
-    // The next process of the consumer gets what is queued, and then the end.
+    // The next process of the consumer gets the queued samples, and then the end.
     restart(&mut world, 2);
     assert!(world.processes[2].over.contains(&0));
     world.exit(0, EXIT_0);

@@ -84,7 +84,7 @@ pub struct World {
     pub signals: Vec<(usize, Signal)>,
     pub rung: Vec<usize>,
     pub clocks: Vec<Clock>,
-    /// What the clock was set to: whether it is paused.
+    /// Changes of the clock: whether it was paused.
     pub pauses: Vec<bool>,
     pub is_ready: bool,
     pub is_finished: bool,
@@ -114,7 +114,7 @@ pub struct Process {
     pub stop_when_drained: Option<String>,
     /// Counters row -> whether the consumer that had this edge returns.
     pub awaited: BTreeMap<u32, Return>,
-    /// Edge id -> what was attached, and whether it is suspended.
+    /// Edge id -> the attachment, and whether it is suspended.
     pub outputs: BTreeMap<u32, (AttachOutput, bool)>,
     pub inputs: BTreeMap<u32, AttachInput>,
     /// A producer that had ended was started again by hand.
@@ -369,7 +369,7 @@ impl World {
         node
     }
 
-    /// Lets a client join as a node; an error is why it was refused.
+    /// Lets a client join as a node; the error is the refusal.
     pub fn join(&mut self, client: usize, id: &str, token: &str) -> Result<usize, String> {
         let hello = cli_to_keeper::Hello {
             versions: VERSIONS,

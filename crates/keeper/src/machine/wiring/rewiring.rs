@@ -17,7 +17,7 @@ use crate::machine::{
     turn::Turn,
 };
 
-/// The wiring, and what a change of it depends on.
+/// The wiring, and the state that its changes depend on.
 pub(crate) struct Rewiring<'a> {
     pub wiring: &'a mut Wiring,
     pub graph: &'a Graph,
@@ -54,8 +54,8 @@ impl Rewiring<'_> {
         self.update_returns(node);
     }
 
-    /// Notifies producers whether consumers that have no process return: of each edge of a node
-    /// that drops. A `block` edge stays instead.
+    /// Notifies producers whether consumers without a process return, on each edge of a node that
+    /// drops. A `block` edge stays instead.
     pub fn update_returns(&mut self, node: usize) {
         for spec in 0..self.graph.edges().len() {
             let edge = self.graph.edge(spec);
@@ -81,7 +81,7 @@ impl Rewiring<'_> {
             && !self.graph.is_guest(consumer)
             && self.graph.consumer_returns(edge);
         if !is_counted || !self.nodes[producer].is_connected() {
-            // Its next process knows of nothing.
+            // Its next process has no such notice.
             self.wiring.specs[spec].returns = Return::Never;
             return;
         }
@@ -161,9 +161,9 @@ impl Rewiring<'_> {
         }
     }
 
-    /// A node sends nothing more on an output: closes the inputs that it feeds, behind what is
-    /// queued. The edges stay, so that the producer learns when a consumer dies. Returns false if
-    /// the node has no such output.
+    /// Closes an output of a node, and the inputs that it feeds, behind their queued samples. The
+    /// edges stay, so that the producer learns when a consumer dies. Returns false if the node has
+    /// no such output.
     pub fn close_output(&mut self, node: usize, output: u32) -> bool {
         let output = output as usize;
         if output >= self.graph.node(node).outputs.len() {
@@ -441,7 +441,7 @@ impl Rewiring<'_> {
     fn send_attach_output(&mut self, id: u32, spec: usize) {
         let edge = self.graph.edge(spec);
         let (producer, consumer) = (edge.producer, edge.consumer);
-        // The producer forgets what it has been notified of.
+        // The producer forgets the last notice of a return.
         self.wiring.specs[spec].returns = Return::Never;
         self.wiring.specs[spec].was_attached = true;
         let end = self.wiring.pairs.end(producer, consumer, Role::Producer);

@@ -1,4 +1,4 @@
-//! The instances of every edge, and what is known of each edge besides.
+//! The instances of every edge, and further state of each edge.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ pub(crate) struct Wiring {
     own_rows: Vec<u32>,
 }
 
-/// What is known of an edge of the plan besides its instances.
+/// State of an edge of the plan besides its instances.
 #[derive(Clone, Debug)]
 pub(super) struct Spec {
     /// Row in the producer's counters page, whichever process is at the other end.
@@ -38,11 +38,11 @@ pub(super) struct Spec {
     pub output_closed: bool,
     /// The producer's process has had an edge.
     pub was_attached: bool,
-    /// What the producer's process knows of the consumer's return while there is no edge.
+    /// The last notice of the consumer's return to the producer's process, while there is no edge.
     pub returns: Return,
     /// The last instance that was reported.
     pub wired: Option<EdgeWired>,
-    /// What is wrong with it, as it was reported.
+    /// Its fault, as last reported.
     pub status: Option<EdgeStatus>,
 }
 
@@ -227,12 +227,12 @@ impl Wiring {
         self.specs[spec].closed_for_good
     }
 
-    /// What was reported of an edge of the plan, if something is wrong with it.
+    /// The reported fault of an edge of the plan.
     pub fn status(&self, spec: usize) -> Option<&EdgeStatus> {
         self.specs[spec].status.as_ref()
     }
 
-    /// Remembers what is reported of an edge. That it was cut off stays true.
+    /// Notes the reported status of an edge. A failure stays.
     pub fn note_status(&mut self, spec: usize, status: &EdgeStatus) {
         let known = &mut self.specs[spec].status;
         if known
