@@ -189,7 +189,7 @@ impl Supervisor {
     }
 }
 
-/// The end of a process that had not ended within the grace period when the dataflow stopped.
+/// Describes the end of a process that had overrun the grace period of the dataflow's stop.
 fn overdue_reason(end: End, grace: Duration) -> String {
     match end {
         End::Signal(libc::SIGTERM) => {
