@@ -1,4 +1,4 @@
-//! What each role may do: one table, one function.
+//! The permissions of each role: one table, one function.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ACTUAL, ALIVE, BUNDLES, DESIRED, INVITATIONS, LINKS, MACHINES};
 
-/// What a machine is in the fleet. Its invitation decides.
+/// The role of a machine in the fleet, which its invitation decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -42,8 +42,8 @@ impl Role {
         }
     }
 
-    /// What a machine in this role may ask of the daemon of another machine, about dataflows there.
-    /// Samples of a common dataflow are no request.
+    /// Whether a machine in this role may make a request to the daemon of another machine, about dataflows
+    /// there. Samples of a common dataflow are no request.
     pub fn may_ask(self, ask: Ask) -> bool {
         match (self, ask) {
             (Self::Operator, _) | (Self::Observer, Ask::Look) => true,
@@ -81,20 +81,20 @@ pub enum Ask {
     Change,
 }
 
-/// What a machine asks of the coordinator.
+/// A request of a machine to the coordinator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// To get one entry.
+    /// Get one entry.
     Get,
-    /// To get the entries below a prefix. Those that it may not get are left out.
+    /// List the entries below a prefix, without those that the machine may not get.
     List,
-    /// To follow the entries below a prefix. Those that it may not get are left out.
+    /// Follow the entries below a prefix, without those that the machine may not get.
     Watch,
-    /// To set or remove one entry.
+    /// Set or remove one entry.
     Set,
-    /// To have the coordinator change an entry: to invite, approve or revoke a machine.
+    /// Let the coordinator change an entry: invite, approve or revoke a machine.
     Manage,
-    /// To have a lease. Leases have no owner, so that one machine could end that of another.
+    /// Hold a lease. Leases have no owner, so that one machine could end a lease of another.
     Lease,
 }
 
@@ -109,7 +109,7 @@ impl Method {
     }
 }
 
-/// What may be done below a prefix: with the entry of the machine itself, or with all.
+/// Access below a prefix: to the entry of the machine itself, or to all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Access {
     read: Reach,
@@ -129,7 +129,7 @@ const fn access(read: Reach, write: Reach) -> Access {
     Access { read, write }
 }
 
-/// By prefix, for operator, robot and observer. Below other prefixes nothing is allowed.
+/// By prefix, for operator, robot and observer. Other prefixes are forbidden.
 #[rustfmt::skip]
 const TABLE: [(&str, [Access; 3]); 7] = {
     use Reach::{All, Managed, None, Own};
@@ -145,7 +145,7 @@ const TABLE: [(&str, [Access; 3]); 7] = {
     ]
 };
 
-/// Whether a machine of this name and role may do this with a key, or with the keys below a prefix.
+/// Checks that a machine of this name and role may use a method on a key, or on the keys below a prefix.
 ///
 /// # Errors
 /// The refusal, in one line.
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn each_role_may_do_what_its_column_says() {
         const READ: [Method; 3] = [Method::Get, Method::List, Method::Watch];
-        // (prefix, role) -> (read, set); what operators manage is marked `m`.
+        // (prefix, role) -> (read, set); entries that operators manage are marked `m`.
         let expected = |prefix: &str, role: Role| match (prefix, role) {
             (MACHINES, Role::Operator) => ("rop", "m"),
             (MACHINES, _) => ("rop", ""),

@@ -104,8 +104,9 @@ impl From<Address> for String {
     }
 }
 
-/// The addresses under which others can reach this machine: that towards the default route first, if there is
-/// one, then those of other interfaces, and its host names. That of the loopback if there is no other.
+/// The addresses under which others can reach this machine: first the one towards the default route, if
+/// there is one, then those of other interfaces, and its host names. The loopback address if there is no
+/// other.
 pub fn own_addresses(port: u16) -> Vec<Address> {
     let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
     let ips = interfaces.iter().map(|interface| interface.ip());

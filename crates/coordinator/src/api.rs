@@ -73,7 +73,7 @@ pub enum Answer {
     Changes(Changes),
     Lease(LeaseId),
     Refused(String),
-    /// A daemon with the same key was there before, and lives.
+    /// An older daemon with the same key lives.
     Copied {
         name: String,
         older: IpAddr,
@@ -99,7 +99,7 @@ pub enum Answer {
     Unavailable(String),
 }
 
-/// Why a copy of a machine is refused.
+/// The refusal of a copy of a machine.
 pub(crate) fn copied_text(name: &str, older: IpAddr) -> String {
     format!(
         "another daemon with the key of `{name}` was there before, and connects from {older}: the state folder of one was copied; remove that of the copy, and let it join with a new invitation"

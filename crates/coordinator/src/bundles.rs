@@ -17,8 +17,8 @@ use tokio::task::{JoinHandle, spawn_blocking};
 
 use crate::{DESIRED, Digest};
 
-/// How long a bundle stays that nothing refers to: from when it was sent or asked for until the
-/// desired state that names it is written.
+/// Lifetime of a bundle without a reference: from its upload or last request until the desired state that
+/// names it is written.
 const UNUSED: Duration = Duration::from_secs(3600);
 
 /// A folder of bundles, each in a file with its digest as its name.
@@ -32,11 +32,11 @@ impl Bundles {
         Self { folder }
     }
 
-    /// Whether there is one. It stays for a while then, although nothing may refer to it yet.
+    /// Whether there is one. It then stays for a while, even without a reference.
     pub fn has(&self, digest: &str) -> bool {
         let opened = fs::OpenOptions::new().write(true).open(self.path(digest));
         opened.is_ok_and(|file| {
-            // Fails on a disk that is full or read-only; what is there counts.
+            // Fails on a full or read-only disk, which has the bundle nevertheless.
             let _ = file.set_modified(SystemTime::now());
             file.metadata().is_ok_and(|metadata| metadata.is_file())
         })
@@ -74,14 +74,14 @@ impl Bundles {
         })
     }
 
-    /// Removes those that no desired state refers to, and what a coordinator that was killed has
-    /// left of one. Returns their number.
+    /// Removes bundles without a reference in a desired state, and partial uploads of a killed coordinator.
+    /// Returns their number.
     pub fn remove_unused(&self, store: &dyn Store, now: SystemTime) -> Result<usize, StoreError> {
         let old = self.older_than(now);
         if old.is_empty() {
             return Ok(0);
         }
-        // Read after the files: one that is named meanwhile is seen. Whatever a state is, it has the
+        // Listed after the files, so that a bundle named meanwhile is found. A state of any form has the
         // digest as text.
         let desired = store.list(DESIRED)?.entries;
         let is_named = |digest: &str| {
@@ -91,7 +91,7 @@ impl Bundles {
             };
             desired.iter().any(|entry| contains(&entry.value))
         };
-        // Without those that were asked for meanwhile.
+        // Without those requested meanwhile.
         let old = self.older_than(now);
         let unused = old.iter().filter(|name| !is_named(name));
         Ok(unused
@@ -99,7 +99,7 @@ impl Bundles {
             .count())
     }
 
-    /// Names of files that were not written or asked for lately.
+    /// Names of files that were not written or requested lately.
     fn older_than(&self, now: SystemTime) -> Vec<String> {
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
         let is_old = |entry: &fs::DirEntry| {
@@ -119,7 +119,7 @@ impl Bundles {
 /// The longest piece of a bundle in memory, in bytes.
 const PIECE_BYTES: u64 = 64 << 10;
 
-/// A bundle on its way to a machine. However slowly that takes it, one piece is in memory.
+/// A bundle on its way to a machine. Only one piece is in memory, even for a slow machine.
 #[derive(Debug)]
 pub(crate) struct Download {
     file: Arc<File>,
@@ -176,7 +176,7 @@ impl Upload {
         self.file.write_all(piece)
     }
 
-    /// Ends it. Returns whether it has the digest that names it; otherwise it is removed.
+    /// Completes it. Returns whether it has the digest of its name; otherwise it is removed.
     pub fn finish(mut self) -> io::Result<bool> {
         let digest = std::mem::take(&mut self.digest).finish();
         let is_named = self.path.file_name().is_some_and(|name| *name == *digest);
@@ -214,7 +214,7 @@ mod tests {
             }
             assert_eq!(upload.finish().unwrap(), content != "other");
         }
-        // One whose machine is gone is not there.
+        // The partial upload of a machine that is gone is removed.
         bundles.upload(&used).unwrap().write(b"us").unwrap();
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
         fs::write(folder.path().join(format!("{used}.ThreadId(3)")), b"us").unwrap();

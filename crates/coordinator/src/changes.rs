@@ -13,13 +13,13 @@ use tokio::time::Instant;
 /// Changes that a waiting machine may lag behind; beyond that it asks the store.
 const BACKLOG: usize = 256;
 
-/// The longest wait of the one watch, after which it looks whether the coordinator has ended.
+/// The longest wait of the one watch before a check whether the coordinator has ended.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The pause before a store is watched again that could not be used.
+/// Pause before an unusable store is watched again.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// What is sent to waiting machines: keys that have changed, or `None` if that is not known.
+/// Notice to waiting machines: the keys that have changed, or `None` if they are not known.
 type Changed = Option<Arc<[String]>>;
 
 /// The watch of the store. It ends with the last handle.

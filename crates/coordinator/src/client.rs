@@ -28,17 +28,17 @@ use crate::api::{Answer, Call, MAX_BODY_BYTES, MAX_WAIT_MILLIS, copied_text};
 use crate::ends::DAEMON;
 use crate::{ALPN, Address, Invitation, MACHINES, MAX_BUNDLE_BYTES, Machine, Terms, socket};
 
-/// The longest time for a connection, and for an answer that has nothing to wait for.
+/// The longest time for a connection, and for an answer that does not wait for a change.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The longest time for a bundle of programs.
 const BUNDLE_PATIENCE: Duration = Duration::from_secs(600);
 
-/// The time after which the next address is attempted beside those before, or the first one once more. RFC
-/// 8305, section 8, recommends it.
+/// The time after which the next address is attempted in parallel, or the first one once more (RFC 8305,
+/// section 8).
 const NEXT_ATTEMPT: Duration = Duration::from_millis(250);
 
-/// Number of attempts beside those to each address.
+/// Number of attempts in addition to one for each address.
 const HEDGES: usize = 2;
 
 /// The longest time for a connection where another address can be asked.
@@ -68,12 +68,12 @@ pub enum CallError {
     Unexpected {
         /// Its address.
         address: SocketAddr,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
 }
 
-/// What has become of a machine that joins.
+/// The state of a machine after it has joined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Joining {
     /// It is paired, under this name.
@@ -82,7 +82,7 @@ pub enum Joining {
     Waiting(String),
 }
 
-/// Where a coordinator listens, and the key that it proves.
+/// Address and key of a coordinator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// Its address.
@@ -91,17 +91,17 @@ pub struct Endpoint {
     pub key: PublicKey,
 }
 
-/// The coordinator, as a client sees it. Calls from several threads do not wait for each other.
+/// A client of the coordinators. Calls from several threads do not wait for each other.
 ///
-/// Of several coordinators one is asked, until it cannot be reached, does not answer, or has lost its
-/// store; then the next one is, and reads that wait are repeated there. A write that was sent and has no
-/// answer fails, since it may have happened.
+/// It asks one of several coordinators, and turns to the next one if that cannot be reached, does not
+/// answer, or has lost its store. Pending reads are repeated there. A write that was sent and has no answer
+/// fails, since it may have happened.
 pub struct Client {
     coordinators: Arc<Coordinators>,
     tls: TlsConnector,
     runtime: Runtime,
     idle: Mutex<Vec<Connection>>,
-    /// The number of the daemon whose client this is.
+    /// The number of the daemon that uses this client.
     daemon: OnceLock<u64>,
     is_copy: AtomicBool,
     reached: Mutex<Option<(PublicKey, IpAddr)>>,
@@ -116,8 +116,8 @@ impl Coordinators {
         self.0.borrow()[0]
     }
 
-    /// Asks the next coordinator, unless another thread has turned to it already. Another address of the
-    /// same one is none.
+    /// Turns to the next coordinator, unless another thread has done so. Further addresses of the same one
+    /// are skipped.
     fn leave(&self, asked: Endpoint) {
         self.0.send_if_modified(|all| {
             let next = all.iter().position(|one| one.key != asked.key);
@@ -127,8 +127,8 @@ impl Coordinators {
         });
     }
 
-    /// Ends what waits for an answer of a coordinator that does not answer, and asks it at another address,
-    /// or the next one.
+    /// Ends the calls to a coordinator that does not answer, and turns to its next address, or to the next
+    /// coordinator.
     fn avoid(&self, key: PublicKey) {
         self.0.send_if_modified(|all| {
             let is_asked = all[0].key == key && all.len() > 1;
@@ -137,7 +137,7 @@ impl Coordinators {
         });
     }
 
-    /// Asks at this address from now on, at which there is a connection.
+    /// Uses this address from now on, to which there is a connection.
     fn prefer(&self, connected: Endpoint) {
         self.0.send_if_modified(|all| {
             let is_asked = all[0].key == connected.key && all[0] != connected;
@@ -160,7 +160,7 @@ impl Coordinators {
     }
 }
 
-/// Which of them it is, is seen when the connection is there.
+/// Accepts the key of any coordinator. The peer's identity is known after the handshake.
 impl tls::Accept for Coordinators {
     fn accepts(&self, peer: PublicKey) -> bool {
         self.0.borrow().iter().any(|known| known.key == peer)
@@ -188,7 +188,7 @@ enum Fault {
     NotSent(CallError),
     /// There is no answer. The request may have been carried out.
     NotAnswered(CallError),
-    /// Every coordinator would answer this.
+    /// Every coordinator would give this answer.
     Refused(CallError),
 }
 
@@ -254,8 +254,8 @@ impl Client {
         })
     }
 
-    /// Is that of a daemon from now on. The number identifies the place where it runs: of two daemons with
-    /// one key in different places, the younger is refused.
+    /// Identifies the daemon that uses this client by the number of its place: of two daemons with one key
+    /// in different places, the younger is refused.
     pub fn identify(&self, daemon: u64) {
         let _ = self.daemon.set(daemon);
     }
@@ -265,8 +265,8 @@ impl Client {
         self.is_copy.load(Ordering::Relaxed)
     }
 
-    /// Knows these coordinators from now on, in the order in which they are asked. The one that is asked
-    /// now stays so, if it is among them. None are not noted.
+    /// Sets the coordinators, in the order in which they are asked. The present one stays first if it is
+    /// among them. An empty list is ignored.
     pub fn set_coordinators(&self, all: &[Endpoint]) {
         if all.is_empty() {
             return;
@@ -282,8 +282,8 @@ impl Client {
         });
     }
 
-    /// Asks another coordinator than that with this key, or at another address, if there is one: its
-    /// machine does not answer.
+    /// Turns from the coordinator with this key to its next address, or to the next coordinator, if there
+    /// is one: its machine does not answer.
     pub fn avoid(&self, key: PublicKey) {
         self.coordinators.avoid(key);
     }
@@ -321,7 +321,7 @@ impl Client {
     /// [`CallError::Refused`] if this machine is no operator, or too many are open.
     pub fn invite(&self, terms: Terms) -> Result<Invitation, CallError> {
         match self.permitted(&Call::Invite(terms))? {
-            // Any coordinator takes it: the one that is asked now is there.
+            // Any coordinator takes it: the one asked now can be reached.
             Answer::Invited(secret) => {
                 let asked = self.coordinators.asked();
                 Ok(Invitation {
@@ -334,8 +334,8 @@ impl Client {
         }
     }
 
-    /// The addresses of a coordinator for others, as its entry has them: this machine may be its own, and reach
-    /// it on the loopback.
+    /// The addresses of a coordinator for others, from its entry: this machine may be its own, and reach it
+    /// on the loopback.
     fn invited_to(&self, asked: Endpoint) -> Vec<Address> {
         const MOST: usize = 4;
         let key = asked.key.to_string();
@@ -555,7 +555,7 @@ impl Client {
             is_read,
             ..Ask::new(Method::POST, "/v1/call", MAX_BODY_BYTES, patience)
         };
-        // The store of a coordinator may be away, and that of another one there.
+        // One coordinator may have lost its store while another one has it.
         let is_done = |answer: &Answer| !matches!(answer, Answer::Unavailable(_));
         self.each(is_read, is_done, |asked| {
             let (status, bytes) = self.exchange(asked, &ask)?;
@@ -576,8 +576,8 @@ impl Client {
         })
     }
 
-    /// Asks each coordinator at most once: the next one if the result is not one that `is_done`
-    /// accepts, and the request may be repeated.
+    /// Asks each coordinator at most once: turns to the next one if `is_done` rejects the result, and the
+    /// request may be repeated.
     fn each<T>(
         &self,
         is_read: bool,
@@ -603,8 +603,8 @@ impl Client {
         }
     }
 
-    /// Sends a request to a coordinator, and receives the answer. A connection that was idle may have
-    /// been closed meanwhile: then a request that nothing was received for is sent on a new one.
+    /// Sends a request to a coordinator, and receives the answer. An idle connection may have been closed
+    /// meanwhile: a request without any answer is then sent on a new one.
     fn exchange(&self, to: Endpoint, ask: &Ask<'_>) -> Exchanged {
         let exchange = async {
             loop {
@@ -670,7 +670,7 @@ impl Client {
         })
     }
 
-    /// Waits until a coordinator that was asked is not any more.
+    /// Waits until another coordinator is asked instead of this one.
     async fn left(&self, asked: Endpoint) {
         let mut coordinators = self.coordinators.0.subscribe();
         let was_asked = coordinators.borrow_and_update()[0] == asked;
@@ -754,9 +754,9 @@ impl Client {
 
 type Connected = (TlsStream<TcpStream>, Endpoint);
 
-/// Connects to a coordinator at one of its addresses: to the next one when the one before has failed, or beside
-/// it while it takes long. The first one gets further attempts: the kernel repeats a lost SYN after a second
-/// only.
+/// Connects to a coordinator at one of its addresses. The next one is attempted when the one before has
+/// failed, or in parallel while it takes long. The first ones get further attempts: the kernel repeats a
+/// lost SYN only after a second.
 async fn connect_hedged(to: &[Endpoint], tls: TlsConnector) -> std::io::Result<Connected> {
     let mut attempts = JoinSet::new();
     let (mut fresh, mut hedges) = (to.iter(), to.iter().cycle().take(HEDGES));
@@ -797,7 +797,7 @@ async fn connect_once(to: Endpoint, tls: TlsConnector) -> std::io::Result<Connec
     }
 }
 
-/// Whether the other end has proved a key that is none of the coordinators'.
+/// Whether the other end has proved a key of no coordinator.
 fn is_of_other_key(error: &std::io::Error) -> bool {
     let inner = error.get_ref();
     matches!(

@@ -25,7 +25,7 @@ use crate::{ALPN, socket};
 /// The longest handshake, and pause of an end that is not paired.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a client may take nothing of an answer: then its connection ends (tcp(7)).
+/// The longest time that a client may receive nothing of an answer: then its connection ends (tcp(7)).
 const UNREAD: Duration = Duration::from_secs(60);
 
 /// The longest life of a connection of an end that is not paired.
@@ -95,8 +95,8 @@ fn places<O: Copy + Ord>((most, of_owner): (usize, usize)) -> Arc<Places<O>> {
     Places::new((most * for_all / all).max(1), of_owner)
 }
 
-/// Any end may complete a handshake: pairing needs one with a key that is not known yet. What such an end
-/// may do is decided for each request.
+/// Any end may complete a handshake: pairing needs one with an unknown key. Permissions are checked for
+/// each request.
 #[derive(Debug)]
 struct AnyKey;
 
@@ -122,7 +122,7 @@ impl Connections {
             let (all, tls, answers) = (self.clone(), tls.clone(), Arc::clone(&answers));
             tokio::spawn(async move {
                 let lost = Arc::default();
-                // One that loses its place to another ends.
+                // A connection that loses its place ends.
                 unless_lost(
                     &lost,
                     all.serve_one(stream, address.ip(), tls, answers, &lost),
@@ -158,7 +158,7 @@ impl Connections {
         };
         let from = (key, address);
         if Arc::clone(&answers).is_paired(key).await {
-            // One that is revoked from here on is cut off by its place; one that was before by its requests.
+            // A revocation from here on takes away the place; after an earlier one, the requests fail.
             let place = self.paired.take(key, lost);
             drop(handshake);
             answer_requests(stream, from, answers, place, IDLE).await;

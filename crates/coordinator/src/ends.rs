@@ -1,9 +1,9 @@
-//! Daemons with one key: a machine whose disk was copied is there twice.
+//! Daemons with one key, such as those of a machine whose disk was copied.
 //!
-//! Each daemon names the place where it runs by a number in its requests. The first one of a key holds it. When another one
-//! asks, the holder's watches are answered at once: a daemon that lives asks again. Then the younger one is
-//! refused. A holder without a connection, or one that does not ask again, has ended or has lost its
-//! network: the other one takes its place.
+//! Each daemon identifies the place where it runs by a number in its requests. The first one of a key holds
+//! it. When another one asks, the holder's watches are answered at once: a live daemon asks again, and the
+//! younger one is refused. A holder without a connection, or one that does not ask again, has ended or has
+//! lost its network: the other one takes its place.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 const ANSWER: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Daemons of one key that are known. Of more, those that were not seen for longest are forgotten.
+/// Known daemons of one key. Of more, those not seen for longest are forgotten.
 const MAX_OF_KEY: usize = 8;
 
 /// The header of requests with the number of a daemon.
@@ -50,7 +50,7 @@ struct Daemon {
 /// A daemon is refused: an older one with its key lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Copied {
-    /// Where the older one connects from.
+    /// The address of the older one.
     pub older: IpAddr,
     /// Whether this is the first time.
     pub is_first: bool,
@@ -75,7 +75,7 @@ impl Drop for Connected {
 }
 
 impl Ends {
-    /// A daemon with this number has a connection.
+    /// Notes a connection of the daemon with this number.
     pub fn connect(self: &Arc<Self>, key: PublicKey, number: u64, address: IpAddr) -> Connected {
         let mut all = self.lock();
         all.entry(key)
@@ -89,7 +89,7 @@ impl Ends {
         }
     }
 
-    /// A daemon with this number, which is connected, asks something.
+    /// Decides on a request of the connected daemon with this number.
     pub async fn claim(&self, key: PublicKey, number: u64, address: IpAddr) -> Result<(), Copied> {
         let now = Instant::now();
         let (holder, ask_again) = {

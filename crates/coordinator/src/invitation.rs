@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Address, Role};
 
-/// What an invitation gives.
+/// The terms of an invitation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terms {
     /// The role of the machine that it pairs.
@@ -32,7 +32,7 @@ impl Terms {
     }
 }
 
-/// What a machine needs to pair: where the coordinator is, its key, and a secret.
+/// The data with which a machine pairs: addresses of the coordinator, its key, and a secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Invitation {
     /// The addresses of the coordinator, of which one is enough.

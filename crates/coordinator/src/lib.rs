@@ -7,7 +7,7 @@
 //!
 //! Several coordinators may serve one store, each with the key of its machine: no private key leaves a
 //! machine. The entry of a machine says that it has a coordinator, and only coordinators write such
-//! entries. Each grants the others what it may do itself.
+//! entries. Each grants the others its own permissions.
 
 pub mod access;
 mod address;
@@ -50,13 +50,13 @@ pub const LINKS: &str = "links/";
 /// write.
 pub const ALIVE: &str = "alive/";
 
-/// Prefix of bundles, in the table of what may be done: they are not in the store.
+/// Prefix of bundles, in the table of permissions: they are not in the store.
 const BUNDLES: &str = "bundles/";
 
 /// Prefix of the entries that a machine writes about itself.
 pub const ACTUAL: &str = "actual/";
 
-/// Prefix of the entries that say what a machine is to do.
+/// Prefix of the desired states of machines.
 pub const DESIRED: &str = "desired/";
 
 /// The largest bundle of programs, in bytes.
@@ -74,13 +74,13 @@ pub struct Machine {
     pub key: String,
     /// The address that its daemon connects from; before that, the address that it paired from.
     pub address: IpAddr,
-    /// What it may do.
+    /// Its role, which decides its permissions.
     #[serde(default)]
     pub role: Role,
     /// Whether it belongs to the fleet.
     #[serde(default)]
     pub standing: Standing,
-    /// The coordinator that it has, if it has one.
+    /// Its coordinator, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coordinator: Option<CoordinatorOf>,
 }
@@ -95,13 +95,12 @@ impl Machine {
 /// The coordinator of a machine. It proves the machine's key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CoordinatorOf {
-    /// Where it can be reached.
+    /// Its address.
     pub address: SocketAddr,
     /// Its other addresses and names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<Address>,
-    /// When it has first started, by its machine's clock. The oldest one has the clock that all
-    /// machines refer to.
+    /// Time of its first start, by its machine's clock. All machines refer to the clock of the oldest one.
     pub since_utc_millis: u64,
 }
 
@@ -109,19 +108,19 @@ pub struct CoordinatorOf {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Standing {
-    /// It does.
+    /// It belongs to the fleet.
     #[default]
     Paired,
-    /// Not before an operator approves it.
+    /// It waits for the approval of an operator.
     Waiting,
-    /// Not any more.
+    /// It was removed from the fleet.
     Revoked,
 }
 
 /// Checks the name of a machine: letters, digits, `-`, `_` and `.`, as in a host name.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The rule that it breaks.
 pub fn check_machine_name(name: &str) -> Result<(), String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let starts = name.starts_with(|first: char| first.is_ascii_alphanumeric());

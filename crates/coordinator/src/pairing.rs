@@ -1,4 +1,4 @@
-//! Who belongs to the fleet: invitations and machines, in the store.
+//! The members of the fleet: invitations and machines, in the store.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -66,7 +66,7 @@ impl Invited {
 pub(crate) struct Members {
     /// The key of the coordinator.
     pub key: PublicKey,
-    /// Where it listens.
+    /// Its address.
     pub listens: SocketAddr,
     /// Its addresses and names.
     pub announced: Mutex<Vec<Address>>,
@@ -184,7 +184,7 @@ impl Members {
         }
         match known {
             Some(other) if other.key != machine.key => Err(is_taken(&machine.name)),
-            // By another coordinator.
+            // Revoked by another coordinator.
             Some(own) if own.standing == Standing::Revoked => {
                 Err(StoreError::Refused(format!("`{}` was revoked", own.name)))
             }
@@ -286,7 +286,7 @@ impl Members {
             other => other?,
         };
         self.write(&machine, entry.as_ref()).inspect_err(|_| {
-            // Without it, the user makes another.
+            // If it fails, the user makes another invitation.
             let _ = set(marked, &invitation.value);
         })
     }
@@ -370,7 +370,7 @@ impl Members {
             }
             Standing::Paired => drop(self.write(&machine, Some(&entry))?),
         }
-        // What it has said about itself holds no more.
+        // Its reports about itself are void.
         for prefix in [LINKS, ACTUAL] {
             remove(&*self.store, &format!("{prefix}{name}"))?;
         }
@@ -380,7 +380,7 @@ impl Members {
         Ok(machine)
     }
 
-    /// The daemon of a machine connects from another address than before.
+    /// Notes the new address from which the daemon of a machine connects.
     pub fn moved(&self, machine: &Machine, address: IpAddr) -> Result<(), StoreError> {
         let (entry, mut now) = self.known(&machine.name)?;
         if now.key != machine.key || now.address == address {

@@ -1,4 +1,4 @@
-//! The coordinator: accepts connections, decides who may do what, and calls the store.
+//! The coordinator: accepts connections, checks permissions, and calls the store.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -37,7 +37,7 @@ const SHUTDOWN: Duration = Duration::from_secs(1);
 /// Threads for calls of the store. None of them waits for a change.
 const MAX_THREADS: usize = 16;
 
-/// What a coordinator needs.
+/// Configuration of a coordinator.
 pub struct Config {
     /// The address to listen on.
     pub address: SocketAddr,
@@ -489,7 +489,7 @@ impl Shared {
     }
 }
 
-/// Does what may take its time.
+/// Runs work that may block.
 async fn on_disk<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T, Answered> {
@@ -504,7 +504,7 @@ async fn on_disk<T: Send + 'static>(
 fn check(caller: &Caller, call: &Call) -> Result<(), String> {
     use access::Method;
     let (method, key) = match call {
-        // Its secret is checked.
+        // Its secret is checked instead.
         Call::Join { .. } => return Ok(()),
         Call::Invite(_) => (Method::Manage, INVITATIONS.to_owned()),
         Call::Approve { name } | Call::Revoke { name } => {
@@ -537,7 +537,7 @@ fn may_read(caller: &Caller, key: &str) -> bool {
     check_key(caller, access::Method::Get, key).is_ok()
 }
 
-/// What an end learns that is not paired. Only a machine that was invited learns more.
+/// The answer to an end that is not paired. Only an invited machine learns more.
 const NOT_PAIRED: &str = "it is not paired";
 
 fn not_paired(caller: &Caller) -> Answered {

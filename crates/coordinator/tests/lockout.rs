@@ -1,4 +1,4 @@
-//! No end keeps others out, or makes the coordinator hold much for it.
+//! No end keeps others out, or takes much of the coordinator's memory.
 
 mod world;
 
@@ -33,10 +33,10 @@ fn is_closed(stream: &TcpStream) -> bool {
 fn silent_connections_keep_no_machine_out() {
     let world = world();
     let to = world.coordinator.address();
-    // Of the same host as the machines.
+    // From the host of the machines.
     let _held: Vec<_> = (0..200).map(|_| TcpStream::connect(to).unwrap()).collect();
     let robot = world.paired("robot", Role::Robot);
-    // Of another host, which replaces each that is closed.
+    // From another host, which replaces each closed connection.
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -102,7 +102,7 @@ fn a_client_asks_the_next_coordinator_when_one_is_gone_or_has_lost_its_store() {
     for folder in &folders[..2] {
         assert!(folder.path().join(&bundle).exists());
     }
-    // A coordinator may do at another one what it may at its own.
+    // A coordinator has the same permissions at another one as at its own.
     let of_second = KeyPair::from_seed([2; 32]);
     let of_second = Client::new(first.address(), key(1), &of_second).unwrap();
     of_second.lease(None, HOUR).unwrap();
@@ -111,7 +111,7 @@ fn a_client_asks_the_next_coordinator_when_one_is_gone_or_has_lost_its_store() {
         Err(StoreError::Refused(_))
     ));
 
-    // The store of one that is asked is away: what reads is repeated, and what writes fails once.
+    // The store of the first coordinator is away: reads are repeated, and a write fails once.
     robot.set_coordinators(&[at(&lost, 3), all[0], all[1]]);
     assert_eq!(robot.address(), first.address(), "it is asked still");
     let desired = format!("{DESIRED}robot");
@@ -155,7 +155,7 @@ fn a_client_asks_the_next_coordinator_when_one_is_gone_or_has_lost_its_store() {
         ..all[1]
     }]);
     assert!(robot.get(&desired).is_err());
-    // A machine that was revoked is none; one that is asked cannot be.
+    // A revoked machine is no coordinator; the coordinator that is asked cannot be revoked.
     drop(refusal(operator.revoke("b")));
     operator.revoke("a").unwrap();
     let revoked = of_second.get("machines/a");
@@ -266,7 +266,7 @@ fn a_machine_may_do_what_its_role_says() {
     for key in ["machines/mine", "actual/robot", "invitations/x"] {
         store_refusal(write(&operator, key));
     }
-    // A prefix gives what may be read below it, also when it is the name of two machines.
+    // A list has the readable entries below its prefix, also if that is the name of two machines.
     let keys = |client: &Client, prefix: &str| -> Vec<String> {
         let entries = client.list(prefix).unwrap().entries;
         entries.into_iter().map(|entry| entry.key).collect()

@@ -1,4 +1,4 @@
-//! A coordinator on loopback, and what connects to it.
+//! A coordinator on loopback, and its clients.
 
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
