@@ -1,4 +1,4 @@
-//! The conformance suite: what holds for every binding of [`Store`].
+//! The conformance suite: the contract of every binding of [`Store`].
 
 use std::collections::BTreeMap;
 use std::time::Duration;

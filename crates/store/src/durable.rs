@@ -14,7 +14,7 @@ use crate::engine::{Content, Step};
 use crate::shared::{Journal, Local};
 use crate::{Entry, LeaseId, Revision, StoreError, SystemClock};
 
-/// The cache of the database. It writes, and reads only when it is opened: what is read later is in memory.
+/// The cache of the database, which is read only when it is opened: later reads are answered from memory.
 const CACHE_BYTES: usize = 256 << 10;
 
 /// Entries by key, as JSON.
@@ -40,7 +40,7 @@ pub enum OpenError {
     Damaged {
         /// Path of its file.
         path: PathBuf,
-        /// What was found.
+        /// The damage found.
         reason: String,
     },
     /// Its file cannot be read or written.
@@ -73,7 +73,7 @@ fn open_file(path: &Path, is_new: bool) -> Result<(Database, Content), OpenError
         Ok(file) => file,
         Err(error) => return Err(OpenError::File { path, error }),
     };
-    // The database asserts what a file that was cut does not hold.
+    // The database panics on a file that was cut.
     let opened = quietly(move || {
         let database = redb::Builder::new()
             .set_cache_size(CACHE_BYTES)
@@ -90,7 +90,7 @@ fn open_file(path: &Path, is_new: bool) -> Result<(Database, Content), OpenError
     }
 }
 
-/// Does what may panic. The error is the message of the panic, which is not printed.
+/// Runs work that may panic. The error is the message of the panic, which is not printed.
 fn quietly<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     static HOOK: Mutex<()> = Mutex::new(());
     let _alone = HOOK.lock().unwrap_or_else(PoisonError::into_inner);
@@ -140,7 +140,7 @@ impl Journal for Redb {
 
     /// The database refuses everything after an error of the disk, until it is opened again.
     fn recover(&mut self) -> Result<Option<Content>, StoreError> {
-        // It has a lock on its file.
+        // The old handle has a lock on the file.
         self.database = None;
         let opened = open_file(&self.path, false);
         let (database, content) =

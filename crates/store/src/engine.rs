@@ -10,7 +10,7 @@ use crate::{
     MAX_KEY_BYTES, MAX_VALUE_BYTES, Revision, StoreError,
 };
 
-/// What a store holds, apart from its history.
+/// The content of a store, apart from its history.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Content {
     pub revision: Revision,
@@ -41,7 +41,7 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Leases begin again: how long the store was away is not their fault.
+    /// Leases begin again: they could not be renewed while the store was away.
     pub fn new(content: Content, now: Instant) -> Self {
         let expiries = content
             .leases

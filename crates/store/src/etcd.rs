@@ -8,7 +8,7 @@
 //! | get, list | range |
 //! | compare and set | a transaction that compares `mod_revision`, which is 0 for an absent key |
 //! | watch | a watch of all keys: each revision has an event, so it is known when all have arrived |
-//! | lease | grant, keep alive, revoke; whole seconds, and what etcd's election timeout asks for at least |
+//! | lease | grant, keep alive, revoke; whole seconds, at least the minimum of etcd's election timeout |
 //!
 //! Other programs may use the same etcd: keys have a prefix. A lease keeps the lifetime that it began
 //! with.
@@ -67,12 +67,12 @@ enum Fault {
     NotAnswered(StoreError),
     /// Every member would answer this.
     Answered(StoreError),
-    /// As [`Fault::Answered`]: what a request names does not exist, which can only be its lease.
+    /// As [`Fault::Answered`]: an object of the request does not exist, which can only be its lease.
     NotFound(StoreError),
 }
 
-/// The status of gRPC for what does not exist, in the `code` of an answer. Members are not asked for
-/// anything but leases that could have it (etcd, `api/v3rpc/rpctypes/error.go`).
+/// The status of gRPC for a missing object, in the `code` of an answer. Of the objects in these requests,
+/// only leases can have it (etcd, `api/v3rpc/rpctypes/error.go`).
 const NOT_FOUND: u64 = 5;
 
 impl Fault {
@@ -200,8 +200,8 @@ impl Etcd {
         answer.unwrap_or_else(|_| Err(Fault::NotAnswered(unavailable(&"it does not answer"))))
     }
 
-    /// On a connection of its own: a call takes a fraction of a millisecond more on one host, and
-    /// none has to know which connections are still good.
+    /// Uses a new connection: a call takes a fraction of a millisecond more on one host, and no state of
+    /// connections is kept.
     async fn send(
         &self,
         member: usize,
@@ -388,7 +388,7 @@ impl Store for Etcd {
             found,
         };
         let revision = match expected {
-            // Neither is a state that a key can be in: 0 is that of an absent one.
+            // Neither is a possible state of a key: 0 is the revision of an absent one.
             Expected::Absent if value.is_none() => {
                 return Err(conflict(self.get(key)?.map(|it| it.revision)));
             }
@@ -506,7 +506,7 @@ fn revision_of(answer: &Value) -> Failed<Revision> {
     number(&answer["header"]["revision"]).map(Revision)
 }
 
-/// A number, which JSON has as text. One that is 0 is left out.
+/// A number, as text in JSON; absent if it is 0.
 fn number(value: &Value) -> Failed<u64> {
     match value {
         Value::Null => Ok(0),

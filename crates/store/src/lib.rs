@@ -38,7 +38,7 @@ use serde::{Deserialize, Serialize};
 /// The longest key, in bytes.
 pub const MAX_KEY_BYTES: usize = 512;
 
-/// The longest value, in bytes: that of etcd's default, less its overhead.
+/// The longest value, in bytes: etcd's default, less its overhead.
 pub const MAX_VALUE_BYTES: usize = 1 << 20;
 
 /// Number of changes that a watch can look back to, and bytes of their keys and values. A watch that
@@ -55,8 +55,8 @@ pub struct Revision(pub u64);
 
 /// The time in which one process has a store open, or the life of an etcd cluster.
 ///
-/// A store that was restored from a backup goes on at a revision that has been before, with other
-/// changes. That is seen by its epoch: it is another one, and has begun below a revision that was read.
+/// A store that was restored from a backup goes on at an earlier revision, with other changes. Its epoch
+/// shows that: it is another one, and has begun below a revision that was read.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]

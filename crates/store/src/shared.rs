@@ -1,4 +1,4 @@
-//! A store of this process: the engine behind a lock, and what makes its steps durable.
+//! A store of this process: the engine behind a lock, and the journal that makes its steps durable.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,8 +14,8 @@ pub(crate) trait Journal: Send {
     /// written before [`Journal::recover`].
     fn write(&mut self, step: &Step) -> Result<(), StoreError>;
 
-    /// Makes the next write possible. Returns what is on disk; `None` if that is certain: nothing of the
-    /// step that has failed.
+    /// Makes the next write possible. Returns the content on disk; `None` if it certainly lacks the failed
+    /// step.
     fn recover(&mut self) -> Result<Option<Content>, StoreError> {
         Ok(None)
     }
@@ -39,8 +39,7 @@ impl<F: FnMut() -> Result<(), StoreError> + Send> Journal for Disk<F> {
     }
 }
 
-/// The pause before the end of a lease is written again that could not be, and before a disk is tried
-/// again that could not be used.
+/// Pause before a failed write of a lease's end is repeated, and before an unusable disk is tried again.
 const EXPIRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// A store in this process; clones are the same store.
@@ -116,7 +115,7 @@ impl Local {
         }))
     }
 
-    /// The state, without leases that are over. If that cannot be written, they are not over yet, so
+    /// The state, without leases that are over. A lease whose end cannot be written is not over yet, so
     /// that a store on a full disk can be read.
     fn lock(&self) -> MutexGuard<'_, State> {
         // A panic between two statements leaves no step half applied that another thread could use.

@@ -1,4 +1,4 @@
-//! The conformance suite on each binding, and what is left after an end.
+//! The conformance suite on each binding, and the content after a restart.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -82,7 +82,7 @@ fn a_file_that_comes_back_from_a_backup_is_told_from_one_that_was_closed() {
     drop(store);
 
     let restored = nervure_store::open(&copy).unwrap();
-    // Whatever is written to it then.
+    // Also after any further writes.
     for key in ["c", "d", "e"] {
         assert!(!restored.list("").unwrap().epoch.continues(known, seen));
         set(&restored, key);
@@ -187,7 +187,7 @@ fn a_store_that_was_cut_is_named_and_does_not_panic() {
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(40))]
 
-    /// A byte that is not used may be anything.
+    /// The changed bytes may be unused.
     #[test]
     fn a_store_with_changed_bytes_is_opened_or_named(
         at in 0.0..1.0, bytes in proptest::collection::vec(0_u8.., 1..400),

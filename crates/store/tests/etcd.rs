@@ -114,7 +114,7 @@ fn fleets_in_one_etcd_do_not_see_each_other_and_a_store_is_the_same_for_all_clie
     assert_eq!(changes.changes.len(), 1, "{changes:?}");
     assert_eq!(changes.changes[0].key, "a");
     assert_eq!(changes.revision, Revision(revision.0 + 1));
-    // Away, it is an error that says so.
+    // Without a running member, the error says so.
     cluster.kill(0);
     let away = one.get("a").unwrap_err().to_string();
     assert!(

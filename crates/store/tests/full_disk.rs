@@ -1,5 +1,5 @@
-//! A store in a file on a disk that is full for a while. The limit is that on the size of files, which holds
-//! for the process: so this is the only test here.
+//! A store in a file on a disk that is full for a while. The limit on the size of files holds for the
+//! process, so that this is the only test here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,7 +49,7 @@ fn a_store_on_a_disk_that_was_full_is_written_again_without_a_restart() {
         assert!(written.len() < 1000, "the disk is not full");
     };
     assert!(!reason.is_empty());
-    // Each write fails, and what is there can be read. No lease ends that cannot be ended on disk.
+    // Each write fails, and the content can be read. A lease does not end if its end cannot be written.
     for _ in 0..5 {
         let again = set("again");
         assert!(
@@ -79,7 +79,7 @@ fn a_store_on_a_disk_that_was_full_is_written_again_without_a_restart() {
         assert!(begin.elapsed() < Duration::from_secs(60));
         std::thread::sleep(Duration::from_millis(20));
     }
-    // What is in memory is what is on disk.
+    // The content in memory is the content on disk.
     let listing = store.list("").unwrap();
     drop(store);
     let store = nervure_store::open(&path).unwrap();
