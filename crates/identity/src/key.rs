@@ -106,7 +106,7 @@ pub enum IdentityError {
         /// Its permission bits.
         mode: u32,
     },
-    /// The file belongs to another user, who could replace the key.
+    /// The file belongs to another user, and its owner could replace the key.
     #[error(
         "key file {path} belongs to user {owner}, expected user {expected} or root\nhint: chown {expected} {path}"
     )]
