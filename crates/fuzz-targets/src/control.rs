@@ -1,5 +1,5 @@
-//! Messages from a malicious process on a control socket, or from another machine. They are refused, or decoded to a message
-//! that survives encoding.
+//! Messages from a malicious process on a control socket, or from another machine. They are
+//! refused, or decoded to a message that survives encoding.
 //!
 //! The first byte selects the kind of message.
 

@@ -1,6 +1,6 @@
-//! What a peer of the daemon may have made up: a message of a link, a frame with an answer to a
-//! command, and a bundle of programs. A message is refused, or becomes a value that can be published;
-//! a frame survives encoding; a bundle writes nothing outside of its folder.
+//! Forged input from a peer of the daemon: a message of a link, a frame with an answer to a
+//! command, and a bundle of programs. A message is refused, or becomes a value that can be
+//! published; a frame survives encoding; a bundle writes nothing outside of its folder.
 
 use nervure_daemon::lossless::{Confirmation, Place};
 use nervure_daemon::{bundle, node_changes::NodeChange};

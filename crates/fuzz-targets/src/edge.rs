@@ -37,7 +37,7 @@ enum Step {
         rest: Vec<u8>,
         with_segment: bool,
     },
-    /// Reads what the honest end has sent.
+    /// Receives a packet of the honest end.
     Read,
     /// Gives the honest end a turn: it receives, or sends `bytes`.
     Work { bytes: u32 },

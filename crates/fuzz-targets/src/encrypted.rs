@@ -43,7 +43,7 @@ enum Step {
     },
     /// Replays an earlier packet.
     Again { which: u8, from: u8 },
-    /// Time passes, and the victim sends what is pending.
+    /// Time passes, and the victim sends its pending packets.
     Wait { millis: u8 },
     /// The victim's application sends a sample.
     Send { bytes: u16 },

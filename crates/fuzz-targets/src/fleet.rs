@@ -1,6 +1,6 @@
-//! What a machine of a fleet may have made up, or an end that is not paired: calls to the
-//! coordinator, invitations, reports and addresses, renewals of leases. They are refused, or mean the
-//! same after they are encoded and decoded again; no key is allowed to a role that the table does not
+//! Forged input from a machine of a fleet, or from an end that is not paired: calls to the
+//! coordinator, invitations, reports and addresses, renewals of leases. It is refused, or is the
+//! same after it is encoded and decoded again; no key is allowed to a role that the table does not
 //! name.
 
 use std::collections::BTreeMap;
@@ -74,8 +74,7 @@ fn invitation(bytes: &[u8]) {
     }
 }
 
-/// A key of the store: whatever it is, a robot writes nothing but what is its own, and an observer
-/// nothing else.
+/// Any key of the store: robots and observers write only the entries of their own machine.
 fn key(bytes: &[u8]) {
     let key = String::from_utf8_lossy(bytes);
     let may = |role, method| access::check("r", role, method, &key).is_ok();

@@ -24,7 +24,7 @@ use crate::peer::{self, Peer, Pool, Saying};
 enum Step {
     /// The peer sends something.
     Say(Saying),
-    /// Time passes, and the victim sends what is pending.
+    /// Time passes, and the victim sends its pending packets.
     Wait { millis: u8 },
     /// The victim's application sends a sample.
     Send { stream: u8, bytes: u16 },
