@@ -1,7 +1,7 @@
 //! A plane that is easy to verify: everything in one process, under one mutex, with one queue per
 //! edge.
 //!
-//! It keeps nothing for reuse, so its memory is what is in use, in pages.
+//! It keeps nothing for reuse, so its memory is the memory in use, in pages.
 
 use crate::plane::*;
 use nervure_message::Header;

@@ -70,8 +70,8 @@ pub trait Plane: Send + Sync + 'static {
     /// Gives an input of a restarted consumer its former edge (`block`), or a new one.
     fn reconnect(&self, edge: Edge, consumer: &Self::Consumer) -> Edge;
 
-    /// Reports that the producing process is gone. What it queued is still delivered. If it was the
-    /// `last` producer of the input, the input then closes.
+    /// Reports that the producing process is gone. Its queued samples are still delivered. If it
+    /// was the `last` producer of the input, the input then closes.
     fn producer_gone(&self, output: &Self::Output, last: bool);
 
     /// Ends all blocked calls of the output's process, now and in future.

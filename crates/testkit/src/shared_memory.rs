@@ -32,7 +32,7 @@ struct Keeper {
     edges: Vec<EdgeEntry>,
 }
 
-/// A producing process, and what the keeper has of it.
+/// A producing process, with the keeper's handles of it.
 struct Producing {
     process: shm::Producer,
     wake: OwnedFd,
@@ -40,7 +40,7 @@ struct Producing {
     next_row: u32,
 }
 
-/// A consuming process, and what the keeper has of it.
+/// A consuming process, with the keeper's handles of it.
 struct Consuming {
     page: shm::WakePage,
     wake: OwnedFd,

@@ -5,7 +5,7 @@ use crate::content::Content;
 use crate::plane::{Arrival, Limits, Plane, PlaneInbox, Refusal, Wait};
 use nervure_protocol::wiring::{Policy, Queue};
 
-/// With little memory, held samples, full queues and the death of the consumer.
+/// Runs with little memory, held samples, full queues and the death of the consumer.
 pub fn every_sample_is_counted_exactly_once<P: Plane>(plane: &P) {
     for policy in [Policy::DropOldest, Policy::DropNewest] {
         let output = plane.producer(Limits {

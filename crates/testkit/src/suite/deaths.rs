@@ -32,7 +32,8 @@ pub fn a_blocked_producer_goes_on_when_its_consumer_dies_for_good<P: Plane>(plan
     );
 }
 
-/// At once, whether the consumer is restarted or not, so that a death costs no memory.
+/// They are free at once, whether the consumer is restarted or not, so that a death costs no
+/// memory.
 pub fn blocks_of_a_dead_consumer_are_reused<P: Plane>(plane: &P) {
     for policy in [Policy::DropOldest, Policy::DropNewest, Policy::Block] {
         for restarts in [false, true] {
@@ -189,7 +190,7 @@ pub fn a_producer_waits_while_its_consumer_is_away<P: Plane>(plane: &P) {
     });
 }
 
-/// Even if the end was announced before anything was received.
+/// Also if the end was announced before anything was received.
 pub fn an_input_is_drained_then_closed_once<P: Plane>(plane: &P) {
     let mut line = Line::new(plane, queue(Policy::Block, 8));
     for number in 0..8 {
@@ -205,7 +206,7 @@ pub fn an_input_is_drained_then_closed_once<P: Plane>(plane: &P) {
     assert!(line.inbox.try_next().is_none());
 }
 
-/// Whether or not it ever received anything, and in any order with the ends of other inputs.
+/// Also without any sample, and in any order with the ends of other inputs.
 pub fn an_idle_input_closes_too<P: Plane>(plane: &P) {
     let (consumer, mut inbox) = plane.consumer(3);
     let outputs: Vec<_> = (0..3)
@@ -229,7 +230,7 @@ pub fn an_idle_input_closes_too<P: Plane>(plane: &P) {
     assert_eq!(closed, [0, 2]);
 }
 
-/// And not before, although both are wired.
+/// Both incarnations are wired at the same time.
 pub fn the_next_incarnation_comes_after_the_old_one_is_drained<P: Plane>(plane: &P) {
     let mut line = Line::new(plane, queue(Policy::Block, 8));
     for number in 0..3 {

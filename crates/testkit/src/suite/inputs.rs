@@ -67,7 +67,7 @@ pub fn a_flooded_input_starves_no_other<P: Plane>(plane: &P) {
     assert!(closes, "the end of input 0 is starved by a flooded input");
 }
 
-/// One at a time, from sleep.
+/// The inputs wake the consumer from sleep, one at a time.
 pub fn a_hundred_and_thirty_inputs_all_wake<P: Plane>(plane: &P) {
     let (outputs, _consumer, mut inbox) = wired(plane, 130, 2);
     let (turn, turns) = mpsc::channel::<u32>();
@@ -92,7 +92,7 @@ pub fn a_hundred_and_thirty_inputs_all_wake<P: Plane>(plane: &P) {
     });
 }
 
-/// Regardless of which inputs were pending before.
+/// Holds for any set of inputs that were pending before.
 pub fn a_wake_for_everything_delivers_nothing_twice<P: Plane>(plane: &P) {
     for inputs in [1, 63, 64, 130] {
         let (outputs, consumer, mut inbox) = wired(plane, inputs, 4);

@@ -22,7 +22,7 @@ fn quarter(number: u64) -> Content {
     Content::new(number, QUARTER)
 }
 
-/// With any edges: waiting would not help.
+/// Applies to edges of all policies, since waiting would not help.
 pub fn a_sample_beyond_the_limit_is_too_large<P: Plane>(plane: &P) {
     for policy in [Policy::DropOldest, Policy::Block] {
         let line = Line::with_limits(plane, queue(policy, 2), limited(4 * QUARTER));
@@ -159,7 +159,7 @@ pub fn block_edges_wait_for_memory<P: Plane>(plane: &P) {
     assert!(plane.memory_bytes(&line.output) <= 4 * QUARTER as u64);
 }
 
-/// After the first few samples, even if sizes vary slightly.
+/// Memory is constant after the first few samples, even if sizes vary slightly.
 pub fn steady_state_uses_no_more_memory<P: Plane>(plane: &P) {
     let mut line = Line::new(plane, queue(Policy::DropOldest, 3));
     let mut after_warming = 0;
@@ -181,7 +181,7 @@ pub fn steady_state_uses_no_more_memory<P: Plane>(plane: &P) {
     }
 }
 
-/// Each time.
+/// Repeated, since a leak would show only after several loans.
 pub fn a_dropped_loan_returns_its_block<P: Plane>(plane: &P) {
     let mut line = Line::with_limits(plane, queue(Policy::DropOldest, 2), limited(2 * QUARTER));
     for number in 0..20 {
@@ -234,7 +234,7 @@ pub fn a_larger_sample_pushes_free_blocks_out<P: Plane>(plane: &P) {
     }
 }
 
-/// Pushed out or not, memory that is still viewed is never given out again.
+/// Memory that is still viewed is never given out again, pushed out or not.
 pub fn memory_counts_until_its_last_view_is_gone<P: Plane>(plane: &P) {
     let mut line = Line::with_limits(plane, queue(Policy::DropOldest, 4), limited(4 * QUARTER));
     for number in 0..2 {
@@ -285,7 +285,7 @@ pub fn an_output_gets_memory_that_its_sibling_no_longer_uses<P: Plane>(plane: &P
     }
 }
 
-/// Regardless of the amount of free memory.
+/// The limit holds for any amount of free memory.
 pub fn no_more_blocks_than_allowed_are_in_use<P: Plane>(plane: &P) {
     let limits = Limits {
         blocks: 3,

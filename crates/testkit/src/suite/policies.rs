@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const SHORT: Duration = Duration::from_millis(20);
 
-/// For any depth, for samples with and without blocks.
+/// Holds for any depth, and for samples with and without blocks.
 pub fn drop_oldest_keeps_the_newest<P: Plane>(plane: &P) {
     for depth in [1, 2, 3, 10] {
         for content in [small, block] {
@@ -43,7 +43,7 @@ pub fn drop_oldest_keeps_the_newest<P: Plane>(plane: &P) {
     }
 }
 
-/// For any depth.
+/// Holds for any depth.
 pub fn drop_newest_keeps_the_oldest<P: Plane>(plane: &P) {
     for depth in [1, 2, 3, 10] {
         let mut line = Line::new(plane, queue(Policy::DropNewest, depth));
@@ -205,7 +205,7 @@ pub fn block_loses_nothing_at_any_rates<P: Plane>(plane: &P) {
     }
 }
 
-/// Sends that wait for a queue or for memory, and sends that would wait later.
+/// Covers sends that wait for a queue or for memory, and sends that would wait later.
 pub fn stop_ends_blocked_sends<P: Plane>(plane: &P) {
     let line = Line::new(plane, queue(Policy::Block, 1));
     small(0).send(&line.output, Wait::Never).expect("room");

@@ -28,7 +28,7 @@ pub fn samples_outlive_everything<P: Plane>(plane: &P) {
     thread::spawn(move || drop(held)).join().expect("no panic");
 }
 
-/// Until the last clone is dropped, on any thread.
+/// The sample stays until the last clone is dropped, on any thread.
 pub fn a_clone_keeps_the_sample<P: Plane>(plane: &P) {
     let limits = Limits {
         blocks: 1,
@@ -55,7 +55,7 @@ pub fn a_clone_keeps_the_sample<P: Plane>(plane: &P) {
     block(1).send(&line.output, Wait::Never).expect("a block");
 }
 
-/// While as much as possible is published.
+/// Publishes as much as possible meanwhile.
 pub fn held_samples_never_change<P: Plane>(plane: &P) {
     let mut line = Line::new(
         plane,
