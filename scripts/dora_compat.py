@@ -3,11 +3,11 @@
 
 Three tables, from clones of dora and dora-hub:
 
-1. Dataflow files: which of them `nervure validate` accepts, and which of them dora's own `validate` accepts.
-2. Python programs: what they use of the package `dora`, by their syntax, against what Nervure's package has.
+1. Dataflow files: accepted by `nervure validate`, and by dora's own `validate`.
+2. Python programs: names of the package `dora` that they use, by their syntax, against Nervure's package.
 3. Dataflows that need no hardware, weights or network: executed under `nervure run` and `dora run`, compared.
 
-Nothing is written into the clones: what runs is a copy in a temporary folder.
+Nothing is written into the clones: the programs run in a copy in a temporary folder.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def main() -> int:
     arguments = parser.parse_args()
     clones = {"dora": arguments.dora_clone.resolve(), "dora-hub": arguments.hub_clone.resolve()}
     nervure = (arguments.nervure or Path(sys.executable).parent / "nervure").resolve()
-    # The link of a virtual environment is what makes it one: it is not resolved.
+    # Not resolved: Python finds its virtual environment by this link.
     dora = arguments.dora.absolute() if arguments.dora else None
 
     data: dict[str, Any] = {"versions": versions(clones, nervure, dora)}
@@ -219,7 +219,7 @@ def program_table(
 
 
 def lacks(python: Path, package: Path | None, files: list[Path]) -> dict[str, list[tuple[int, str]]]:
-    """For each program that imports dora: line and name of what the package `dora` lacks."""
+    """For each program that imports dora: line and name of each use that the package `dora` lacks."""
     environment = os.environ | ({"PYTHONPATH": str(package)} if package else {})
     done = subprocess.run(
         [python, CHECKER, *files], env=environment, check=True, capture_output=True, text=True
@@ -331,7 +331,7 @@ def render_programs(groups: dict[str, list[dict[str, Any]]]) -> str:
             also_missing.update(name for _, name in row.get("dora_lacks", []))
     text = "## Python programs\n\n" + prose(
         "Each module, function, class, method and keyword argument of `dora` that a program uses is looked"
-        " for in Nervure's package. This checks names; what the calls do is compared in the next section."
+        " for in Nervure's package. This checks names; the next section compares the effects of the calls."
     )
     text += "\n"
     heads = ["programs", "files", "all names in Nervure's `dora`"]
@@ -356,14 +356,14 @@ def render_runs(rows: list[dict[str, Any]]) -> str:
     if compared:
         same = sum(row["result"] == "same" for row in compared)
         text += (
-            " Compared are the exit code (0 or not) and what the nodes print: the same lines, or as many"
+            " Compared are the exit code (0 or not) and the output of the nodes: the same lines, or as many"
             " (within a quarter) where timers set the number."
             f" {same} of {len(compared)} give the same result."
         )
     if others:
         run = sum(row["result"] == "runs" for row in others)
-        text += f" {run} of {len(others)} more, that were not run under dora, end with code 0 and print what"
-        text += " they should."
+        text += f" {run} of {len(others)} more, that were not run under dora, end with code 0 and print the"
+        text += " expected lines."
     commits = Counter(row["commit"] for row in rows if row.get("commit"))
     if commits:
         times = ", ".join(f"{count} at {commit}" for commit, count in commits.items())
@@ -389,7 +389,7 @@ def render_hub_nodes(groups: dict[str, list[str]]) -> str:
         "## Nodes of dora-hub\n\n"
         + prose(text)
         + "\n"
-        + table(["what they need", "nodes", "their names"], rows)
+        + table(["requirement", "nodes", "their names"], rows)
     )
 
 

@@ -57,7 +57,7 @@ _OLDEST: dict[str, Any] = {
     "unit": " ms",
 }
 _LIMIT: dict[str, Any] = {
-    "what": "of what its packets can carry",
+    "what": "of the capacity of its packets",
     "measure": lambda run: run.own_limit_percent,
     "unit": " %",
 }
@@ -73,7 +73,7 @@ TARGETS = (
     Target("cubic-first cubic-later", "left to TCP", _more("other_percent"), " % of the link", at_least=30),
     Target("same-later", "apart", _more("apart_percent"), " % of their mean", at_most=10),
     Target("robots-30", "Jain index", _more("jain"), "", at_least=0.9),
-    Target("robots-30", "together", _more("aggregate_percent"), " % of what packets can carry", at_least=85),
+    Target("robots-30", "together", _more("aggregate_percent"), " % of the capacity of packets", at_least=85),
     Target("gigabit-4M", "mean", _more("mean_of_serialisation"), " times the serialisation", at_most=1.15),
     Target("gigabit-4M", "CPU of the sender", lambda run: run.sender_cpu, " s/Gbit", at_most=1),
     Target("gigabit-4M", "CPU of the receiver", lambda run: run.receiver_cpu, " s/Gbit", at_most=1),
@@ -91,7 +91,7 @@ TARGETS = (
     Target("queue-5ms", **_LIMIT, at_least=85),
     Target("poster-*", **_DELIVERED, at_least=99.5),
     Target("grid-*-1k", **_DELIVERED, at_least=99.5),
-    Target("grid-*-512k", "of what can be had", lambda run: run.attainable_percent, " %", at_least=95),
+    Target("grid-*-512k", "of the attainable payload", lambda run: run.attainable_percent, " %", at_least=95),
 )
 
 
