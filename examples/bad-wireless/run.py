@@ -190,7 +190,7 @@ def measured_loss(seconds: list[dict]) -> tuple[list[float], list[float]]:
 
 
 def write_video(arrivals: Arrivals, target: Path) -> None:
-    """Writes the view at the base: the newest frame that had arrived, and its age."""
+    """Writes the video at the base: at each time the newest frame that had arrived, and its age."""
     height, width = arrivals.frames[0].shape[0] * 2 // 3, arrivals.frames[0].shape[1]
     writer = cv2.VideoWriter(str(target), cv2.VideoWriter_fourcc(*"mp4v"), RATE_HZ, (width, height))
     newest = -1

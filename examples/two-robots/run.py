@@ -34,7 +34,7 @@ PICTURES = 3
 
 @dataclass
 class Topic:
-    """The outcome of a topic: the counts of `nervure stop`, and the arrivals at its consumer."""
+    """Outcome of a topic: the counts of `nervure stop`, and the arrivals that its consumer has recorded."""
 
     name: str
     machine: str
