@@ -1,10 +1,9 @@
-"""Holds what the nodes wrote down against what was counted.
+"""Compares the nodes' records with the counters.
 
 The identities are those of `crates/shm/src/counters.rs`: published = sent + dropped_newest + missed_*, and
 sent = received + lost_in_crash + queued + dropped_oldest + dropped_away + undelivered + lost_with_producer,
-where received is without what a process was killed with. A process that is killed between an act and its
-count leaves that one act uncounted, so an identity may be out by one for each process that was killed, and by
-no more.
+where received excludes the samples that a killed process held. A process that is killed between an act and
+its count leaves that act uncounted, so an identity may be off by at most one for each killed process.
 """
 
 from collections import Counter
@@ -15,7 +14,7 @@ from .records import Received, Records, Sent
 from .running import Running
 
 MISSED = ["dropped_newest", "missed_held", "missed_memory", "missed_control"]
-# No edge was there to be named by a receipt.
+# Counted while there was no edge, so no receipt includes it.
 AWAY = "missed_away"
 
 
@@ -42,7 +41,7 @@ def check_order(plan: Round, records: Records, input: str, source: dict[str, Any
     last: Received | None = None
     for incarnation in sorted(processes):
         if has_history:
-            # A process that starts is given samples that an earlier one had.
+            # A new process receives the history, which an earlier one had received too.
             last = None
         for sample in processes[incarnation]:
             if last is not None and (sample[0], sample[2]) <= (last[0], last[2]):
@@ -81,7 +80,7 @@ def check_counters(plan: Round, running: Running, records: Records) -> list[str]
                 found = Account(plan, running, records, node, name, edge).problems()
                 problems += [f"{edge['topic']} -> {edge['input']}: {problem}" for problem in found]
     for node in plan.nodes:
-        # Python's `send` gives no receipt, and others name edges of observers, too.
+        # Python's `send` returns no receipt, and receipts in Rust also count edges of observers.
         for output in node.outputs if node.language == "rust" and not plan.is_watched else []:
             problems += check_reach(plan, running, records, node, output)
             problems += check_receipts(plan, running, records, node, output)
@@ -89,8 +88,8 @@ def check_counters(plan: Round, running: Running, records: Records) -> list[str]
 
 
 def check_last_words(plan: Round, running: Running, records: Records) -> list[str]:
-    """A producer that fails has a last word, where it has `on_failure`: once, behind everything that it sent,
-    and before what its next process sends.
+    """A producer with `on_failure` that fails sends its last word once: after all its samples, and before the
+    samples of its next process.
     """
     problems = []
     for node in plan.nodes:
@@ -98,7 +97,7 @@ def check_last_words(plan: Round, running: Running, records: Records) -> list[st
             producer, output = source["source"].split("/")
             promised = plan.node(producer).keys.get("on_failure", {}).get("output") == output
             failed = {end["incarnation"] for end in running.ends[producer] if end["failed"]}
-            # A process that starts is given samples that an earlier one had.
+            # A new process receives the history, which an earlier one had received too.
             has_history = bool(plan.node(producer).outputs[output])
             input = f"{node.id}/{name}"
             for incarnation in records.received[input].keys() | records.last_words[input].keys():
@@ -109,9 +108,9 @@ def check_last_words(plan: Round, running: Running, records: Records) -> list[st
                     received,
                     failed if promised else set(),
                     has_history,
-                    # A process that is started again inherits what those had queued that failed before.
+                    # A restarted process inherits the queues of its failed predecessors.
                     inherits=incarnation > 0 and source["queue_policy"] == "block",
-                    # `latest` passes over some.
+                    # `latest` skips some.
                     may_miss=name in node.orders.get("latest", []),
                 )
                 edge = f"{source['source']} -> {input} (incarnation {incarnation})"
@@ -143,7 +142,7 @@ def last_words_of(
         early = [sample for sample in received[:before] if sample[0] > producer]
         if early:
             problems.append(f"{early[0]} before the last word of incarnation {producer}")
-    # It ran when these ended, and received the events after that.
+    # The consumer ran when these producers ended, so it received their last words.
     begin = received[0][0] if received and not inherits else min(spoken, default=None)
     if received and begin is not None and not may_miss:
         for producer in range(begin, max(sample[0] for sample in received)):
@@ -157,13 +156,13 @@ def crashes(running: Running, node: str) -> int:
 
 
 def is_crash(end: dict[str, Any]) -> bool:
-    """A process that joined has no exit status: the keeper only knows whether it left in order."""
+    """A process that joined has no exit status: the keeper knows only whether it disconnected in order."""
     is_foreign = end["signal"] is None and end["code"] is None
     return end["signal"] is not None or (is_foreign and not end["reason"].startswith("it left"))
 
 
 class Account:
-    """One edge."""
+    """The account of one edge."""
 
     def __init__(
         self,
@@ -180,7 +179,7 @@ class Account:
         producer, output = self.source["source"].split("/")
         self.has_history = bool(plan.node(producer).outputs[output])
         self.is_block = self.source["queue_policy"] == "block"
-        # Nothing is kept for it while it is not there.
+        # Samples are not queued while no process has joined.
         self.is_dynamic = consumer.is_dynamic
         self.consumer_crashes = crashes(running, consumer.id)
         self.producer_crashes = crashes(running, producer)
@@ -197,7 +196,7 @@ class Account:
         return [*self.check_causes(), *self.check_received(), *self.check_sent(), *self.check_losses()]
 
     def check_causes(self) -> list[str]:
-        """Nothing is counted under a cause that there was not."""
+        """Every cause with a count must have been possible."""
         policy = self.source["queue_policy"]
         impossible = {
             "dropped_oldest": policy not in ("drop_oldest", "latest"),
@@ -218,20 +217,20 @@ class Account:
     def check_received(self) -> list[str]:
         counted = self.edge["received"] + self.edge["lost_in_crash"]
         written = sum(len(process) for process in self.received.values())
-        # Taken, and killed before it wrote that down; `latest` passes over some.
+        # A killed process may have taken a sample without recording it; `latest` skips some.
         more = counted if self.is_polled else written + self.consumer_crashes
         if not written <= counted <= more:
             return [f"{counted} counted as received, {written} written down"]
         return []
 
     def check_sent(self) -> list[str]:
-        """Without what is in a queue, little is missing from the identity of the samples that were queued."""
+        """The identity of sent samples holds, up to the samples still queued and one per crash."""
         edge = self.edge
         sent = edge["sent"] - edge[AWAY] - sum(edge[cause] for cause in MISSED)
         queued = sent - edge["received"] - edge["lost_in_crash"] - edge["undelivered"]
         queued -= edge["dropped_oldest"] + edge["dropped_away"] + edge["lost_with_producer"]
         least = -self.producer_crashes
-        # Rings whose producer was gone when their consumer ended: their samples are not counted.
+        # If the producer had gone before the consumer ended, samples in its ring are not counted.
         most = self.depth * len(self.producer_ends) + self.consumer_crashes
         if self.is_natural and self.consumer_crashes == 0 and len(self.consumer_ends) == 1:
             most = self.depth if self.is_dynamic else 0
@@ -242,13 +241,13 @@ class Account:
         return []
 
     def check_losses(self) -> list[str]:
-        """Every sample that a producer says it sent is received, or counted by its cause."""
+        """Every recorded sample of a producer is received, or counted by its cause."""
         if self.has_history:
             return []
         certain = sum(len(sent.receipts) + len(sent.without_memory) for sent in self.sent.values())
         uncertain = sum(sent.uncertain for sent in self.sent.values())
         published = self.edge["sent"]
-        # What a consumer misses that is started again is counted.
+        # Samples that a restarting consumer misses are counted.
         least = certain if not self.is_dynamic and not self.ended_early() else 0
         if not least - self.producer_crashes <= published <= certain + uncertain:
             return [f"{published} counted as published, {certain} written down (and {uncertain} uncertain)"]
@@ -260,10 +259,10 @@ class Account:
 
 
 def check_reach(plan: Round, running: Running, records: Records, node: Node, output: str) -> list[str]:
-    """No sample passes by an edge that a consumer has a right to.
+    """No sample omits an edge to a lasting consumer.
 
-    A `block` edge waits for a consumer that is started again, and a consumer that was never started again was
-    there all along. So each receipt names that many edges at least, up to the order to stop.
+    A `block` edge waits for a restarting consumer, and a consumer without a restart was connected
+    throughout. So each receipt counts at least these edges, until the order to stop.
     """
     topic = f"{node.id}/{output}"
     lasting = 0

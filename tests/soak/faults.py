@@ -1,4 +1,4 @@
-"""Runs a round: starts its dataflow, does what was planned, and looks at what is left."""
+"""Runs a round: starts its dataflow, injects the planned faults, and checks the leftovers."""
 
 import os
 import random
@@ -19,26 +19,25 @@ from .running import PATIENCE, Running, environment
 from .visitors import Visitors
 from .watchers import Watchers
 
-# Enough for a dataflow of a round, and so few that a leak of some a restart is noticed.
+# Enough for a dataflow of a round, and few enough that a leak at each restart is noticed.
 FEW_DESCRIPTORS = 400
 KILLS_BETWEEN_LOOKS = 500
 # Segments that a process maps at most: far more than any round needs, and far fewer than kills.
 MOST_SEGMENTS = 300
-# Of the disks that are full soon.
+# Sizes of the small disks.
 LOG_KILOBYTES = 4
 RECORDING_KILOBYTES = 256
-# What a process may have grown by, once everything that was killed has been started again: memory that its
-# allocator keeps.
+# Growth limit of a process after all restarts: memory that its allocator keeps.
 GROWTH_BYTES = {"rust": 12_000_000, "python": 48_000_000}
-# Blocks are of sizes four an octave, so that a sample fills four fifths of its block at least.
+# Block sizes are four an octave, so a sample fills at least four fifths of its block.
 BLOCK_ROUNDING = 1.25
-# What a watcher may hold, and what waits to be used again or to be unmapped by its last reader.
+# Blocks that watchers may hold, and blocks that wait for reuse or for the unmapping by their last reader.
 WATCHERS_BLOCKS, SPARE_BLOCKS = 3 * 16, 16
 
 
 @dataclass
 class Programs:
-    """What is tested."""
+    """The programs under test."""
 
     nervure: Path
     rust_node: Path
@@ -50,10 +49,10 @@ class RoundFailed(Exception):
 
 
 def perform(plan: Round, programs: Programs, say: Callable[[str], None]) -> Counter[str]:
-    """Runs the round; what was done, by kind.
+    """Runs the round; returns the number of acts by kind.
 
     Raises:
-        RoundFailed: with what does not hold, and the end of the log.
+        RoundFailed: names the violated invariants, with the end of the log.
     """
     with tempfile.TemporaryDirectory(prefix="nervure-soak-") as name:
         folder = Path(name)
@@ -74,7 +73,7 @@ def perform(plan: Round, programs: Programs, say: Callable[[str], None]) -> Coun
 
 
 class Performer:
-    """A round that is performed."""
+    """Executes a round."""
 
     def __init__(self, plan: Round, programs: Programs, folder: Path, say: Callable[[str], None]) -> None:
         self.plan = plan
@@ -86,7 +85,7 @@ class Performer:
         for path in (self.records, self.temporary, self.logs, self.small_disk):
             path.mkdir()
         self.disks: list[Path] = []
-        # The value of each node's parameter that was set last.
+        # The last value set for each node's parameter.
         self.params: dict[str, int] = {}
         if plan.surroundings == "full disk":
             self.mount(self.logs, LOG_KILOBYTES)
@@ -189,7 +188,7 @@ class Performer:
             self.replace(fault, keeper)
 
     def replace(self, fault: Fault, keeper: int) -> None:
-        """A program that is no node is not taken, and the node's own comes back."""
+        """`nervure node replace` must refuse a program that is no node, and restart the node's own."""
         in_vain = fault.kind == "replace in vain"
         program = Path("/bin/false") if in_vain else self.program_of(fault.node)
         done = self.visitors.replace(fault.node, program, keeper)
@@ -199,7 +198,7 @@ class Performer:
             raise RoundFailed(f"`nervure node replace` ended with {done.returncode}: {done.stderr}")
 
     def may_refuse(self, node: str) -> bool:
-        """Whether there is a reason why the node cannot be given another program now."""
+        """Whether `nervure node replace` may refuse now: a program is attached, or the node has ended."""
         running = self.running
         is_attached = node in self.visitors.running
         return is_attached or running.wait_for(lambda: running.is_finished or running.has_ended(node), 1.0)
@@ -232,7 +231,7 @@ class Performer:
             node = chance.choice(self.plan.targets)
             if not self.running.wait_for(partial(self.running.is_alive, node)):
                 raise RoundFailed(f"{node} was not started again")
-            # From its first instruction on.
+            # A random delay, so that kills hit every phase from the first instruction on.
             time.sleep(chance.expovariate(100))
             self.done["kill"] += self.running.signal(self.running.nodes[node], signal.SIGKILL)
             if self.done["kill"] % KILLS_BETWEEN_LOOKS == 0:
@@ -242,7 +241,7 @@ class Performer:
     # -- while it runs
 
     def check_recovery(self, base: dict[str, Counter[str]] | None, memory: dict[str, int]) -> None:
-        """Everything that was there goes on, and nothing is left of what was killed."""
+        """All nodes and edges go on, and killed processes leave nothing behind."""
         if self.plan.ending == "natural":
             return
         self.wait_for_restarts()
@@ -257,7 +256,7 @@ class Performer:
         self.check_params()
 
     def wait_for_first_starts(self) -> None:
-        """Until those whose first starts fail, or whose first process hangs, have done with that."""
+        """Waits for the planned failing starts and hangs to be over."""
         running = self.running
         last = {
             node.id: node.orders.get("failing_starts", 0) + ("hang_after" in node.orders)
@@ -267,7 +266,7 @@ class Performer:
             raise RoundFailed(f"no start after those that failed: {running.incarnations}")
 
     def wait_for_restarts(self) -> None:
-        """Until every node runs, or has ended for good."""
+        """Waits until every node runs, or has ended for good."""
         running = self.running
 
         def missing() -> list[str]:
@@ -296,7 +295,7 @@ class Performer:
             raise RoundFailed(f"nothing arrives any more at {standing()}")
 
     def flowing(self) -> list[str]:
-        """Inputs at which samples must arrive, as things are."""
+        """Inputs at which samples must arrive in the present state."""
         feeding = {node.id for node in self.plan.nodes if node.is_source and self.running.is_alive(node.id)}
         alive = [node for node in self.plan.nodes if self.running.is_alive(node.id)]
         return flowing_inputs(alive, feeding)
@@ -313,21 +312,21 @@ class Performer:
 
         if not processes.wait_until(PATIENCE, is_steady):
             raise RoundFailed(f"descriptors and mappings do not settle: {last[-2:]}")
-        # The counters of a node that is watched are mapped when they are first looked at.
+        # The keeper maps the counters of a node with a health check at its first check.
         watched = sum("health_check_timeout" in node.keys for node in self.plan.nodes)
         last[-1]["keeper"]["/memfd:nervure-counters (deleted)"] += watched
-        # Those of a node that joins are kept when it has left, for the account.
+        # `run` keeps the counters of a joined node after it has left, for the account.
         joining = sum(node.is_dynamic for node in self.plan.nodes)
         last[-1]["run"]["/memfd:nervure-counters (deleted)"] += joining
         python = {node.id for node in self.plan.nodes if node.language == "python"}
         for name, things in last[-1].items():
             if name.split(".")[0] in python:
-                # The pair beside which it sleeps is made when it first does, which a fast producer puts off.
+                # The socket pair for sleeping is made at the first sleep, which a fast producer delays.
                 things["socket:"] += 2
         return last[-1]
 
     def pids(self) -> dict[str, int]:
-        """Of `run`, the keeper, and each node by its id and incarnation."""
+        """Process ids of `run`, the keeper, and each node by its id and incarnation."""
         running = self.running
         assert running.keeper
         pids = {"run": running.run.pid, "keeper": running.keeper.pid}
@@ -344,14 +343,14 @@ class Performer:
                 things[name] = processes.descriptors(pid) + processes.mappings(pid)
             except (FileNotFoundError, ProcessLookupError):
                 continue
-            # How many it takes depends on what is held at the moment.
+            # The number of mapped segments varies with the samples held.
             segments = things[name].pop("/memfd:nervure-segment (deleted)", 0)
             if segments > MOST_SEGMENTS:
                 things[name]["segments"] = segments
         return things
 
     def check_open_things(self, base: dict[str, Counter[str]]) -> None:
-        """The keeper, `run` and every node that was there all along have no more than at the start."""
+        """No surviving process has more descriptors or mappings than at the start."""
 
         def more() -> dict[str, Counter[str]]:
             now = self.look()
@@ -367,8 +366,8 @@ class Performer:
         }
 
     def check_memory(self, base: dict[str, int]) -> None:
-        """Who was there all along has no more memory than at the start, and the segments take no more than
-        what queues and holders may have.
+        """No surviving process has grown beyond its limit, and the segments take no more than the samples of
+        queues and holders may need.
         """
 
         def more() -> list[str]:
@@ -384,7 +383,7 @@ class Performer:
             raise RoundFailed(f"memory is not back at its base: {more()}")
 
     def check_params(self) -> None:
-        """Each running node has the value that was set last, also if it was started since."""
+        """Each running node has the last value that was set, also after a restart."""
 
         def wrong() -> list[str]:
             found = []
@@ -414,7 +413,7 @@ class Performer:
         elif ending in ("stop", "stop twice"):
             running.run.signal(signal.SIGINT)
             if ending == "stop twice":
-                # What comes at once is the same signal.
+                # A second signal without a pause would merge with the first.
                 time.sleep(0.1)
                 running.run.signal(signal.SIGINT)
         elif ending == "stop command":
@@ -453,7 +452,7 @@ class Performer:
             left = processes.reap_orphans(self.running.process.pid)
             raise RoundFailed(f"processes are left: {[processes.command_line(pid) for pid in left]}")
         files = [str(path) for path in self.temporary.iterdir()]
-        # Those of the lab are of iceoryx2, which it measures.
+        # The lab's files belong to iceoryx2, which it measures.
         shared = [path for path in Path("/dev/shm").iterdir() if not path.name.startswith("nervure_lab_")]
         files += [str(path) for path in shared if "nervure" in path.name]
         if files:
@@ -466,7 +465,7 @@ class Performer:
         summary = running.summary
         expected = {"kill run": {-signal.SIGKILL}, "kill keeper": {1}}.get(self.plan.ending)
         if expected is not None and running.is_finished and summary:
-            # It was over by itself, before or while it was killed.
+            # It ended by itself, before or during the kill.
             expected |= self.expected_codes()
         if expected is None:
             if summary is None:
@@ -500,7 +499,7 @@ class Performer:
 
 
 def flowing_inputs(alive: list[Node], feeding: set[str]) -> list[str]:
-    """Inputs of these nodes that what `feeding` sends reaches, over whatever loops."""
+    """Inputs of these nodes that samples of `feeding` reach, directly or over relays and loops."""
     inputs: list[str] = []
     while True:
         before = len(inputs)
@@ -524,7 +523,7 @@ def grown(base: dict[str, int], now: dict[str, int], most: dict[str, int]) -> li
 
 
 def most_segment_bytes(plan: Round) -> int:
-    """What the samples that may be held at a time take, each in a block of its own."""
+    """Upper bound of the memory of samples held at a time, each in a block of its own."""
     most = 0
     for node in plan.nodes:
         largest = sum(size for size in node.orders.get("bytes", [])) * BLOCK_ROUNDING
@@ -539,7 +538,7 @@ def most_segment_bytes(plan: Round) -> int:
 
 
 def too_much_shared(shared: dict[int, int], most: int) -> list[str]:
-    """Whether the segments of a dataflow exceed a limit. Each counts once, however many map it."""
+    """Whether the segments of a dataflow, each counted once, exceed a limit."""
     total = sum(shared.values())
     return (
         [f"{len(shared)} segments take {total} bytes, at most {most} can be in use"] if total > most else []
@@ -547,7 +546,7 @@ def too_much_shared(shared: dict[int, int], most: int) -> list[str]:
 
 
 def raise_limits() -> None:
-    """pidfds of many processes are held."""
+    """Raises the limit of descriptors: the campaign holds pidfds of many processes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))

@@ -1,11 +1,10 @@
 """One fault a run: `python -m soak.injection --help`.
 
-Two small dataflows run again and again. One starts, sends, restarts a node and ends by itself; the
-other sends until it is stopped, after an observer has received samples. In each run system calls of one
-process fail or are cut short: the n-th, for every n, or several from the n-th on. The program `inject` of
-`crates/cli/tests/inject` does that. In other runs one process is killed: before its n-th system call, or
-after its n-th store to shared memory or control message, where the process does it itself
-(`crates/shm/src/kill_points.rs`).
+Two small dataflows run repeatedly. One starts, sends, restarts a node and ends by itself; the other sends
+until it is stopped, after an observer has received samples. In each run the program `inject` of
+`crates/cli/tests/inject` lets system calls of one process fail or cuts them short: the n-th, for every n, or
+several from the n-th on. In other runs one process is killed: by `inject` before its n-th system call, or by
+itself after its n-th store to shared memory or control message (`crates/shm/src/kill_points.rs`).
 """
 
 import argparse
@@ -32,11 +31,11 @@ from .running import Running, environment
 
 REPOSITORY = Path(__file__).parents[2]
 
-# What can come of each system call. With `no-descriptors` a message loses the descriptors that it carries;
-# `x10` stands for ten calls in a row, as in a shortage that lasts. A call that is made after a `delay` is
-# slow, as on a machine under load: nothing may come of it but a longer run.
+# Faults of each system call. With `no-descriptors` a message loses the descriptors that it carries; `x10`
+# stands for ten calls in a row, as in a lasting shortage. A `delay` before a call simulates a machine under
+# load, and may only prolong the run.
 ACTIONS: dict[str, list[str]] = {
-    # Whatever it is: the process is killed before it.
+    # Any system call: the process is killed before it.
     "all": ["kill"],
     # A store to shared memory, or a control message: the process is killed after it.
     "point": ["kill"],
@@ -74,12 +73,12 @@ ACTIONS: dict[str, list[str]] = {
     "ppoll": ["EINTR", "ENOMEM", "delay"],
     "futex": ["EINTR", "EAGAIN", "delay"],
 }
-# A run takes a second. One that takes so long will not end.
+# A run takes a second; a run that exceeds this hangs.
 PATIENCE_SECONDS = 20
-# The exit code of `inject` where the kernel cannot do what it needs.
+# The exit code of `inject` on a kernel without the features that it needs.
 UNSUPPORTED = 77
 PART_CASES = 50
-# Longer than a node that nothing delays takes from its start to its end.
+# Longer than the whole life of an undelayed node.
 DELAY_MILLIS = 400
 # Samples that the source sends, and after how many the sink fails for the first time.
 SAMPLES, FAILS_AFTER = 30, 8
@@ -124,7 +123,7 @@ class Case:
         return f"{self.scenario} {self.role} {self.call} {self.action} {self.nth}"
 
     def arguments(self) -> list[str]:
-        """Those of `inject`."""
+        """Arguments of `inject`."""
         if self.call == "point":
             return []
         action, _, times = self.action.partition("x")
@@ -137,11 +136,11 @@ class Case:
 
     @property
     def is_kill(self) -> bool:
-        """Whether the process is killed, and not given an error."""
+        """Whether the process is killed, instead of receiving an error."""
         return self.action == "kill"
 
     def kill_point(self, path: Path) -> str:
-        """What `crates/shm/src/kill_points.rs` reads from its variable."""
+        """The value of the environment variable of `crates/shm/src/kill_points.rs`."""
         argument = {"run": "run", "keeper": "__keeper"}.get(self.role, "*")
         number = self.role.partition(".")[2] or "0"
         return f"{argument}:{number}:{self.nth}:{path}"
@@ -152,7 +151,7 @@ class Case:
 
 @dataclass
 class Outcome:
-    """What came of a run."""
+    """Outcome of a run."""
 
     problems: list[str]
     calls: dict[str, dict[str, int]]
@@ -162,7 +161,7 @@ class Outcome:
     points: int = 0
 
     def read_point(self, file: Path) -> None:
-        """What the process with a kill point wrote."""
+        """Reads the file of a process with a kill point: "killed", or its number of kill points."""
         text = file.read_text() if file.exists() else ""
         self.was_done = text == "killed"
         self.points = int(text) if text.isdigit() else 0
@@ -176,8 +175,8 @@ def scenario(ending: str) -> Round:
     again = {"restart_policy": "on-failure", "restart_delay": "1ms", "max_restart_delay": "1ms"}
 
     def reads(*topics: str, policy: str) -> dict[str, dict[str, Any]]:
-        # A producer that waits lives until its consumer is back. The other queue has room for all that is
-        # sent: a sample that is dropped is dropped for want of something else.
+        # A blocked producer lives until its consumer is back. The other queue has room for all samples, so a
+        # drop shows another shortage.
         size = 4 if policy == "block" else 100
         return {
             f"{policy}_{topic.split('/')[0]}": {"source": topic, "queue_policy": policy, "queue_size": size}
@@ -253,7 +252,7 @@ class Campaign:
             calls = "all" if case.call == "all" else ",".join(ACTIONS.keys() - {"all", "point"})
             command = [str(self.programs / "examples" / "inject"), "--report", str(report_path)]
             command += ["--calls", calls]
-            # What the nodes write there is what is held against the counters.
+            # The nodes' records are the reference for the counters, so no fault may hit them.
             command += ["--except", str(paths["records"])]
             command += ["--patience-seconds", str(PATIENCE_SECONDS)]
             command += case.arguments()
@@ -297,14 +296,14 @@ class Campaign:
                 or any(file.stat().st_size for file in folder.glob("sink.[1-9]"))
             ),
         )
-        # Not from what `run` prints: the fault may be that it cannot.
+        # Not from the output of `run`: the fault may prevent it.
         run = processes.children(running.process.pid)
         keeper = [child for process in run for child in processes.children(process)]
         commands = [["topic", "echo", "--json", "--count", "5", "source/out"]]
         if by_command:
             commands.append(["stop"])
         for command in commands if keeper else []:
-            # Both fail when the fault ends the keeper; `run` then ends by itself.
+            # Both commands fail if the fault ends the keeper; `run` then ends by itself.
             command = [str(self.programs / "nervure"), *command, "--dataflow", str(keeper[0])]
             with (running.folder / "commands").open("ab") as output:
                 subprocess.run(command, env=surroundings, stdout=output, stderr=output, check=False)
@@ -323,7 +322,7 @@ def edges(running: Running) -> str:
 
 
 def judge(plan: Round, running: Running, written: records.Records, code: int, case: Case) -> list[str]:
-    """What does not hold."""
+    """Returns the violated invariants."""
     problems = accounting.check_samples(plan, written)
     stderr = running.stderr_path.read_text(errors="replace")
     log = running.log()
@@ -343,7 +342,7 @@ def judge(plan: Round, running: Running, written: records.Records, code: int, ca
         if running.summary is None:
             problems.append("it ended with 0, and without a summary")
     elif code == 3:
-        # The process that held it may have used it, before it was killed.
+        # A killed process may have used the sample that it held.
         lost = any(edge["lost"] for edge in block_edges(running))
         failed_edges = running.summary and running.summary["failed_edges"]
         if not has_failed and not missing and not lost and not failed_edges and not unknown(running):
@@ -353,7 +352,7 @@ def judge(plan: Round, running: Running, written: records.Records, code: int, ca
     elif code == 1:
         if case.role == "none" or re.fullmatch(NODES, case.role):
             problems.append("it ended with 1, and the fault was none of run or keeper")
-        # The fault may be that nothing can be written to stderr.
+        # The fault may be a failing write to stderr.
         is_silent = case.role == "run" and case.call == "write"
         if not is_silent and "error: " not in stderr and "could not be written to stdout" not in stderr:
             problems.append("it ended with 1, and without an error")
@@ -372,14 +371,14 @@ def unknown(running: Running) -> list[dict[str, Any]]:
 
 
 def is_end_of_run(code: int, stderr: str) -> bool:
-    """Whether `run` may end so before it has started anything, or because it was killed."""
+    """Whether `run` may end with this code: before it has started anything, or because it was killed."""
     is_unreadable = code == 2 and "error[unreadable-file]" in stderr
     is_not_loaded = code == 127 and "error while loading shared libraries" in stderr
     return is_unreadable or is_not_loaded or code == 128 + signal.SIGKILL
 
 
 def missing_samples(plan: Round, running: Running, written: records.Records) -> list[str]:
-    """What should have arrived and did not, unless its queue may drop it and has counted that."""
+    """Inputs with missing samples, other than drops that their queues have counted."""
     missing = []
     for node in plan.nodes if plan.ending == "natural" else []:
         for name, source in node.edges.items():
@@ -389,11 +388,11 @@ def missing_samples(plan: Round, running: Running, written: records.Records) -> 
             if producer.is_source:
                 expected = SAMPLES
             if source["queue_policy"] != "block":
-                # All may be lost where the count is not known.
+                # Without a count, all may be lost.
                 lost = running.edges.get(input, {}).get("lost", 0)
                 expected -= expected if lost is None else lost
             received = count_received(written, input)
-            # A process that is killed may have taken a sample that it has not written down.
+            # A killed process may have taken a sample without recording it.
             if received < expected - accounting.crashes(running, node.id):
                 missing.append(f"{input} received {received} of {expected}")
     return missing
@@ -408,7 +407,7 @@ def cases_of(name: str, calls: dict[str, dict[str, int]]) -> dict[tuple[str, str
     found = {}
     for role, counts in sorted(calls.items()):
         for call, count in sorted(counts.items()):
-            # Without its program `inject` has nothing to run.
+            # If the execve of `run` fails, `inject` has nothing to run.
             for action in ACTIONS.get(call, []) if (role, call) != ("run", "execve") else []:
                 cases = [Case(name, role, call, action, nth) for nth in range(1, count + 1)]
                 found[name, role, call, action] = cases
@@ -416,7 +415,7 @@ def cases_of(name: str, calls: dict[str, dict[str, int]]) -> dict[tuple[str, str
 
 
 def sample(groups: dict[tuple[str, str, str, str], list[Case]], seed: int, most: int) -> Iterator[Case]:
-    """Some of each group, in turn, and more of a large one: of each part of it."""
+    """Cases of each group in turn; a large group counts once for each part of `PART_CASES`."""
     chance = random.Random(seed)
     parts = [part for cases in groups.values() for part in batched(cases, PART_CASES)]
     left = [chance.sample(part, len(part)) for part in parts]
@@ -479,7 +478,7 @@ def choose(arguments: argparse.Namespace, name: str, calls: dict[str, dict[str, 
 
 
 def report(case: Case, outcome: Outcome, is_brief: bool) -> str:
-    """What kind of outcome it was."""
+    """Prints a failure, and returns the kind of the outcome."""
     if not outcome.problems:
         return "passed" if outcome.was_done else "did not get to the call"
     known = case.known()

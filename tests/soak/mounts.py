@@ -1,4 +1,4 @@
-"""Small disks: file systems in memory that are full soon, seen by the campaign and its children alone."""
+"""Small disks: file systems in memory, visible to the campaign and its children alone."""
 
 import ctypes
 import os
@@ -14,10 +14,10 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def enter_own_namespace() -> bool:
-    """Whether small disks can be had from now on. To be called before there are threads."""
+    """Returns whether small disks can be mounted from now on. Must be called before threads start."""
     user, group = os.getuid(), os.getgid()
     if libc.unshare(CLONE_NEWNS) != 0:
-        # Those who may not mount may do so in a user namespace of their own, where there is one.
+        # Without the right to mount: a user namespace of its own gives it, if the kernel allows one.
         if libc.unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0:
             return False
         Path("/proc/self/setgroups").write_text("deny")

@@ -7,22 +7,22 @@ from pathlib import Path
 from typing import Any
 
 POLICIES = ["drop_oldest", "drop_newest", "latest", "block"]
-# A sample lies in its descriptor, in a slab, or in a memfd of its own.
+# Sizes of samples in their descriptor, in a slab, and in a memfd of their own.
 SIZES = [64, 200, 1_000, 5_000, 70_000, 400_000, 2_000_000]
-# The input of a node that sends at the ticks of a timer.
+# The input from the timer, of a node that sends at its ticks.
 TICK = "tick"
 # Bytes that a source may send a second.
 BANDWIDTH = 40_000_000
 
 
-# Faults that are none to the dataflow.
+# Commands that must not affect the dataflow.
 WATCHERS = ["observe", "record", "record on a small disk"]
-# What is done by programs that the keeper has not started.
+# Acts of programs that the keeper has not started.
 VISITS = ["join", "attach", "replace", "replace in vain", "kill visitors"]
 
 
 def fresh_seed() -> int:
-    """A seed that no run had before: each run tries other cases, and prints the seed that repeats it."""
+    """A random seed, so that each run tries other cases; the run prints it, to be repeated."""
     return random.SystemRandom().randrange(1, 1_000_000)
 
 
@@ -41,7 +41,7 @@ class Node:
 
     @property
     def is_source(self) -> bool:
-        """Whether it sends without being sent to: on its own, or at the ticks of a timer."""
+        """Whether it sends without samples from other nodes: on its own, or at the ticks of a timer."""
         return "pause_micros" in self.orders or TICK in self.inputs
 
     @property
@@ -56,7 +56,7 @@ class Node:
 
 @dataclass
 class Fault:
-    """An act on the dataflow, and the seconds between the act before and this one."""
+    """An act on the dataflow, and the seconds since the previous act."""
 
     after: float
     kind: str
@@ -72,7 +72,7 @@ class Fault:
 
 @dataclass
 class Round:
-    """What is run and what is done to it."""
+    """A dataflow, its surroundings, and the acts on it."""
 
     name: str
     nodes: list[Node]
@@ -81,10 +81,10 @@ class Round:
     ending: str
     # "", "full disk", "few descriptors"
     surroundings: str = ""
-    # Nodes that are killed at random beside the faults, and how often.
+    # Nodes that are killed at random in addition to the faults, and the number of these kills.
     targets: list[str] = field(default_factory=list)
     kills: int = 0
-    # "", or "observe" or "record": what is there at the end, and must end by itself.
+    # "", "observe" or "record": a watcher at the end of the dataflow, which must end by itself.
     last_watcher: str = ""
     # The node that drives the dataflow's clock: it jumps, stands still and goes at other rates.
     clock: str = ""
@@ -137,7 +137,7 @@ def make_round(seed: int, number: int, with_python: bool, with_mounts: bool) -> 
     if surroundings == "full disk" and not with_mounts:
         surroundings = ""
     nodes = make_nodes(chance, ending == "natural", with_python)
-    # A loop has no end of its own: each of its nodes waits for the end of the other.
+    # A loop never ends by itself: each of its nodes waits for the end of the other.
     if ending != "natural" and chance.random() < 0.3:
         add_loop(chance, nodes)
     faults = make_faults(chance, nodes)
@@ -147,14 +147,14 @@ def make_round(seed: int, number: int, with_python: bool, with_mounts: bool) -> 
         add_watchers(chance, plan, with_mounts)
     if ending != "natural" and chance.random() < 0.25:
         add_clock(chance, plan)
-    # Last, so that all the rest of a round is what it was without visitors.
+    # Last, so that visitors do not change the random choices for the rest of the round.
     if chance.random() < 0.5:
         add_visitors(chance, plan)
     return plan
 
 
 def make_kills(seed: int, kills: int) -> Round:
-    """Restarting nodes that are killed over and over, and others beside them that must not notice."""
+    """Restarting nodes that are killed repeatedly, beside others that must not be affected."""
     again = {"restart_policy": "on-failure", "restart_delay": "1ms", "max_restart_delay": "1ms"}
     last_word = {"on_failure": {"output": "out", "value": "it has failed"}}
     source = {"bytes": [64, 5_000, 70_000], "pause_micros": 2_000}
@@ -215,11 +215,11 @@ def make_consumer(chance: random.Random, id: str, producers: list[Node], is_fini
         node.outputs["out0"] = make_output(chance)
     node.orders = {"bytes": sizes, "work_micros": chance.choice([0, 0, 0, 200, 3_000])}
     if chance.random() < 0.4:
-        # Fewer than any input may hold, and not for ever: otherwise it would rightly stand still.
+        # Fewer than any input may hold, and for a limited time: otherwise the node would stall.
         room = min(
             source.get("max_held", source.get("queue_size", 10) + 8) for source in node.inputs.values()
         )
-        # Where memory is short, so long a hold sets the pace of all.
+        # With little memory the duration of a hold sets the pace of the dataflow.
         millis = 100 if is_finite else 400
         node.orders |= {"hold": min(6, room - 1), "hold_millis": millis}
     if chance.random() < 0.15:
@@ -238,7 +238,7 @@ def make_input(chance: random.Random, topic: str) -> dict[str, Any]:
 
 
 def make_keys(chance: random.Random, sizes: list[int], is_finite: bool) -> dict[str, Any]:
-    # A source that is always started again would make a round of a fixed number of samples endless.
+    # A source that always restarts would never finish its fixed number of samples.
     policy = chance.choices(["never", "on-failure", "always"], [2, 7, 0 if is_finite else 1])[0]
     keys: dict[str, Any] = {"restart_policy": policy}
     if policy != "never":
@@ -248,13 +248,13 @@ def make_keys(chance: random.Random, sizes: list[int], is_finite: bool) -> dict[
             "max_restart_delay": f"{max(first, chance.choice([1, 500]))}ms",
         }
     if chance.random() < 0.25:
-        # Room for a few samples, and never for all that the queues and holders would like.
+        # Room for a few samples, fewer than the queues and holders could use.
         keys["shared_memory"] = f"{max(2**20, max(sizes) * chance.choice([3, 5]))}B"
     return keys
 
 
 def add_loop(chance: random.Random, nodes: list[Node]) -> None:
-    """An edge from a relay back to one that it receives from. What comes over it is not sent on."""
+    """Adds an edge from a relay back to its producer, which does not forward its samples."""
     by_id = {node.id: node for node in nodes}
     for last in nodes:
         sources = {source["source"].split("/")[0] for source in last.edges.values()}
@@ -266,7 +266,7 @@ def add_loop(chance: random.Random, nodes: list[Node]) -> None:
                 back["queue_policy"] = "drop_oldest"
             first.inputs["back"] = back
             first.orders["silent"] = ["back"]
-            # As with its other inputs.
+            # The limit of held samples, as for its other inputs.
             room = back.get("max_held", back.get("queue_size", 10) + 8)
             if "hold" in first.orders:
                 first.orders["hold"] = min(first.orders["hold"], room - 1)
@@ -289,7 +289,7 @@ def add_clock(chance: random.Random, plan: Round) -> None:
     steps = {"every_millis": chance.choice([1, 20, 100]), "steps": 40, "seed": chance.randint(1, 1000)}
     plan.clock = "clock"
     plan.nodes += [
-        # It has no consumers, so that its load does not depend on others.
+        # Without consumers, so that its load does not depend on others.
         Node(
             "clock", keys=again, outputs={"out": {}}, orders={"clock": steps, **SMALL, "pause_micros": 5_000}
         ),
@@ -325,22 +325,22 @@ def add_watchers(chance: random.Random, plan: Round, with_mounts: bool) -> None:
 
 
 def add_visitors(chance: random.Random, plan: Round) -> None:
-    """Nodes that are joined as and left, and programs in the place of others, between the other faults."""
+    """Nodes that programs join and leave, and programs in the place of nodes, between the other faults."""
     visits = []
     for index in range(chance.choice([0, 1, 2])):
         guest = make_consumer(chance, f"guest{index}", plan.nodes, plan.ending == "natural")
         guest.is_dynamic, guest.keys = True, {}
         plan.nodes.append(guest)
         for _ in range(chance.randint(1, 4)):
-            # For ever, or for a while.
+            # 0: until the end; otherwise milliseconds.
             visits.append(Fault(chance.expovariate(4), "join", guest.id, value=chance.choice([0, 50, 400])))
             if chance.random() < 0.5:
                 visits.append(Fault(chance.expovariate(4), "kill", guest.id))
-    # Where every sample is counted that a source has sent, it must not restart.
+    # With a fixed number of samples, a source must not restart.
     hosts = [node.id for node in plan.nodes if not node.is_dynamic and plan.ending != "natural"]
     for _ in range(chance.randint(1, 4) if hosts else 0):
         kind, host = chance.choice(["attach", "attach", "replace", "replace in vain"]), chance.choice(hosts)
-        # What an attached program leaves behind is its user's affair, not the keeper's.
+        # The keeper does not clean up the children of an attached program.
         if kind == "attach" and "children" in plan.node(host).orders:
             kind = "replace"
         visits.append(Fault(chance.expovariate(4), kind, host))
@@ -350,7 +350,7 @@ def add_visitors(chance: random.Random, plan: Round) -> None:
     plan.faults[at:at] = visits
 
 
-# Orders of a node of which nothing is asked but to be there.
+# Orders of a node without a task of its own.
 SMALL: dict[str, Any] = {"bytes": [200], "work_micros": 0}
 
 

@@ -12,18 +12,18 @@ from collections.abc import Iterable
 from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER = 36
-# Names without what differs from process to process.
+# Parts of names that differ between processes.
 NUMBERS = re.compile(r"\[\d+\]|\d+")
 
 
 def adopt_orphans() -> None:
-    """Whatever `nervure run` leaves behind becomes a child of this process, and is seen."""
+    """Makes this process the subreaper: leftovers of `nervure run` become its children."""
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl")
 
 
 class Process:
-    """A process by its pidfd: no other can be taken for it."""
+    """A process by its pidfd, which a reused process id cannot confuse."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -67,7 +67,7 @@ def children(pid: int) -> list[int]:
 
 
 def reap_orphans(known: int) -> list[int]:
-    """Takes in adopted children that ended, but for the process `known`; returns those that still live."""
+    """Reaps adopted children, except the process `known`; returns those that still live."""
     for child in children(os.getpid()):
         if child != known:
             try:
@@ -85,7 +85,7 @@ def command_line(pid: int) -> str:
 
 
 def descriptors(pid: int) -> Counter[str]:
-    """What its descriptors are, by kind. Log files are left out: each is opened at its first line."""
+    """Descriptors of a process, by kind, without log files, which are opened at their first line."""
     kinds: Counter[str] = Counter()
     for descriptor in Path(f"/proc/{pid}/fd").iterdir():
         try:
@@ -108,7 +108,7 @@ def mappings(pid: int) -> Counter[str]:
 
 
 def own_bytes(pid: int) -> int | None:
-    """Memory that it has for itself: neither files nor what it shares."""
+    """Anonymous private memory of a process."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -118,7 +118,7 @@ def own_bytes(pid: int) -> int | None:
 
 
 def segment_bytes(pids: Iterable[int]) -> dict[int, int]:
-    """Segments that any of these processes maps, by their inode: each counts once."""
+    """Sizes of the segments that these processes map, by inode, so that each counts once."""
     segments: dict[int, int] = {}
     for pid in pids:
         try:
@@ -134,7 +134,7 @@ def segment_bytes(pids: Iterable[int]) -> dict[int, int]:
 
 
 def wait_until(patience: float, holds) -> bool:
-    """Whether a condition comes to hold in time. It is polled: only for conditions without an event."""
+    """Whether a condition becomes true in time. Polls: only for conditions without an event."""
     deadline = time.monotonic() + patience
     while not holds():
         if time.monotonic() > deadline:

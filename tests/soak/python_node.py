@@ -1,4 +1,4 @@
-"""What `crates/cli/tests/nodes/soak_node.rs` does, as far as the campaign asks it of Python nodes."""
+"""`crates/cli/tests/nodes/soak_node.rs` in Python, with the orders that Python nodes get."""
 
 import json
 import os

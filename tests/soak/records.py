@@ -1,26 +1,26 @@
-"""What the nodes themselves wrote down: see `crates/cli/tests/nodes/soak_node.rs` for the lines."""
+"""The nodes' own records of their samples; `crates/cli/tests/nodes/soak_node.rs` describes the lines."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# Incarnation of the producer, number that it gave the sample, sequence that the data plane gave it.
+# Incarnation of the producer, its number of the sample, sequence in the data plane.
 Received = tuple[int, int, int]
 
 
 @dataclass
 class Sent:
-    """What one process of a producer sent to one output."""
+    """Samples that one process of a producer sent to one output."""
 
     intended: set[int] = field(default_factory=set)
     # By number: edges that queued it, and edges that counted it as missed. `send` of Python returns neither.
     receipts: dict[int, tuple[int, int] | None] = field(default_factory=dict)
-    # Every edge counted these as missed, for want of memory.
+    # Every edge counted these as missed, because memory was short.
     without_memory: set[int] = field(default_factory=set)
 
     @property
     def uncertain(self) -> int:
-        """Samples of which the process did not live to say what became of them."""
+        """Samples without a recorded outcome, because the process was killed."""
         return len(self.intended) - len(self.receipts) - len(self.without_memory) - len(self.stopped)
 
     stopped: set[int] = field(default_factory=set)
@@ -36,8 +36,8 @@ class Records:
     )
     # By input, then incarnation of the consumer.
     received: defaultdict[str, dict[int, list[Received]]] = field(default_factory=lambda: defaultdict(dict))
-    # By input, then incarnation of the consumer: last words of a producer that failed, as its incarnation and
-    # how many samples had been received before.
+    # By input, then incarnation of the consumer: last words of a failed producer, as its incarnation and the
+    # number of samples received before.
     last_words: defaultdict[str, dict[int, list[tuple[int, int]]]] = field(
         default_factory=lambda: defaultdict(dict)
     )
@@ -55,7 +55,7 @@ def read(folder: Path) -> Records:
 
 def read_process(records: Records, node: str, incarnation: int, path: Path) -> None:
     lines = path.read_text(errors="replace").split("\n")
-    # The last is empty, or was cut off by a kill.
+    # The last line is empty, or was cut off by a kill.
     for line in lines[:-1]:
         kind, name, *values = line.split(" ")
         if kind == "=":

@@ -14,7 +14,7 @@ from typing import Any
 
 from .processes import Process, parent
 
-# Nothing here takes nearly as long; what has not happened by then will not.
+# Seconds; far above the duration of any step.
 PATIENCE = 60.0
 
 
@@ -33,7 +33,7 @@ class Running:
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 text=True,
-                # A signal for this program is not one for the dataflow.
+                # Ctrl-C for this program must not reach the dataflow.
                 start_new_session=True,
             )
         self.run = Process(self.process.pid)
@@ -87,7 +87,7 @@ class Running:
             self.messages.append(message)
 
     def wait_for(self, holds, patience: float = PATIENCE) -> bool:
-        """Whether a condition on the messages so far comes to hold in time."""
+        """Whether a condition on the messages so far becomes true in time."""
         deadline = time.monotonic() + patience
         with self.changed:
             while not holds():
@@ -130,7 +130,7 @@ class Running:
         return "\n".join(lines[-60:]) + "\n" + self.stderr_path.read_text(errors="replace")[-4000:]
 
     def close(self) -> None:
-        """Ends what is left."""
+        """Kills `run` if it still runs, and closes all pidfds."""
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
@@ -146,7 +146,7 @@ def environment(folder: Path, records: Path, temporary: Path) -> dict[str, str]:
         "NERVURE_LOG_DIR": str(folder / "logs"),
         "SOAK_RECORDS": str(records),
         "TMPDIR": str(temporary),
-        # Python nodes run with what runs this.
+        # Python nodes run with the interpreter of this program.
         "VIRTUAL_ENV": sys.prefix,
         "RUST_BACKTRACE": "1",
         "NO_COLOR": "1",

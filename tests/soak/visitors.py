@@ -1,4 +1,4 @@
-"""Programs of the campaign itself in a dataflow: nodes that join, and what is attached in a place."""
+"""Programs of the campaign itself in a dataflow: nodes that join, and programs attached to nodes."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ from .running import PATIENCE
 
 @dataclass
 class Visitors:
-    """Those of one round."""
+    """The visitors of one round."""
 
     nervure: Path
     rust_node: Path
@@ -21,13 +21,13 @@ class Visitors:
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def join(self, node: Node, keeper: int, leave_after_millis: int) -> bool:
-        """As a node with `path: dynamic`, until it leaves or is killed. False if it is there."""
+        """Joins as a node with `path: dynamic`, until it leaves or is killed. False if it is there."""
         orders = node.orders | {"leave_after_millis": leave_after_millis}
         place = {"NERVURE_DATAFLOW": str(keeper), "NERVURE_NODE": node.id}
         return self.start(node.id, [str(self.rust_node), json.dumps(orders), node.id], place)
 
     def attach(self, node: str, keeper: int) -> bool:
-        """The node's own program, outside of the keeper's reach. False if a program is attached already."""
+        """Attaches the node's own program, not as the keeper's child. False if one is attached already."""
         return self.start(node, [str(self.nervure), "attach", node, "--dataflow", str(keeper)], {})
 
     def start(self, node: str, command: list[str], more: dict[str, str]) -> bool:
@@ -41,7 +41,7 @@ class Visitors:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                # It is no process of the dataflow, and does not end with one.
+                # Not a process of the dataflow: it does not end with one.
                 start_new_session=True,
             )
         return True
@@ -51,7 +51,7 @@ class Visitors:
         return subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=PATIENCE)
 
     def kill(self) -> int:
-        """Kills all that live, and says how many these were."""
+        """Kills all that run, and returns their number."""
         killed = 0
         for visitor in self.running.values():
             killed += visitor.poll() is None
@@ -61,7 +61,7 @@ class Visitors:
         return killed
 
     def wait(self) -> list[str]:
-        """Those that do not end with their dataflow."""
+        """Visitors that do not end with their dataflow."""
         deadline = time.monotonic() + PATIENCE
         left = []
         for node, visitor in self.running.items():

@@ -1,4 +1,4 @@
-"""Observers and recorders: commands that look into the dataflow that is tested, and are killed themselves."""
+"""Observers and recorders: commands that inspect the dataflow under test, and are killed themselves."""
 
 import signal
 import subprocess
@@ -11,12 +11,12 @@ from .running import PATIENCE
 
 @dataclass
 class Watchers:
-    """Those of one round."""
+    """The watchers of one round."""
 
     nervure: Path
     environment: dict[str, str]
     folder: Path
-    # A disk on which recordings have no room.
+    # A disk too small for recordings.
     small_disk: Path
     running: list[subprocess.Popen[bytes]] = field(default_factory=list)
     recordings: list[Path] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Watchers:
             watcher.send_signal(signal.SIGCONT)
 
     def kill(self) -> int:
-        """Kills all that live, and says how many these were."""
+        """Kills all that run, and returns their number."""
         killed = 0
         for watcher in self.running:
             killed += watcher.poll() is None
@@ -61,7 +61,7 @@ class Watchers:
         return killed
 
     def wait(self) -> list[str]:
-        """Those that do not end with their dataflow."""
+        """Watchers that do not end with their dataflow."""
         deadline = time.monotonic() + PATIENCE
         left = []
         for watcher in self.running:
@@ -72,12 +72,12 @@ class Watchers:
         return left
 
     def full_disks(self) -> int:
-        """How often a recorder has said that its disk is full."""
+        """The number of recorders' messages of a full disk."""
         text = (self.folder / "watchers").read_text(errors="replace") if self.recordings else ""
         return text.count("No space left on device")
 
     def unreadable(self) -> list[str]:
-        """Recordings that cannot be read, however their recorders ended: some before they began."""
+        """Unreadable recordings. A recorder that ended before its first byte has none."""
         problems = []
         for recording in self.recordings:
             if not recording.exists() or recording.stat().st_size == 0:
@@ -88,7 +88,7 @@ class Watchers:
                 text=True,
                 env=self.environment,
             )
-            # 3: it can be read up to where its recorder was killed.
+            # 3: readable up to the kill of its recorder.
             if looked.returncode not in (0, 3):
                 problems.append(f"{recording.name} of {recording.stat().st_size} bytes: {looked.stderr}")
         return problems
