@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that the build does not grow unseen: `scripts/check_build_size.py [PROGRAM]`.
+"""Checks the build for unintended growth: `scripts/check_build_size.py [PROGRAM]`.
 
 Compares with `scripts/build_size.json` the number of crates in the default build of the command and, with
 PROGRAM, the size of this program without symbols: `target/debug/nervure`, which `make test` builds. Growth by
@@ -37,7 +37,7 @@ def main() -> int:
 
 
 def count_crates() -> int:
-    """The crates that a default build of the command compiles, those of build scripts included."""
+    """The number of crates that a default build of the command compiles, including those of build scripts."""
     tree = [os.environ.get("CARGO", "cargo"), "tree", "--locked", "--package", "nervure-cli"]
     tree += ["--edges", "normal,build", "--prefix", "none", "--format", "{p}"]
     done = subprocess.run(tree, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, check=True)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the dependency rules of ARCHITECTURE.md against `cargo metadata`, and where `unsafe` may stand."""
+"""Checks the dependency rules of ARCHITECTURE.md against `cargo metadata`, and the places of `unsafe`."""
 
 import json
 import pathlib
@@ -81,7 +81,7 @@ FORBIDDEN = [
     ("nervure-host", ["nervure-node"], "a host loads components, and is no node"),
     ("nervure-keeper", ["nervure-node"], "the keeper wires nodes, it is none"),
 ]
-# Where `unsafe` may stand: these crates, and these files of others (starting, reaping, namespaces).
+# `unsafe` is allowed in these crates, and in these files of others (starting, reaping, namespaces).
 UNSAFE_CRATES = {
     "nervure-arrow-import",
     "nervure-shm",

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Finds import cycles between the files of a crate, and types with too many methods.
 
-A file depends on another when it names an item that is defined there, by `use` or by a path. A re-export
+A file depends on another when it names an item of it, by `use` or by a path. A re-export
 (`pub use`) and a `mod` line are no dependency, nor is anything under `#[cfg(test)]`. Names are resolved
-through re-exports to the file that defines them. The sources are read as rustfmt leaves them: items of a file
-begin at the left margin.
+through re-exports to the file that defines them. Sources must be formatted by rustfmt: items of a file begin
+at the left margin.
 """
 
 import argparse
@@ -101,7 +101,7 @@ def read_crate(root: Path) -> list[Module]:
 
 
 def without_comments(text: str) -> str:
-    """The text without comments and without what strings and characters hold."""
+    """The text without comments and without the contents of strings and characters."""
     pattern = r'//[^\n]*|/\*.*?\*/|r(#*)".*?"\1|"(?:\\.|[^"\\])*"|\'(?:\\.[^\']*|[^\\\'])\''
     return re.sub(pattern, lambda found: "" if found[0].startswith("/") else '""', text, flags=re.DOTALL)
 

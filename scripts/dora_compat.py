@@ -82,7 +82,7 @@ def main() -> int:
 
 
 def merged(kept: list[dict[str, Any]], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows, and those that were kept, in the order of the runs."""
+    """The new rows and the kept ones, in the order of the runs."""
     known = {(row["clone"], row["path"]): row for row in [*kept, *rows]}
     return [known[key] for run in dora_runs.RUNS if (key := (run.clone, run.path)) in known]
 
@@ -115,7 +115,7 @@ def versions(clones: dict[str, Path], nervure: Path, dora: Path | None) -> dict[
 class Verdict:
     accepted: bool
     reason: str = ""
-    # Programs that the file names and the clone does not have. dora does not look for them.
+    # Programs that the file names and the clone lacks. dora does not check for them.
     missing_programs: int = 0
 
 
@@ -386,10 +386,7 @@ def render_hub_nodes(groups: dict[str, list[str]]) -> str:
     text = f"{len(groups[''])} of {count} nodes are executed above: {executed}. The others need:"
     rows = [[why, len(nodes), ", ".join(nodes)] for why, nodes in groups.items() if why]
     return (
-        "## Nodes of dora-hub\n\n"
-        + prose(text)
-        + "\n"
-        + table(["requirement", "nodes", "their names"], rows)
+        "## Nodes of dora-hub\n\n" + prose(text) + "\n" + table(["requirement", "nodes", "their names"], rows)
     )
 
 

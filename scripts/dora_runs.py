@@ -1,4 +1,4 @@
-"""Executes dataflows of dora's examples under `nervure run` and `dora run`, and compares what nodes print."""
+"""Runs dataflows of dora's examples under `nervure run` and `dora run`, and compares the nodes' output."""
 
 from __future__ import annotations
 
@@ -19,43 +19,43 @@ from pathlib import Path
 from typing import Any, Literal
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-# A run that takes longer than this beyond its own time is killed.
+# A run is killed this long after its own time.
 EXTRA_SECONDS = 30
-# Runs that are bounded by time print as often as timers and scheduling let them.
+# Timers and scheduling change the number of lines of runs that are bounded by time.
 COUNT_TOLERANCE = 0.25
 DISCARDED = "Discarding event for input"
 
 
 @dataclass(frozen=True)
 class Run:
-    """A dataflow that runs anywhere, and what of its output is compared."""
+    """A dataflow that runs anywhere, and the compared part of its output."""
 
     path: str
-    # (node, pattern): what the pattern finds in the lines of that node, in their order.
+    # (node, pattern): matches of the pattern in the lines of that node, in their order.
     shows: tuple[tuple[str, str], ...] = ()
     # "equal": the same finds in the same order. "count": about as many.
     how: Literal["equal", "count"] = "equal"
     clone: Literal["dora", "dora-hub"] = "dora"
     # None: it ends by itself.
     stop_after: int | None = None
-    # How long it may take.
+    # Time limit.
     seconds: int = 20
-    # Commands that the file names, with their file in the clone: `pip install` would make them.
+    # Commands that `pip install` would create, with their file in the clone.
     commands: dict[str, str] = field(default_factory=dict)
-    # The file, where the clone has none that runs without hardware.
+    # The dataflow file, if the clone has none that runs without hardware.
     yaml: str | None = None
     # Programs of nodes that stand in for hardware, with their text.
     files: dict[str, str] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
-    # A Python program that makes what the nodes read.
+    # A Python program that creates the nodes' input files.
     prepare: str = ""
     # Folders of the clone with modules that the programs import.
     python_path: tuple[str, ...] = ()
-    # Folders of the clone that it needs beside its own.
+    # Further folders of the clone that the dataflow needs.
     beside: tuple[str, ...] = ()
     # Commands that build the programs with Nervure's libraries, or for `dora run` with dora's.
     build: tuple[str, ...] = ()
-    # Why the numbers of lines differ from run to run.
+    # The reason why the number of lines varies.
     note: str = ""
     # Packages of dora's workspace to build, with the one change that the guide names.
     packages: tuple[str, ...] = ()
@@ -87,7 +87,7 @@ for event in Node():
     if event["type"] == "INPUT":
         print(event["value"].to_pylist(), flush=True)
 """
-# Asks for a position each time that one has come.
+# Requests the next position after each one.
 _CLOCK = """
 import pyarrow as pa
 from dora import Node
@@ -450,7 +450,7 @@ nodes:
 ]
 
 
-# The nodes of dora-hub that no run above executes, by what they need.
+# The nodes of dora-hub that no run above executes, by their requirement.
 NOT_EXECUTED = {
     "weights of a model, mostly with torch": """
         dora-cotracker dora-distil-whisper dora-funasr dora-internvl dora-kokoro-tts dora-llama-cpp-python
@@ -475,7 +475,7 @@ NOT_EXECUTED = {
 
 
 def hub_nodes(clone: Path) -> dict[str, list[str]]:
-    """The nodes of dora-hub: those that are executed (``""``), and the others by what they need."""
+    """The nodes of dora-hub: the executed ones (``""``), and the others by their requirement."""
     nodes = {folder.name for folder in (clone / "node-hub").iterdir() if folder.is_dir()}
     executed = {name for run in RUNS for name in (*run.commands, *run.packages)}
     groups = {"": sorted(nodes & executed)}
@@ -489,7 +489,7 @@ class Result:
     exit_code: int | None
     # For each of `Run.shows`.
     finds: list[list[str]]
-    # Samples that each node lost at its inputs, by the host's own account.
+    # Samples that each node lost at its inputs, as counted by Nervure or dora.
     lost: Counter[str]
     # The last lines that explain a failure.
     tail: list[str]
@@ -615,7 +615,7 @@ def copied(run: Run, clone: Path, python: Path, programs: Path | None) -> Iterat
             shutil.copytree(clone / other, Path(temporary) / clone.name / other)
         commands = Path(temporary) / "commands"
         commands.mkdir()
-        # `dora run` runs the `build` commands: what they install is there already.
+        # `dora run` runs the `build` commands, whose packages are installed already.
         write_command(commands / "pip", "#!/bin/sh\n")
         for name, program in run.commands.items():
             run_it = f"import runpy\nrunpy.run_path({str(clone / program)!r}, run_name='__main__')\n"
@@ -663,13 +663,13 @@ def build(run: Run, folder: Path) -> None:
 
 
 def build_with_dora(run: Run, folder: Path, programs: Path) -> None:
-    """As `build`, with what a folder has that was built with dora's own crates."""
+    """As `build`, with programs and libraries that a folder has from dora's own crates."""
     if run.packages:
         target = folder.parents[1] / "target" / "debug"
         target.mkdir(parents=True)
         for package in run.packages:
             shutil.copy(programs / package, target)
-        # The file's `build` lines: what they make is there already.
+        # The `build` lines of the file must not build again.
         write_command(folder.parents[2] / "commands" / "cargo", "#!/bin/sh\n")
     compile_all(run, folder, {"link": f"-L {programs}", "system": "-lm -lrt -ldl -lz -lpthread"})
 
@@ -687,7 +687,7 @@ def write_command(path: Path, text: str) -> None:
 def bounded(
     command: list[str], *, folder: Path, environment: dict[str, str], seconds: int
 ) -> tuple[int | None, str]:
-    """The exit code (None if the time was up), and all that was printed."""
+    """The exit code (None after a timeout), and the output."""
     with tempfile.TemporaryFile("w+", errors="replace") as printed:
         process = subprocess.Popen(
             command,
@@ -731,7 +731,7 @@ def lost_by_dora(printed: list[tuple[str, str]]) -> Counter[str]:
 def dora_lines(text: str) -> Iterator[tuple[str, str]]:
     for message in json_lines(text):
         if message.get("node_id"):
-            # What Python's `logging` writes is a JSON object in that line.
+            # Python's `logging` writes a JSON object into that line.
             logged = next(json_lines(message["message"]), {}).get("fields", {})
             yield message["node_id"], logged.get("message", message["message"])
 

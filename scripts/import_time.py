@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Measures what imports cost: `import nervure`, Nervure's `import dora`, and dora's own.
+"""Measures the time of imports: `import nervure`, Nervure's `import dora`, and dora's own.
 
-Each is a new interpreter, in turns, after one round that does not count. Printed are medians and quartiles in
+Each runs in a new interpreter, in turns, after one warm-up round. Prints medians and quartiles in
 milliseconds, and the median of the differences within the rounds.
 """
 

@@ -3,7 +3,7 @@
 `scripts/packages.py FOLDER [--command FILE] [--library FILE]`.
 
 Both hold `bin/nervure`, headers, the static library, and files for pkg-config and CMake without absolute
-paths, so that the tarball runs from any folder. `--command` and `--library` take what is built already.
+paths, so that the tarball runs from any folder. `--command` and `--library` take already built files.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[1]
 CARGO = os.environ.get("CARGO", "cargo")
-# The names of Debian for processors.
+# Debian's names of processors.
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "armhf"}
 LICENCE_FILES = re.compile(r"(LICEN[CS]E|COPYING|COPYRIGHT|NOTICE|UNLICENSE)", re.IGNORECASE)
 RULE = "-" * 80
@@ -79,14 +79,14 @@ def install(prefix: Path, arguments: argparse.Namespace, metadata: dict) -> None
 
 
 def cargo_metadata() -> dict:
-    """Of all packages: `cargo tree` chooses among them."""
+    """The metadata of all packages; `cargo tree` selects among them."""
     command = [CARGO, "metadata", "--format-version", "1", "--locked"]
     done = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, check=True)
     return json.loads(done.stdout)
 
 
 def licences(metadata: dict) -> str:
-    """The licence of Nervure, and those of the crates that are linked into its programs."""
+    """The licences of Nervure and of the crates that are linked into its programs."""
     manifests = {(it["name"], it["version"]): Path(it["manifest_path"]) for it in metadata["packages"]}
     tree = [CARGO, "tree", "--locked", "--edges", "normal", "--prefix", "none", "--format", "{p}|{l}"]
     tree += ["--package", "nervure-cli", "--package", "nervure-c"]
@@ -157,7 +157,7 @@ def build_debian(prefix: Path, package: Path, version: str, architecture: str) -
 
 
 def maintainer() -> str:
-    """The one of Debian's variables, or else the author of the newest commit."""
+    """The maintainer of Debian's environment variables, or else the author of the newest commit."""
     if "DEBFULLNAME" in os.environ and "DEBEMAIL" in os.environ:
         return f"{os.environ['DEBFULLNAME']} <{os.environ['DEBEMAIL']}>"
     command = ["git", "log", "-1", "--format=%an <%ae>"]

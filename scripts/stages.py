@@ -20,10 +20,10 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[1]
 LOGS = REPOSITORY / "out" / "test"
-# Of this, in tenths of a core for two cores, the stages that run use at most all.
+# Limit of the load of concurrent stages, in tenths of a core for two cores.
 CAPACITY = 30
 REPORT_SECONDS = 60
-# A stage that takes longer hangs: the slowest takes a fifth of this on two cores.
+# Timeout of a stage: the slowest takes a fifth of this on two cores.
 STAGE_SECONDS = 2400
 LINES_OF_A_FAILURE = 400
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -94,7 +94,7 @@ def main() -> int:
 
 
 def run(chosen: list[Stage]) -> list[Ended]:
-    """Runs the stages; after a failure none starts any more."""
+    """Runs the stages; after a failure no further stage starts."""
     names = {stage.name for stage in chosen}
     waiting, running, ended = list(chosen), [], []
     reported = time.monotonic()
@@ -171,7 +171,7 @@ def last_line(log: Path) -> str:
 
 
 def print_table(ended: list[Ended], seconds: float) -> None:
-    """The times of all stages, the longest first, so that growth is seen."""
+    """Prints the times of all stages, the longest first, to show growth."""
     print(f"\n{'STAGE':<14}{'TIME':>8}{'CPU':>8}")
     for it in sorted(ended, key=lambda it: -it.seconds):
         result = "  failed" if it.code else ""

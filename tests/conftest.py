@@ -1,4 +1,4 @@
-"""What several tests of nodes in C and C++ share."""
+"""Fixtures of the tests of nodes in C and C++."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`nervure serve` beside parsers of others: its metrics and its OpenAPI document keep their formats."""
+"""Third-party parsers read the metrics and the OpenAPI document of `nervure serve`."""
 
 import os
 import subprocess

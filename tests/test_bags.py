@@ -179,7 +179,7 @@ MIXED = {
     "parts": [{"a": -3, "values": [1.5, 2.5], "label": "x"}, {"a": 4, "values": [], "label": ""}],
     "letter": 65,
 }
-# Topic, type, message, and what it becomes: an array with metadata, or a value.
+# By topic: type, message, and its converted form, an array with metadata or a value.
 MESSAGES: dict[str, tuple[str, dict[str, Any], Any]] = {
     "image": ("sensor_msgs/msg/Image", image(PIXELS, "bgr8"), PIXELS),
     "padded-image": ("sensor_msgs/msg/Image", image(PIXELS, "rgb8", padding=7), PIXELS),
@@ -351,7 +351,7 @@ def test_info_says_what_each_topic_becomes(tmp_path: Path) -> None:
 
 @pytest.fixture
 def strange_bag(tmp_path: Path) -> Path:
-    """With a text, and three topics that cannot be played."""
+    """A bag with a text, and three topics that cannot be played."""
     bag = tmp_path / "strange.mcap"
     with bag.open("wb") as file:
         writer = mcap_writer.Writer(file, compression=mcap_writer.CompressionType.ZSTD)

@@ -1,4 +1,4 @@
-"""Nodes in C and C++: what each kind of value becomes on the way from C over C++ to Python."""
+"""Nodes in C and C++: each kind of value on the way from C over C++ to Python."""
 
 import json
 import os
@@ -36,13 +36,13 @@ with open("seen", "w") as seen:
 
 
 def compiled(installed: Path, source: str, folder: Path, *options: str) -> Path:
-    """A program of `tests/c`."""
+    """Compiles a program of `tests/c`."""
     compiler = ["cc", "-std=c11"] if source.endswith(".c") else ["c++", "-std=c++17"]
     return native(installed, folder / Path(source).stem, *compiler, str(SOURCES / source), *options)
 
 
 def native(installed: Path, program: Path, *command: str) -> Path:
-    """A program, built as pkg-config says."""
+    """Builds a program with the flags of pkg-config."""
     found = {**os.environ, "PKG_CONFIG_PATH": str(installed / "lib" / "pkgconfig")}
     pkg_config = ["pkg-config", "--cflags", "--libs", "nervure"]
     flags = subprocess.run(pkg_config, env=found, capture_output=True, text=True, check=True).stdout.split()
@@ -53,14 +53,14 @@ def native(installed: Path, program: Path, *command: str) -> Path:
 
 
 def succeeded(nodes: list[dict[str, object]], folder: Path) -> str:
-    """What a dataflow has printed, whose nodes have all succeeded."""
+    """The output of a dataflow whose nodes must all succeed."""
     status, printed = outcome(nodes, folder)
     assert status == 0, printed
     return printed
 
 
 def outcome(nodes: list[dict[str, object]], folder: Path) -> tuple[int, str]:
-    """The exit code of a dataflow, and what it has printed."""
+    """The exit code of a dataflow, and its output."""
     (folder / "dataflow.yml").write_text(json.dumps({"nodes": nodes}))
     nervure = Path(sys.executable).parent / "nervure"
     environment = {**os.environ, "NERVURE_LOG_DIR": str(folder / "logs")}
@@ -177,7 +177,7 @@ def test_components_in_one_process_end_alone(installed: Path, tmp_path: Path) ->
 def test_the_data_path_allocates_nothing_and_makes_no_system_call(
     installed: Path, tmp_path: Path, disturbance: str
 ) -> None:
-    """After the start; a disturbance of the data path is found."""
+    """Counted after the start; a disturbance of the data path must be found."""
     program = str(compiled(installed, "steady.cc", tmp_path))
 
     def node(role: str, inputs: dict[str, object], outputs: list[str], disturbance: str) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Every example runs as its README says, and does what it says."""
+"""Every example runs by the commands of its README, with the results of its README."""
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 class Run(NamedTuple):
     exit_code: int
     printed: dict[str, list[str]]
-    """What each node wrote to its standard output, in lines."""
+    """Lines of each node's standard output."""
     edges: dict[str, dict]
     """The summary of every edge, by its consumer's input."""
     stderr: str
@@ -101,7 +101,7 @@ def test_drive_finds_the_lane_in_every_frame(monkeypatch: pytest.MonkeyPatch) ->
     frames = 0
     while (decoded := video.read())[0]:
         left, right = finder.find(cv2.cvtColor(decoded[1], cv2.COLOR_BGR2RGB))
-        # Read off the pictures: the car keeps to its lane, so the lines stay within these bounds.
+        # Bounds measured in the pictures: the car keeps to its lane.
         assert 120 < left[0][0] < 220 and 780 < right[0][0] < 900, (frames, left, right)
         assert 405 < left[1][0] < 445 and 525 < right[1][0] < 570, (frames, left, right)
         frames += 1
@@ -194,7 +194,7 @@ def test_two_robots_see_and_are_driven(examples: Path) -> None:
 
 
 def command_lines() -> list[str]:
-    """Of all processes."""
+    """The command lines of all processes."""
     found = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):

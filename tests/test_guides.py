@@ -1,15 +1,14 @@
-"""The guides are executed as written, each by a user who begins in an empty folder and does what it says.
+"""Executes the guides as written, each from an empty folder.
 
 - A block whose first line is a comment with the name of a file (`# camera.py`, `// src/main.rs`) is that
   file.
-- In a `console` block, bash runs what follows `$ `, and the lines below are what it prints. `^C` among them
-  is Ctrl-C, pressed once the lines above it have been printed. A command that fails is followed by
-  `$ echo $?`.
+- In a `console` block, bash runs the text after `$ `, and the lines below are its output. `^C` among them
+  is Ctrl-C, pressed once the lines above it have been printed. `$ echo $?` follows a command that fails.
 - `NAME=VALUE` and `export NAME=VALUE` as a command of its own hold for all commands that follow.
 - Output is compared line by line. Runs of spaces count as one, any duration matches any other (`1.2 ms`), and
   so do the times in names of log folders. `...` stands for any text within a line, and for any lines on its
   own.
-- `<!-- needs: dora -->` before a block: it is left out where the active environment has no such command.
+- `<!-- needs: dora -->` before a block: skipped if the active environment has no such command.
 - There are no other blocks, and no file that nothing uses, so that nothing in a guide goes unchecked.
 
 The user's home is called `/home/robot` and has a clone of this repository in `nervure`. The environment that
@@ -36,7 +35,7 @@ REPOSITORY = Path(__file__).parents[1]
 GUIDES = {path.stem: path for path in (REPOSITORY / "docs" / "guides").glob("*.md")}
 NEED_REAL_TIME = {"real-time"}
 NEED_NAMESPACES = {"emulated-link", "compare-middlewares", "tune-dds"}
-# Why these are followed only where NERVURE_GUIDES names them, separated by spaces.
+# Guides that run only if NERVURE_GUIDES names them, separated by spaces, and the reason.
 ON_REQUEST = {
     "add-a-peer": "it installs a middleware",
     "compare-middlewares": "it installs middlewares",
@@ -48,7 +47,7 @@ ON_REQUEST = {
 # The domains of the guides.
 DOMAINS = ("", "red", "blue")
 HOME = "/home/robot"
-# A command that takes longer hangs. A wheel takes minutes to build.
+# Timeout of a command. A wheel takes minutes to build.
 COMMAND_SECONDS = 600
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -58,7 +57,7 @@ DURATION = re.compile(r"(?<![\w.])\d+(\.\d+)? (ns|us|ms|s)\b")
 NEEDS = re.compile(r"<!-- needs: ([\w-]+) -->\n$")
 LINK = re.compile(r"\]\((?!https?://)([^)\s]+)\)")
 RUN = re.compile(r"\b\d{8}T\d{6}Z-\d+\b")
-# Cargo and CMake find these without their names.
+# Cargo and CMake find these files by their place.
 FOUND_BY_PLACE = re.compile(r"CMakeLists\.txt|Cargo\.toml|\.cargo/config\.toml|src/.*")
 
 
@@ -79,7 +78,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def require_real_time() -> None:
-    """Skips, with the reason, where this user may not schedule by deadline, or give capabilities up."""
+    """Skips, with the reason, if this user may not schedule by deadline, or drop capabilities."""
     give_up = ["setpriv", "--bounding-set=-sys_nice"]
     tried = subprocess.run([*give_up, "true"], capture_output=True, text=True, check=False)
     if tried.returncode:
@@ -91,7 +90,7 @@ def require_real_time() -> None:
 
 
 def require_namespaces() -> None:
-    """Skips, with the reason, where this user may not make network namespaces."""
+    """Skips, with the reason, if this user may not make network namespaces."""
     tried = subprocess.run(
         ["nervure-linkemu", "run", "--", "true", "---", "true"],
         env=environment(Path.home()),
@@ -104,7 +103,7 @@ def require_namespaces() -> None:
 
 
 def test_no_two_guides_listen_on_one_port() -> None:
-    """They run side by side."""
+    """Guides run concurrently."""
     used: dict[str, str] = {}
     for name, guide in GUIDES.items():
         text = guide.read_text(encoding="utf-8")
@@ -126,7 +125,7 @@ def test_links_lead_somewhere() -> None:
 
 @dataclass
 class Command:
-    """A command, and what it shall print."""
+    """A command with its expected output."""
 
     where: str
     text: str
@@ -134,7 +133,7 @@ class Command:
 
 
 def follow_alone(guide: Path, home: Path) -> None:
-    """Another run of these tests on this machine has dataflows of the same names: it is waited for."""
+    """Waits for another run of this guide on this machine, which has dataflows of the same names."""
     lock = Path(tempfile.gettempdir()) / f"nervure-guide-{os.getuid()}-{guide.stem}.lock"
     with lock.open("w") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
@@ -161,10 +160,10 @@ def follow(guide: Path, home: Path) -> None:
 
 
 def stop_detached(folder: Path, home: Path) -> None:
-    """A guide that failed half-way may have left a dataflow, or a process of which it keeps the id."""
+    """Stops dataflows, and processes in `*.pid` files, that a failed guide has left."""
     for file in folder.glob("*.pid"):
         pid = int(file.read_text())
-        # After the end of the guide the id may be that of another process.
+        # The id may belong to another process by now.
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             if b"nervure" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 os.kill(pid, signal.SIGTERM)
@@ -212,7 +211,7 @@ def walk(guide: Path, text: str, blocks: list[re.Match[str]], folder: Path, home
 
 
 def check_use(contents: list[str], guide: str) -> None:
-    """Each file has to be named by a command or by another file."""
+    """A command or another file has to name each file."""
     for content in contents:
         name = FILE_NAME.match(content)
         if name and not FOUND_BY_PLACE.fullmatch(name[1]):
@@ -228,7 +227,7 @@ def write_file(content: str, where: str, folder: Path, home: Path) -> None:
     content = content.replace(f"{HOME}/nervure", str(REPOSITORY)).replace(HOME, str(home))
     path.write_text(content, encoding="utf-8")
     if path.name == "Cargo.toml":
-        # The versions that this repository is tested with.
+        # The tested versions of dependencies.
         shutil.copy(REPOSITORY / "Cargo.lock", path.parent)
 
 
@@ -246,7 +245,7 @@ def commands(content: str, where: str) -> list[Command]:
 def execute(
     command: Command, last_exit_code: int, folder: Path, home: Path, variables: dict[str, str]
 ) -> tuple[int, str]:
-    """The exit code, and what was printed."""
+    """The exit code and the output."""
     process = subprocess.Popen(
         ["bash", "-c", f"(exit {last_exit_code})\n{command.text}"],
         cwd=folder,
@@ -277,7 +276,7 @@ def execute(
 
 
 def environment(home: Path) -> dict[str, str]:
-    """A user's, with Python's environment active. A Rust crate shares what this repository has built."""
+    """A user's environment, with Python's active. Rust crates share the build folder of this repository."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith(("NERVURE_", "XDG_"))}
     real_home = Path.home()
     return ours | {

@@ -14,7 +14,7 @@ SCRIPT = Path(__file__).parent.parent / "scripts" / "plot_link_trace.py"
 def plot(monkeypatch):
     specification = importlib.util.spec_from_file_location("plot_link_trace", SCRIPT)
     module = importlib.util.module_from_spec(specification)
-    # Data classes look their module up.
+    # `dataclass` looks the module up by name.
     monkeypatch.setitem(sys.modules, specification.name, module)
     specification.loader.exec_module(module)
     return module

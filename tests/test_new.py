@@ -1,4 +1,4 @@
-"""What `nervure new` makes runs, and passes its own tests, as it is."""
+"""Projects of `nervure new` run, and pass their own tests, without changes."""
 
 import importlib.metadata
 import json
@@ -19,10 +19,10 @@ def run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         **os.environ,
         "NERVURE_LOG_DIR": str(cwd / "logs"),
         "PATH": path,
-        # Rust crates share what this repository has built.
+        # Rust crates share the build folder of this repository.
         "CARGO_BUILD_BUILD_DIR": str(REPOSITORY / "target"),
         "CARGO_PROFILE_DEV_DEBUG": "line-tables-only",
-        # What is tested is that it builds and runs, not how fast.
+        # The tests check the build and the run, not the speed.
         "CARGO_PROFILE_RELEASE_OPT_LEVEL": "0",
     }
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=600)
@@ -56,7 +56,7 @@ def test_python_project_is_known_to_its_tools(tmp_path: Path) -> None:
     assert first == "# yaml-language-server: $schema=dataflow.schema.json"
     schema = (project / "dataflow.schema.json").read_text()
     assert json.loads(schema) == json.loads(checked("nervure", "schema", cwd=project))
-    # pip can read the file, and what the project depends on is what is installed here.
+    # pip can read the file, and the project depends on the installed version.
     pip = ("python", "-m", "pip", "--disable-pip-version-check")
     checked(*pip, "install", "--quiet", "--dry-run", "--no-deps", ".", cwd=project)
     version = importlib.metadata.version("nervure")

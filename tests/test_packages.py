@@ -28,7 +28,7 @@ def checked(*command: str | Path, cwd: Path, **environment: str) -> str:
 
 @pytest.fixture(scope="session")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Both files by their ends, with command and library of this environment."""
+    """Both packages by their suffixes, with command and library of this environment."""
     folder = tmp_path_factory.mktemp("packages")
     built = ["--command", sys.prefix + "/bin/nervure", "--library", sys.prefix + "/lib/libnervure.a"]
     printed = checked(sys.executable, REPOSITORY / "scripts" / "packages.py", folder, *built, cwd=folder)
@@ -38,7 +38,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def build_and_run(prefix: Path, folder: Path) -> None:
-    """Builds and runs the nodes of the guide for C and C++, as both of its ways do."""
+    """Builds and runs the nodes of the guide for C and C++, with pkg-config and with CMake."""
     for name, content in FILE.findall(GUIDE.read_text()):
         (folder / name).write_text(content)
     nervure = prefix / "bin" / "nervure"

@@ -1,4 +1,4 @@
-"""What `nervure doctor` and scripts/dora_compat.py read in Python programs."""
+"""The analysis of Python programs by `nervure doctor` and scripts/dora_compat.py."""
 
 import ast
 import importlib.util

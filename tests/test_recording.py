@@ -1,4 +1,4 @@
-"""A recording, looked at by others: each value is what it was to readers that know nothing of Nervure."""
+"""Third-party readers, without Nervure, find each value of a recording unchanged."""
 
 import json
 import os
@@ -127,7 +127,7 @@ def nervure(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With a recording of a node that has sent one of each value."""
+    """A folder with the recording of a node that has sent one of each value."""
     folder = tmp_path_factory.mktemp("recording")
     (folder / "sender.py").write_text(SENDER)
     (folder / "receiver.py").write_text(RECEIVER)
@@ -148,7 +148,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def messages(folder: Path) -> dict[str, tuple]:
-    """Schema, channel, message, and what the reader makes of it, by topic."""
+    """Schema, channel, message and decoded value, by topic."""
     with (folder / "run.mcap").open("rb") as file:
         reader = mcap_reader.make_reader(file)
         found = {
@@ -241,7 +241,7 @@ def test_arrow_is_arrow(messages: dict[str, tuple], name: str) -> None:
         assert batch.num_columns == 1
         assert batch.column(0).equals(VALUES[name])
         assert batch.column(0).null_count == VALUES[name].null_count
-    # As others write it: schema and batch after each other are a stream.
+    # Schema and batch, one after the other, are a stream of Arrow IPC.
     stream = pa.ipc.open_stream(pa.py_buffer(schema.data + message.data + b"\xff\xff\xff\xff\0\0\0\0"))
     assert stream.read_next_batch().equals(batch)
 
@@ -259,7 +259,7 @@ def test_a_replay_gives_the_same_values(folder: Path) -> None:
     for attempt in range(2):
         (folder / "received").unlink()
         ended = nervure("replay", folder / "run.mcap", folder / "dataflow.yml", "--rate", "max")
-        # The recorder does not overwrite the recording, and says so; all others do as before.
+        # The recorder reports that it does not overwrite the recording; all other nodes act as before.
         next_file = f"run-{attempt + 2:04}.mcap"
         message = f"run.mcap exists already: the recording continues in {next_file}"
         assert message in ended.stderr, ended.stderr
@@ -292,7 +292,7 @@ def test_the_demo_replayed_twice_gives_the_same(tmp_path: Path) -> None:
     (drive / "recorded.mcap").rename(drive / "drive.mcap")
 
     def results() -> dict[str, list[tuple]]:
-        """Of each topic, every sample: its capture time, and what a viewer is shown of it."""
+        """Every sample of each topic: its capture time and its data in a viewer."""
         found: dict[str, list[tuple]] = {}
         with (drive / "recorded.mcap").open("rb") as file:
             factories = [decoder.DecoderFactory()]

@@ -1,4 +1,4 @@
-"""That the fault campaign notices what is wrong: with records, with counters, and with what is left."""
+"""The fault campaign finds wrong records, wrong counters, and leftovers."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ KILLED = {"signal": 9, "code": None, "failed": True, "restarts": True, "incarnat
 
 
 class Case:
-    """A source of 10 samples and a sink that got them all."""
+    """A source of 10 samples, and a sink that has received all."""
 
     def __init__(self, tmp_path: Path, policy: str = "block") -> None:
         self.folder = tmp_path
@@ -214,7 +214,7 @@ def test_rounds_have_what_the_campaign_promises() -> None:
 
 
 def grow(megabytes: int, shared: bool) -> subprocess.Popen[bytes]:
-    """A process that has so much memory, of its own or in a segment, once it has said so."""
+    """Starts a process with this much private memory or a segment of this size; returns when it has it."""
     script = f"""
 import mmap, os, sys
 size = {megabytes} << 20
@@ -258,7 +258,7 @@ def test_segments_without_users_are_found() -> None:
         "stop",
     )
     most = faults.most_segment_bytes(case)
-    # Ten in queue and hands, and the spare ones.
+    # Two samples in the queue, eight held, and the spare ones.
     assert most == (2 + 8 + faults.SPARE_BLOCKS) * 1250
     process = grow(4, shared=True)
     try:

@@ -17,7 +17,7 @@ SANITIZERS = ["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 
 @pytest.fixture(scope="session")
 def rust_node() -> Path:
-    """With the features of the Rust tests, so that nothing is built a second time."""
+    """Builds the node with the features of the Rust tests, to share their build."""
     build = ["cargo", "build", "--locked", "--quiet", "--workspace", "--all-features", "--examples"]
     built = subprocess.run(
         [*build, "--message-format=json"], cwd=REPOSITORY, stdout=subprocess.PIPE, check=True, text=True
@@ -42,7 +42,7 @@ def test_each_language_reads_what_each_writes(
         for language in sources
     }
     programs |= {"rust": str(rust_node), "python": str(VECTORS / "node.py")}
-    # Python sends at another pace than the others; nothing may be lost.
+    # Lossless: Python sends at another pace than the others.
     edge = {"queue_policy": "block"}
     sources_of_readers = {language: {"source": f"write-{language}/out", **edge} for language in LANGUAGES}
     sources_of_readers["damaged"] = {"source": "damage/out", **edge}
@@ -63,7 +63,7 @@ def test_each_language_reads_what_each_writes(
     custom = sum(" custom " in line for line in lines)
     for reader in LANGUAGES:
         for writer in LANGUAGES:
-            # Types that only NumPy has are sent by Python alone.
+            # Only Python sends types that only NumPy has.
             count = len(lines) - (0 if writer == "python" else custom)
             assert f"{count} of {writer} are right" in said(run.stdout, f"read-{reader}"), printed
     verdicts = {reader: (tmp_path / f"verdicts-{reader}").read_text().splitlines() for reader in LANGUAGES}

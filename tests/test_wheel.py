@@ -1,4 +1,4 @@
-"""The wheel holds the module and the command, and both run in an environment that has nothing else."""
+"""The wheel holds the module and the command, and both run in an otherwise empty environment."""
 
 import importlib.metadata
 import json
@@ -12,7 +12,7 @@ import pytest
 REPOSITORY = Path(__file__).parents[1]
 # Built once: all tests of the group run in one process.
 pytestmark = pytest.mark.xdist_group("wheel")
-# The command of the Rust tests' build.
+# The options of the Rust tests' build.
 BUILD = "--workspace --all-features --lib --bins --examples"
 
 

@@ -1,4 +1,4 @@
-// Sends on what it receives, and answers and makes requests, as `tests/test_c.py` expects it.
+// Forwards its input, and answers and makes requests, as `tests/test_c.py` expects it.
 #include <nervure.hpp>
 
 #include <iostream>

@@ -1,8 +1,8 @@
-// Counts what the data path of a node costs: calls of the allocator, and system calls other than those of futexes.
+// Counts the calls of the allocator, and the system calls other than futex, on the data path of a node.
 //
-// `pulse` sends a sample at each tick, once the answer to the one before is there; `echo` answers. How many samples it holds
-// at a time depends on when they arrive, so it holds more in the first rounds than ever later: what happens after these
-// happens in all. The node runs on a thread of its own, since a thread cannot leave the filter of system calls again; the
+// `pulse` sends a sample at each tick, once it has the previous answer; `echo` answers. The number of samples that `echo`
+// holds depends on their arrival times, so in the first rounds it holds more than ever later, and the pools grow to their
+// final size. The node runs on a thread of its own, since a thread cannot leave the filter of system calls again; the
 // control thread is not counted.
 #include <nervure.hpp>
 
@@ -28,7 +28,7 @@ namespace {
 // Rounds in which the pools grow and the caches fill.
 constexpr int WARM_UP = 100;
 // The samples that `echo` holds at a time in the first rounds. Later it holds three at most: the numbers, the newest text,
-// and the one before.
+// and the previous text.
 constexpr int HELD = 6;
 // More than a second of the pulse, in which each once-a-second task of the node has its turn.
 constexpr int ROUNDS = 700;
@@ -44,7 +44,7 @@ void count() noexcept {
     }
 }
 
-// Names the system call that was not allowed, and ends the process.
+// Prints the number of the forbidden system call, and ends the process.
 void report_call(int, siginfo_t *info, void *) {
     char text[] = "the data path made system call      \n";
     std::size_t at = sizeof text - 3;
@@ -55,7 +55,7 @@ void report_call(int, siginfo_t *info, void *) {
     _exit(1);
 }
 
-// Lets this thread make the calls of futexes, and what the end of the process needs. Any other call raises SIGSYS.
+// Allows this thread futex, and the calls at the end of the process. Any other call raises SIGSYS.
 void filter_system_calls() {
     sock_filter program[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -157,7 +157,7 @@ void echo(nervure::Node &node, void (*disturb)()) {
 }
 
 int run(const std::string &role) {
-    // Not disconnected: that sends a message, which the filter does not allow.
+    // Never disconnected: a disconnect sends a message, which the filter does not allow.
     static nervure::Node node = nervure::Node::connect();
     const std::string disturbance = static_cast<const char *>(node.param("disturbance").as.bytes.data);
     void (*disturb)() = [] {};
@@ -231,7 +231,7 @@ int main(int, char **arguments) {
             std::fprintf(stderr, "error: %s\n", error.what());
             std::_Exit(1);
         }
-        // Nothing else is left that the filter allows.
+        // The filter allows nothing but to wait.
         std::promise<void>().get_future().wait();
     }).detach();
     const int calls = counted.get_future().get();

@@ -29,7 +29,7 @@ void write_all(nervure::Node &node, const vectors &all) {
     }
 }
 
-// As elements of a type, where they can be had so.
+// Compares the typed view, if the tensor has this type and no strides.
 template <typename T> bool is_same_view(nervure::SampleView sample, const nervure_tensor &tensor) {
     if (tensor.dtype != nervure::detail::dtype_of<T>() || tensor.strides != nullptr) {
         return true;

@@ -36,7 +36,7 @@ def read(node: Node) -> None:
 
 
 def is_read(event: object) -> bool:
-    """Whether a damaged sample is a value. Each way to read it may refuse it, and does no harm."""
+    """Whether a damaged sample can be read. Each method may refuse it, without harm."""
     ways = (
         lambda: event.object,
         lambda: event.numpy(),

@@ -26,7 +26,7 @@ struct vectors {
     struct vector *items;
 };
 
-// What is being read.
+// Position in the two files while they are read.
 struct vectors_reader {
     char *words;
     unsigned char *blob;
@@ -83,7 +83,7 @@ static inline struct nervure_bytes vectors_range(struct vectors_reader *reader) 
     return bytes;
 }
 
-// What is exported stays until the process ends.
+// Exported arrays and schemas stay until the process ends, so a release frees nothing.
 static inline void vectors_release_array(struct ArrowArray *array) { array->release = NULL; }
 static inline void vectors_release_schema(struct ArrowSchema *schema) { schema->release = NULL; }
 
@@ -196,7 +196,7 @@ static inline struct vectors vectors_read(void) {
     return vectors;
 }
 
-// The value of a vector, to be sent once: what it exports is moved to the function that sends it.
+// The value of a vector, to be sent once: the send function takes ownership of the exported array and schema.
 static inline struct nervure_value
 vectors_exported(const struct vector *vector, struct ArrowArray *array, struct ArrowSchema *schema) {
     struct nervure_value value = vector->value;
@@ -209,7 +209,7 @@ vectors_exported(const struct vector *vector, struct ArrowArray *array, struct A
     return value;
 }
 
-// The number of the vector that a sample is of; -1 for a damaged one, whose name is in `name` then.
+// The vector's number of a sample; -1 for a damaged sample, whose name is then in `name`.
 static inline int64_t vectors_number(const nervure_sample *sample, char *name, size_t size) {
     nervure_metadata *metadata = NULL;
     nervure_value number;
@@ -439,7 +439,7 @@ static inline bool vectors_is_same_array(struct vectors_array found, struct vect
            vectors_are_same_elements(found, 0, expected, 0, found.array->length);
 }
 
-// Whether a received value is that of the vector.
+// Whether a received value equals the vector's.
 static inline bool vectors_is_same(const nervure_sample *sample, const struct vector *vector) {
     struct nervure_value found;
     const struct nervure_value *expected = &vector->value;
@@ -472,7 +472,7 @@ static inline bool vectors_is_same(const nervure_sample *sample, const struct ve
     return is_same;
 }
 
-// Whether a damaged sample is a value, all of which is read then.
+// Whether a damaged sample is accepted as a value; if so, reads all of it.
 static inline bool vectors_is_read(const nervure_sample *sample) {
     struct nervure_value value;
     struct nervure_bytes bytes;

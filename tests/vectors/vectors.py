@@ -1,7 +1,7 @@
 """The values of `bindings/python/tests/values.py`, described for nodes in other languages:
 `vectors.py FOLDER` writes `FOLDER/vectors` and `FOLDER/vectors.bin`.
 
-A line of `vectors` is `NUMBER KIND ARGUMENTS | NAME`, where the number is that of the value:
+A line of `vectors` is `NUMBER KIND ARGUMENTS | NAME`, with the number of the value:
 
 - `bytes RANGE`, `text RANGE`
 - `bool 0|1`, `integer NUMBER`, `unsigned NUMBER`, `float BITS`
@@ -56,7 +56,7 @@ def is_described(value: Any) -> bool:
 
 
 class Blob:
-    """What ranges refer to."""
+    """The contents of `vectors.bin`, to which ranges refer."""
 
     def __init__(self) -> None:
         self.bytes = bytearray()
