@@ -1,4 +1,4 @@
-"""A recorded 9-axis IMU in the role of a robot's: gyroscope in deg/s, accelerometer in g, magnetometer in uT."""
+"""A recorded 9-axis IMU as a robot's: gyroscope in deg/s, accelerometer in g, magnetometer in uT."""
 
 import os
 from itertools import cycle

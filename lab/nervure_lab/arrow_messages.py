@@ -30,7 +30,7 @@ class ArrowMessage:
 
 
 def outgoing(wiring: Wiring, array_of: Callable[[bytearray], Any]) -> Callable[[bytearray, Stamp], Any]:
-    """Returns a function that stamps a message and returns what is sent; of bytes by ``array_of``."""
+    """Returns a function that stamps a message and returns the array to send, of bytes by ``array_of``."""
     if wiring.message == BYTES:
 
         def stamped(source: bytearray, stamp: Stamp) -> Any:

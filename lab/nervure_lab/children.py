@@ -49,7 +49,7 @@ class Children:
         self.tree.add_root(child.pid)
 
     def failure(self) -> str:
-        """Says which child has failed, with its last words; also if all have left. Empty if none has."""
+        """Returns the failed child with its last lines, or that all have left; empty without a failure."""
         codes = {name: child.poll() for child, name in self._children.items()}
         for name, code in codes.items():
             if code not in (None, 0):
@@ -66,7 +66,7 @@ class Children:
         return ": " + " | ".join(lines)[-600:] if lines else ""
 
     def wait_for_leave(self, timeout_seconds: float) -> None:
-        """A process that does not exit by then is killed later."""
+        """Waits for all children to exit. The rest is killed later."""
         deadline = time.monotonic() + timeout_seconds
         for child in self._children:
             try:

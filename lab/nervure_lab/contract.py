@@ -35,7 +35,7 @@ class Adapter(Protocol):
     """Its settings with their reasons, in a sentence or two, for the page."""
 
     def prepare(self, toolchain: Toolchain) -> None:
-        """Installs or builds what is needed; raises ``Unavailable``."""
+        """Installs or builds the requirements; raises ``Unavailable``."""
 
     def versions(self) -> dict[str, str]:
         """Returns the exact versions in use; called after ``prepare``."""

@@ -1,4 +1,4 @@
-"""What the figures of reports share: their look, their colours, and the way from a canvas to a ``Figure``."""
+"""Shared parts of the figures of reports: look, colours, and the conversion of a canvas to a ``Figure``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The machine that a result comes from, as far as it shows itself."""
+"""The machine that a result comes from, as far as the kernel exposes it."""
 
 from __future__ import annotations
 

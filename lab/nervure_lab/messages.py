@@ -5,8 +5,8 @@
   every one with a time and a number of its own; so a serialised `Struct4k` has 8464 bytes.
 - `point-cloud`: as `sensor_msgs/PointCloud2`, with 8 fields of a point and a fixed array of octets.
 
-The size is that of all octets of a `struct`, and of the array of a `point-cloud`. The lab's header is in the
-first 32 of them. What is left out, `Struct16`, has no room for it.
+The size counts all octets of a `struct`, and the array of a `point-cloud`. The lab's header is in the first
+32 of them, for which `Struct16` has no room.
 """
 
 from __future__ import annotations

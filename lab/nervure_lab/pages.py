@@ -1,4 +1,4 @@
-"""What the pages of reports share: their templates' environment, and files of figures beside Markdown."""
+"""Shared parts of the pages of reports: the templates' environment, and files of figures beside Markdown."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The contract of a peer: one file in ``nervure_lab/peers`` for each middleware. Standard library alone.
 
-The same file runs in two places. The driver reads what the peer is, and installs it into an environment of
-its own. There ``nervure_lab.peer_endpoint`` imports the file again and opens publishers and subscribers;
-clocks, pacing, counts and the echo are its part, and the same for all peers. So the file imports the peer's
-library inside functions.
+The same file runs in two places. The driver reads the attributes of the peer, and installs it into an
+environment of its own. There ``nervure_lab.peer_endpoint`` imports the file again and opens publishers and
+subscribers; clocks, pacing, counts and the echo are its part, and the same for all peers. So the file imports
+the peer's library inside functions.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Configuration:
 
     name: str
     settings: str
-    """What differs from the peer's defaults and why, for the report."""
+    """Differences from the peer's defaults, with the reasons, for the report."""
     source: str
     """Where the peer's own documentation advises it, or "defaults"."""
     places: frozenset[str] = frozenset({HOST})
@@ -53,7 +53,7 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Wiring:
-    """What one endpoint has to open, and where."""
+    """The topics and addresses that one endpoint has to open."""
 
     run_name: str
     """Unique; names and prefixes of the run derive from it."""
@@ -123,7 +123,7 @@ class Publisher(Protocol):
 
 class Subscriber(Protocol):
     def spin(self, timeout_seconds: float) -> None:
-        """Passes what arrives to ``on_message`` and returns after the timeout at the latest, or earlier."""
+        """Passes messages to ``on_message``, and returns after the timeout at the latest."""
 
 
 class Peer:
@@ -159,7 +159,7 @@ class Peer:
         self.python = toolchain.python_environment(self.name, self.requirements)
 
     def prepare_configuration(self, toolchain: Toolchain, configuration: str) -> None:
-        """Driver: installs or builds what this configuration needs beyond that."""
+        """Driver: installs or builds further requirements of this configuration."""
 
     def versions(self) -> dict[str, str]:
         """Driver: the exact versions in use, after ``prepare``."""
@@ -172,7 +172,7 @@ class Peer:
         launch.spawn_all(launch.python_command(self.python))
 
     def clean(self, launch: Launch) -> None:
-        """Driver: removes what killed processes have left."""
+        """Driver: removes the leftovers of killed processes."""
 
     def configuration(self, name: str) -> Configuration:
         return next(entry for entry in self.configurations if entry.name == name)

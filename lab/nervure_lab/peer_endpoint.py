@@ -1,7 +1,7 @@
 """An endpoint of any peer: ``python -m nervure_lab.peer_endpoint PEER``. Standard library alone.
 
 Open-loop pacing, stamping, sequence numbers, the echo and the logs are here, so that they are the same for
-all peers. Every message begins with the header; what follows it is the same random bytes in all messages.
+all peers. Every message begins with the header, before the same random bytes in all messages.
 
 The driver talks to it by lines: ``probe`` (publishers send probes until every subscriber has one), ``start
 T``, ``stop``, ``leave``. An endpoint answers with JSON lines.
@@ -300,7 +300,7 @@ def main(module: str) -> None:
     peer: Peer = importlib.import_module(module).PEER
     case = json.loads(os.environ["NERVURE_LAB_CASE"])
     first, *others = [Endpoint(peer, wiring, case) for wiring in Wiring.all_from_environment()]
-    # In turns, since they may share what the peer opens once in a process.
+    # In turns, since they may share an object that the peer opens once in a process.
     for endpoint in (first, *others):
         endpoint.open()
     for endpoint in others:

@@ -45,10 +45,10 @@ def run_experiment(
     *,
     whole: tuple[Sequence[Planned], Sequence[str]] | None = None,
 ) -> dict[str, Any]:
-    """Runs it and returns what the result file then holds; raises ``Unavailable`` if it cannot run here.
+    """Runs it and returns the contents of the result file; raises ``Unavailable`` if it cannot run here.
 
     ``whole`` is the full plan and all names of adapters, from which ``wanted`` and ``adapters`` were chosen:
-    the page names what is missing from it.
+    the page names the missing ones.
     """
     with tempfile.TemporaryDirectory(prefix="nervure-lab-") as name:
         toolchain = Toolchain(Path(name))

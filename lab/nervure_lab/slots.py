@@ -14,8 +14,8 @@ MOST_JOBS = 12
 
 
 class Slots:
-    """Hands out jobs in their order. A job that waits for room is only overtaken by jobs that end before
-    there is room for it, so that small jobs never starve a large one.
+    """Assigns jobs in their order. Only jobs that end before there is room for a waiting job may overtake it,
+    so that small jobs never starve a large one.
     """
 
     def __init__(self, jobs: list[Job], budget_cores: float, most: int = MOST_JOBS) -> None:

@@ -61,8 +61,8 @@ def ratio(
 
     ``numerators[i]`` and ``denominators[i]`` are the samples of repeat i, which both sides ran in turn. The
     interval is the percentile bootstrap in two stages (Davison and Hinkley 1997, section 3.8): repeats are
-    drawn with replacement, the same ones for both sides, so that what drifted between repeats cancels; then
-    samples within each.
+    drawn with replacement, the same ones for both sides, so that drifts between repeats cancel; then samples
+    within each.
     """
     if not numerators or len(numerators) != len(denominators):
         raise ValueError(

@@ -22,7 +22,7 @@ from nervure_lab.machine import describe_machine, load_average, source_version
 
 SCHEMA = "nervure-lab/result@2"
 OUTPUT_OPTIONS = frozenset({"--report", "--output", "--out"})
-"""Options that name output files and do not change what is measured."""
+"""Options that name output files, without effect on the measurement."""
 
 
 class ResultFile:

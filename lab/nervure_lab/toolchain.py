@@ -1,5 +1,5 @@
-"""Builds and installs what the adapters need, inside the checkout: one cargo workspace, and one Python
-environment for each peer, so that their pinned versions cannot conflict.
+"""Builds and installs the requirements of the adapters, inside the checkout: one cargo workspace, and one
+Python environment for each peer, so that their pinned versions cannot conflict.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Toolchain:
             raise Unavailable("its program is built in a checkout of Nervure")
         program = self.environment(peer) / Path(sources[0]).stem
         if str(program) not in self._built:
-            # Sessions that run keep the program of before.
+            # Running sessions keep the old program.
             new = program.with_suffix(f".{os.getpid()}")
             paths = [PROGRAMS_DIRECTORY / source for source in sources]
             run_tool(["g++", "-std=c++17", "-O2", *paths, "-o", new, "-pthread", *options])
@@ -91,7 +91,7 @@ class Toolchain:
         return run_tool(["env", search, "pkg-config", "--cflags", "--libs", "nervure"]).split()
 
     def environment(self, peer: str) -> Path:
-        """The folder of what a peer has installed or built."""
+        """The folder of a peer's installed and built files."""
         directory = ENVIRONMENTS_DIRECTORY / peer
         directory.mkdir(parents=True, exist_ok=True)
         return directory

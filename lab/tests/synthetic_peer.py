@@ -1,4 +1,4 @@
-"""A peer with known faults, over Unix datagrams: what a measurement of it has to find.
+"""A peer with known faults, over Unix datagrams: the reference for a measurement.
 
 Of every 20 messages, number 3 and 11 are lost, number 5 arrives twice, and number 7 arrives after number 8.
 The first two and the last message are lost, too. Every delivery happens ``DELAY_SECONDS`` after the

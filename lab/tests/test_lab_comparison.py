@@ -347,7 +347,7 @@ def test_runs_are_exported_as_logs_of_performance_test(stored: Path, tmp_path: P
     found = run.measured[0]["figures"]
     assert sent.total("sent") == found["sent"] and sent.preamble["Publishing rate"] == "50"
     assert received.total("received") == found["received"]
-    # The tool counts gaps between receptions: not head and tail, but also what arrives behind a later sample.
+    # The tool counts gaps between receptions: not head and tail, but also samples that later ones overtake.
     assert received.total("lost") == found["lost_between"] + found["reordered"]
     assert received.total("data_received") == 64 * found["received"]
     assert min(received.latencies()) >= 1000 * DELAY_SECONDS * 0.99
@@ -486,7 +486,7 @@ def test_an_experiment_has_the_sizes_of_its_source(name: str, sizes: set[int], p
     assert places == {entry.case.place for entry in plan}
     for place in places:
         assert sizes <= {entry.case.payload_bytes for entry in plan if entry.case.place == place}
-    # What is sent has to fit the link: an overloaded one is the subject of others.
+    # The stream has to fit the link: other experiments have an overloaded link.
     assert all(entry.case.payload_mbit < entry.case.rate_mbit for entry in plan if entry.case.place == "link")
 
 

@@ -1,4 +1,4 @@
-"""The comparison of result sets: known differences are found, and sets without one are not called changed."""
+"""The comparison of result sets finds known differences, and reports none for equal sets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The analysis of the evaluation of 2020: its golden numbers, its page, and what it says of damaged data."""
+"""The analysis of the evaluation of 2020: its golden numbers, its page, and its errors for damaged data."""
 
 from __future__ import annotations
 

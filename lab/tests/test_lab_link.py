@@ -90,7 +90,7 @@ def test_more_than_the_link_carried_fails_the_run() -> None:
     too_fast = a_run()
     too_fast["flows"][0]["receiver"]["seconds"] = 1.5
     assert "the limit is" in impossible(a_result(too_fast))[0]
-    # What the flow beside it received came over the link too.
+    # Bytes of the flow beside it came over the link too.
     beside = a_run(cell=replace(PLAIN, beside="cubic-first")) | {"beside": [[0, 5 * MEGA]]}
     assert "12500000 bytes delivered, 12000000 came" in impossible(a_result(beside))[0]
     assert impossible(a_result(a_run())) == []
@@ -173,7 +173,7 @@ def test_robots_are_judged_by_fairness_and_by_what_a_byte_costs() -> None:
     assert more["jain"] == pytest.approx(12**2 / (2 * (64 + 16)))
     assert more["aggregate_percent"] == pytest.approx(100 * 12 / (54 * 1408 / 1500))
     assert more["wire_bytes_per_byte"] == pytest.approx(21_000 * 1500 / (1502 * 10_000))
-    # One that got nothing counts, and one that got nothing any more does not shorten the time.
+    # A flow without any sample counts, and a flow that stopped receiving does not shorten the time.
     for starved in ([], slow[:2]):
         run["flows"][1]["receptions_micros"] = starved
         more = only(a_result(run)).worst.more
@@ -261,7 +261,7 @@ def test_what_met_a_stop_is_set_apart_and_said_to_be() -> None:
         verdict for verdict in verdicts(a_result(run, planned=(planned,))) if verdict.target.what == "p99"
     ]
     assert (p99.word, p99.value, p99.undisturbed) == ("met outside stops", 60.0, 20.0)
-    # One that only waits and may itself be kept waiting proves nothing.
+    # A delay of a waiting process without priority proves nothing.
     run["machine"]["realtime"] = False
     [p99] = [
         verdict for verdict in verdicts(a_result(run, planned=(planned,))) if verdict.target.what == "p99"

@@ -1,5 +1,5 @@
-"""How the link experiment runs: its plan, what goes at the same time, its result file, and real runs over the
-emulated link.
+"""Runs of the link experiment: its plan, concurrent jobs, its result file, and real runs over the emulated
+link.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def run_link(*arguments: Any, **options: Any) -> dict[str, Any]:
 
 
 def simulate(waiting: list[Job], budget_cores: float, most: int) -> tuple[list[tuple[float, Job]], float]:
-    """When each begins, and when all have ended, on a clock of its own."""
+    """The start of each job, and the end of all, on a simulated clock."""
     slots, now = Slots(waiting, budget_cores, most), 0.0
     began, running = [], []
     while True:

@@ -1,4 +1,4 @@
-"""What a run makes of endpoints that misbehave: real processes, tiny programs."""
+"""Runs of misbehaving endpoints: real processes, tiny programs."""
 
 from __future__ import annotations
 

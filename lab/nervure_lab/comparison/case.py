@@ -35,7 +35,7 @@ class Case:
     work_millis: float = 0.0
     """Time for which a subscriber computes on each payload, as a part of its read; not over the link."""
     ends_on_time: bool = False
-    """Whether a publisher ends with the schedule although it is late; what is unsent then is not sent."""
+    """Whether a late publisher ends with the schedule, and omits the remaining messages."""
     drain_seconds: float = 1.0
     """Time after the last publication in which messages still count."""
     rate_mbit: float = 0.0

@@ -1,4 +1,4 @@
-"""What changed between two result sets: first the conditions, then the figures with their significance.
+"""Changes between two result sets: first the conditions, then the figures with their significance.
 
 Every figure of a cell (an experiment, a case and an adapter) is tested, and every figure of an adapter over
 all its cells, which finds a small change of all of them. One correction holds for all tests together.
@@ -128,7 +128,7 @@ def _mean_difference(pairs: list[Pair]) -> float:
 @dataclass
 class Comparison:
     conditions: list[str]
-    """What else differs between the sets, which may be the cause of every change."""
+    """Further differences between the sets, which may be the cause of every change."""
     not_compared: list[str]
     tested: list[Tested]
 

@@ -1,5 +1,5 @@
-"""Answers which peer suits a stream, from results within their range; outside of it names the run that would
-tell.
+"""Answers which peer suits a stream, from results within their range; outside of it names the run that is
+missing.
 
 Within means: between two measured values of a quantity, or at one. Two measured cells that differ in one
 quantity enclose a wish between them; the answer is then the worse of both, never an interpolation.

@@ -42,7 +42,7 @@ SAMPLING_SECONDS = 0.5
 _LABEL = "NERVURE_LAB_ENDPOINT"
 """Environment variable with the name of the endpoint, which its descendants inherit."""
 _PROGRAMS_OF_THE_LAB = ("nervure-linkemu", "sh", "env", "exe")
-"""The emulated link and what it starts in its hosts."""
+"""The emulated link and its programs in the hosts."""
 
 
 @dataclass
@@ -70,7 +70,7 @@ class Outcome:
 
 
 class Launch:
-    """What a peer needs to start the endpoints of a run."""
+    """The context in which a peer starts the endpoints of a run."""
 
     def __init__(self, session: Session, configuration: str) -> None:
         self._session = session
@@ -169,7 +169,7 @@ class Session:
         self._is_interrupted = is_interrupted
         self.settings_file = settings_file
         self._operation = operation
-        """What subscribers in Python do with each payload, as ``module:function``."""
+        """Operation of subscribers in Python on each payload, as ``module:function``."""
         self.directory = Path(tempfile.mkdtemp(prefix="nervure-lab-"))
         self.packages = self.directory / "packages"
         self._link_packages()
@@ -238,8 +238,8 @@ class Session:
         return json.dumps(asdict(wiring))
 
     def _link_packages(self) -> None:
-        """Shows the lab, and the package of a peer from elsewhere, to the endpoints; and nothing else of this
-        environment.
+        """Makes the lab, and the package of a peer from elsewhere, importable for the endpoints, and nothing
+        else of this environment.
         """
         self.packages.mkdir()
         for name in {"nervure_lab", type(self.peer).__module__.partition(".")[0]}:
@@ -451,7 +451,7 @@ class _Hung(Exception):
 
 
 def _together(scripts: list[str]) -> str:
-    """A shell script that runs them and waits for them, and for nothing else in the background."""
+    """A shell script that runs these scripts concurrently and waits for them alone."""
     if len(scripts) == 1:
         return scripts[0]
     return "".join(f'( {script} ) & all="$all $!"; ' for script in scripts) + "wait $all"

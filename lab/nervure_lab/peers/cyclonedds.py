@@ -152,7 +152,7 @@ def _bytes_type() -> Any:
 
 
 class _Bytes:
-    """What is sent and received: a payload without a type."""
+    """A payload without a type."""
 
     def __init__(self) -> None:
         self.type = _bytes_type()

@@ -75,7 +75,7 @@ def write_configuration(directory: Path, run_name: str) -> None:
 
 
 def remove_segments(run_name: str) -> None:
-    """Removes what killed processes have left."""
+    """Removes the leftovers of killed processes."""
     for segment in Path("/dev/shm").glob(_prefix(run_name) + "*"):
         with contextlib.suppress(FileNotFoundError):
             segment.unlink()

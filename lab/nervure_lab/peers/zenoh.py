@@ -176,7 +176,7 @@ threading.Event().wait()
 
 
 def _start_router(wiring: Wiring) -> None:
-    """What `zenohd` is: a session in the mode `router`, in a process of its own."""
+    """Starts an equivalent of `zenohd`: a session in the mode `router`, in a process of its own."""
     endpoint = f'["tcp/{wiring.address}:{wiring.port}"]'
     subprocess.Popen([sys.executable, "-c", _ROUTER, endpoint], stdin=subprocess.DEVNULL)
 

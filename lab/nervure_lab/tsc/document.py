@@ -1,4 +1,4 @@
-"""What a section of the page consists of: tables, figures with their data, and findings."""
+"""The elements of a section of the page: tables, figures with their data, and findings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the figures share: colours that colour-blind readers can distinguish, and the way to SVG."""
+"""Shared parts of the figures: colours that colour-blind readers can distinguish, and the output as SVG."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _NEXT = re.compile(r'<([^>]*)>\s*;[^,]*\brel="next"')
 
 
 class GitHubError(ValueError):
-    """The API did not give the answer; the message says what to do."""
+    """The API did not give the answer; the message has the remedy."""
 
 
 @dataclass(frozen=True)

@@ -121,7 +121,7 @@ def _map(cells: pl.DataFrame, column: str, caption: str, most: float) -> Figure:
 
 
 def _loss_parts(cells: pl.DataFrame) -> Figure:
-    """Where the lost messages of Array1k went, at 300 Mbit/s."""
+    """The parts of the loss of Array1k at 300 Mbit/s."""
     found = cells.filter(message="Array1k", bandwidth=300)
     parts = {"silent": "#666666", "head": BLUE, "between": ORANGE, "tail": PURPLE}
     titles = {

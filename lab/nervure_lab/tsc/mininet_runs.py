@@ -178,7 +178,7 @@ def compare_with_summary(runs: Sequence[Run], source: Source) -> Comparison:
 
 
 def _expected(run: Run) -> dict[str, float | None]:
-    """What the summary table should hold for a run; None for a mean over a second without samples."""
+    """The expected row of the summary table for a run; None for a mean over a second without samples."""
     expected: dict[str, float | None] = {
         "bandwidth": run.bandwidth_mbit,
         "loss": run.loss_percent,

@@ -69,7 +69,7 @@ def _findings(levels: dict[str, Any]) -> list[Finding]:
 
 
 def read(path: Path) -> tuple[list[str], list[dict[str, Any]]]:
-    """Returns the requirements and the packages; raises ``ValueError`` with what the file lacks."""
+    """Returns the requirements and the packages; raises ``ValueError`` with the missing parts."""
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

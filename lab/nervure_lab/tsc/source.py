@@ -12,11 +12,11 @@ import polars as pl
 
 MAX_MEMBERS = 20_000
 MAX_BYTES = 256 << 20
-"""Limit of what one archive or table unpacks to; the evaluation's largest archive has 23 MB."""
+"""Limit of the unpacked size of an archive or table; the evaluation's largest archive has 23 MB."""
 
 
 class MissingData(Exception):
-    """The folder has no such part; the message says what was looked for."""
+    """The folder lacks a part; the message names the expected files."""
 
 
 class Source:

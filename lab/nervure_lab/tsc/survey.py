@@ -1,4 +1,4 @@
-"""The survey section: what users of the two middlewares think of them."""
+"""The survey section: opinions of users of the two middlewares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stream needs of a link, and the settings that follow from it. Bytes, seconds and bit/s throughout.
+"""The requirements of a stream on a link, and the resulting settings. Bytes, seconds and bit/s throughout.
 
 The formulas are those of "How to Send Large Data in ROS 2" (poster), in one unit: its tool divides
 a throughput in bit/s by a payload in bytes and leaves out the utilisation.
@@ -16,7 +16,7 @@ _BITS = 8
 
 
 class DoesNotFit(Exception):
-    """The stream is above what the link carries; the message says what would fit."""
+    """The stream exceeds the link's capacity; the message has streams that would fit."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Budget:
 
     @property
     def usable_bits(self) -> float:
-        """w T: what the link carries of payload, in bit/s."""
+        """w T: payload capacity of the link in bit/s."""
         return self.utilisation * self.bandwidth_bits
 
     @property
@@ -90,12 +90,12 @@ class Budget:
 
     @property
     def heartbeat_seconds(self) -> float:
-        """1 / (2 r): two requests for what is missing in each period."""
+        """1 / (2 r): two requests for missing fragments in each period."""
         return 1 / (2 * self.rate_hz)
 
     @property
     def history_of_the_poster(self) -> int:
-        """N_HC = floor(w T / u): what the link carries in a second. At least 1."""
+        """N_HC = floor(w T / u): samples that the link carries in a second, at least 1."""
         return max(math.floor(self.usable_bits / _BITS / self.payload_bytes), 1)
 
     @property

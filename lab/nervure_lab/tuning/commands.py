@@ -13,7 +13,7 @@ from nervure_lab.tuning.budget import Budget, DoesNotFit, mbit
 from nervure_lab.tuning.settings import VENDORS, settings_text
 
 DOES_NOT_FIT = 3
-"""Exit code for a stream above what the link carries."""
+"""Exit code for a stream that exceeds the link's capacity."""
 
 
 def add_commands(commands: Any) -> None:

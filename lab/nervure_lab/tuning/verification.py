@@ -1,5 +1,5 @@
 """Runs a stream over the emulated link with the defaults of a DDS and with a file of settings, through an
-outage, and compares what arrives.
+outage, and compares the deliveries.
 """
 
 from __future__ import annotations

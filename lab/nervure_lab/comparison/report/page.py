@@ -99,6 +99,6 @@ def _adapters(results: ResultSet) -> list[dict[str, Any]]:
 
 
 def _reading(directory: Path) -> list[str]:
-    """Paragraphs of ``reading.txt`` beside the results: what a person makes of them."""
+    """Paragraphs of ``reading.txt`` beside the results: a person's interpretation."""
     file = directory / "reading.txt"
     return file.read_text(encoding="utf-8").strip().split("\n\n") if file.exists() else []

@@ -99,7 +99,7 @@ def time_text(micros: float) -> str:
 
 
 def sentences(results: ResultSet, experiment: str) -> list[str]:
-    """What an engineer can act on: for each cell the best rows, and the place of Nervure. On one host,
+    """The conclusions for an engineer: for each cell the best rows, and the rank of Nervure. On one host,
     endpoints in each language are compared by themselves.
     """
     languages = {adapter["name"]: adapter["language"] for adapter in results.adapters(experiment)}
@@ -143,7 +143,7 @@ def _ranking(cells: list[Cell]) -> str:
 
 
 def _sharing(cells: list[Cell]) -> str:
-    """How evenly the robots shared the link, or what was left beside a neighbour."""
+    """Fairness of the robots' shares of the link, or the share left beside a neighbour."""
     if not cells or cells[0].case.place != "link":
         return ""
     case = cells[0].case

@@ -2,7 +2,7 @@
 daemons, fifty machines on this one; large samples and discovery beside peers.
 
 Machines are namespaces of this one, with the emulated link between two, or loopback between many. Nodes are
-those of the example `observed` of `nervure-node`, which write what happens to them, and when. The page is one
+those of the example `observed` of `nervure-node`, which log their events with the time. The page is one
 table.
 """
 

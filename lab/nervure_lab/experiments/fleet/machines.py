@@ -119,7 +119,7 @@ class Fleet:
         self.operator.nervure("start", self.write(name, nodes))
 
     def stop(self, name: str) -> dict[str, dict[str, Any]]:
-        """Returns what became of each topic that crossed a link."""
+        """Stops a dataflow; returns the counts of each topic that crossed a link."""
         stopped = json.loads(self.operator.nervure("stop", "-d", name, "--json").splitlines()[-1])
         return {stream["topic"]: stream for stream in stopped["streams"]}
 

@@ -374,7 +374,7 @@ def link_counters(directory: Path) -> dict[str, Any]:
 
 
 def _times(file: Path, *kinds: str) -> list[int]:
-    """When these things have happened to a sink."""
+    """Times of these events of a sink."""
     if not file.exists():
         return []
     lines = [line.split() for line in file.read_text().splitlines()]
@@ -382,7 +382,7 @@ def _times(file: Path, *kinds: str) -> list[int]:
 
 
 def samples_of(file: Path) -> dict[str, list[tuple[int, float]]]:
-    """By input: when each sample arrived, in nanoseconds, and how old it was, in milliseconds."""
+    """By input: arrival in nanoseconds, and age in milliseconds, of each sample."""
     found: dict[str, list[tuple[int, float]]] = {}
     for line in file.read_text().splitlines():
         words = line.split()

@@ -97,6 +97,6 @@ def _traffic(place: Path, before: dict[str, Any], seconds: float) -> dict[str, A
 
 
 def _time(file: Path, what: str) -> int:
-    """When it was printed; 0 if it was not."""
+    """The time at which it was printed; 0 if never."""
     lines = [line.split() for line in file.read_text().splitlines()]
     return next((int(words[1]) for words in lines if len(words) == 2 and words[0] == what), 0)

@@ -66,7 +66,7 @@ class Usage:
 
 @dataclass
 class ConsumerResult:
-    """What one consumer received. Times are nanoseconds of CLOCK_MONOTONIC; counts include the warm-up."""
+    """Messages of one consumer. Times are nanoseconds of CLOCK_MONOTONIC; counts include the warm-up."""
 
     index: int
     received: int

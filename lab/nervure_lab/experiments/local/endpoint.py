@@ -107,7 +107,7 @@ def _idle(case: SimpleNamespace, _publish: Publish, _source: bytearray) -> int:
 
 
 class Consumer:
-    """Counts and times what one consumer receives."""
+    """Counts and times the messages of one consumer."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint

@@ -3,8 +3,8 @@ and 4.
 
 A camera sends images of 640x480 at 30 Hz to a node that computes their gradient, each in a process of its own
 or both in one; alone, and in the graph of a robot with 7 nodes and 7 topics. Beside them the same copy and
-the same library call in one loop, without messages: what is above it is the cost of the nodes. Peers of the
-lab take part alone.
+the same library call in one loop, without messages: the difference is the cost of the nodes. Peers of the lab
+take part alone.
 """
 
 from __future__ import annotations
@@ -173,8 +173,8 @@ def _name(place: str, in_graph: bool) -> str:
 
 
 def dataflow(frames: int, *, in_graph: bool, composed: bool) -> list[dict[str, Any]]:
-    """The nodes; of the robot 7 with 7 topics: the image, three of the servos and sensors, and three of what
-    is computed from them.
+    """The nodes; of the robot 7 with 7 topics: the image, three of the servos and sensors, and three computed
+    from these.
     """
     nodes = [
         _node("camera", frames, {"tick": f"nervure/timer/hz/{RATE_HZ}"}, ["image"]),
