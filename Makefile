@@ -57,6 +57,7 @@ lint: $(VENV)/.test ## Check formatting, clippy, dependency rules, structure, nu
 	@$(CARGO) clippy --workspace --all-targets --all-features --locked --quiet -- -D warnings
 	@$(PYTHON) scripts/check_dependencies.py
 	@$(PYTHON) scripts/check_structure.py
+	@$(PYTHON) scripts/check_sentences.py
 	@$(PYTHON) scripts/check_build_size.py
 	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .
 	@cd lab && $(CURDIR)/$(BIN)/python -m mypy --no-error-summary
