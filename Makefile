@@ -9,7 +9,7 @@ CARGO ?= cargo
 export PYO3_NO_PYTHON := 1
 say = @printf '\033[1m==> %s\033[0m\n' "$(1)"
 
-RUST_SOURCES := $(shell find crates bindings -name '*.rs' -o -name Cargo.toml 2>/dev/null) Cargo.toml Cargo.lock
+RUST_SOURCES := $(shell find crates bindings compat -name '*.rs' -o -name Cargo.toml 2>/dev/null) Cargo.toml Cargo.lock
 PYTHON_SOURCES := $(shell find bindings/python -name '*.py' -o -name '*.pyi' -o -name pyproject.toml 2>/dev/null)
 
 # `make demo`: command, Python module and library for C by one build, in which their dependencies have the same features.
@@ -19,7 +19,7 @@ DEMO_BUILD := --release $(INSTALLED)
 DIST_BUILD := --profile dist $(INSTALLED)
 # All stages of `make test` share this build.
 TEST_BUILD := --workspace --all-features --lib --bins --examples
-NEXTEST = $(BIN)/cargo-nextest nextest
+NEXTEST = $(CURDIR)/$(BIN)/cargo-nextest nextest run --workspace --all-features --locked --config-file $(CURDIR)/.config/nextest.toml
 PROGRAMS = $(CARGO) build --locked --quiet $(TEST_BUILD)
 # `$(call install,OPTIONS OF CARGO BUILD)` builds module and command, and puts them into the environment.
 define install
@@ -28,7 +28,7 @@ PATH="$(CURDIR)/$(BIN):$$PATH" NERVURE_CARGO_OPTIONS="$(1)" CARGO="$(CARGO)" $(P
 rm -f $(VENV)/.installed-* && touch $@
 endef
 
-.PHONY: help demo two-robots test build-test lint test-small test-rust test-loom test-asan test-python test-lab test-guides test-fuzz test-soak test-faults test-long bench bench-setup bench-link wheel packages linkemu soak fuzz asan miri clean
+.PHONY: help demo two-robots test build-test lint test-small test-rust test-dora test-loom test-asan test-python test-lab test-guides test-fuzz test-soak test-faults test-long bench bench-setup bench-link wheel packages linkemu soak fuzz asan miri clean
 .DELETE_ON_ERROR:
 
 help: ## Print this list
@@ -48,13 +48,17 @@ test: ## Run all tests, with their set-up
 
 build-test: $(VENV)/.installed-test $(VENV)/.test $(VENV)/.lab $(VENV)/.demo ## Build all that the tests share
 	$(call say,Building the Rust tests)
-	@$(NEXTEST) run --workspace --all-features --locked --no-run
+	@$(NEXTEST) --no-run
 	@$(PYTHON) scripts/check_build_size.py target/debug/nervure
+	$(call say,Building dora's API and its tests)
+	@cd compat/dora && $(PROGRAMS) && $(NEXTEST) --no-run
 
 lint: $(VENV)/.test ## Check formatting, clippy, dependency rules, structure, number of crates, ruff, mypy
 	$(call say,Checking formatting and lints and dependency rules)
-	@for workspace in . lab/programs fuzz; do (cd $$workspace && $(CARGO) fmt --all --check) || exit; done
-	@$(CARGO) clippy --workspace --all-targets --all-features --locked --quiet -- -D warnings
+	@for workspace in . compat/dora lab/programs fuzz; do (cd $$workspace && $(CARGO) fmt --all --check) || exit; done
+	@for workspace in . compat/dora; do \
+	  (cd $$workspace && $(CARGO) clippy --workspace --all-targets --all-features --locked --quiet -- -D warnings) || exit; \
+	done
 	@$(PYTHON) scripts/check_dependencies.py
 	@$(PYTHON) scripts/check_structure.py
 	@$(PYTHON) scripts/check_sentences.py
@@ -74,8 +78,14 @@ test-small: ## Check the build for small hardware, and for ARM of 32 and 64 bits
 test-rust: $(VENV)/.test ## Run the Rust tests, with real processes and kill -9
 	$(call say,Running the Rust tests)
 	@$(PROGRAMS)
-	@$(NEXTEST) run --workspace --all-features --locked
+	@$(NEXTEST)
 	@$(CARGO) test --doc --workspace --all-features --locked --quiet
+
+test-dora: $(VENV)/.test ## Run the tests of dora's API for Rust, C and C++, a workspace of its own
+	$(call say,Running the tests of dora's API)
+	@$(PROGRAMS)
+	@cd compat/dora && $(PROGRAMS) && $(NEXTEST)
+	@cd compat/dora && $(CARGO) test --doc --workspace --all-features --locked --quiet
 
 test-loom: ## Check every interleaving of the lock-free structures
 	$(call say,Checking the lock-free structures under every interleaving (loom))

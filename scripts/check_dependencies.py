@@ -6,6 +6,9 @@ import pathlib
 import subprocess
 import sys
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+# Nervure's own, and that of dora's API.
+WORKSPACES = [".", "compat/dora"]
 # (crate, crates that it must not reach, why)
 FORBIDDEN = [
     *[
@@ -107,14 +110,33 @@ UNSAFE_FILES = {
 
 
 def main() -> int:
-    metadata = json.loads(
-        subprocess.run(
-            ["cargo", "metadata", "--format-version", "1", "--locked"],
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
-    )
+    problems = []
+    checked = 0
+    known = set()
+    for workspace in WORKSPACES:
+        metadata = json.loads(
+            subprocess.run(
+                ["cargo", "metadata", "--format-version", "1", "--locked"],
+                cwd=ROOT / workspace,
+                check=True,
+                capture_output=True,
+                text=True,
+            ).stdout
+        )
+        found, crates = check(metadata)
+        problems += found
+        checked += sum(len(targets) for crate, targets, _ in FORBIDDEN if crate in crates)
+        known |= crates
+    for crate in sorted({crate for crate, _, _ in FORBIDDEN} - known):
+        problems.append(f"a rule of {__file__} is about {crate}, which is no crate of the project")
+    for problem in problems:
+        print(f"error: {problem}", file=sys.stderr)
+    print(f"{checked} dependency rules checked, {len(problems)} problems")
+    return bool(problems)
+
+
+def check(metadata: dict) -> tuple[list[str], set[str]]:
+    """The problems of a workspace, and its crates."""
     name_of = {package["id"]: package["name"] for package in metadata["packages"]}
     edges = {
         node["id"]: [
@@ -126,14 +148,11 @@ def main() -> int:
     }
     ids = {name_of[member]: member for member in metadata["workspace_members"]}
     problems = []
-    checked = 0
     for crate, targets, reason in FORBIDDEN:
         if crate not in ids:
-            problems.append(f"a rule of {__file__} is about {crate}, which is no crate of the workspace")
             continue
         path_to = paths(ids[crate], edges)
         for target in targets:
-            checked += 1
             found = next((path for end, path in path_to.items() if name_of[end] == target), None)
             if found:
                 chain = " -> ".join(name_of[step] for step in found)
@@ -141,10 +160,7 @@ def main() -> int:
     for package in metadata["packages"]:
         if package["id"] in metadata["workspace_members"] and package["name"] not in UNSAFE_CRATES:
             problems += [f"{source}: opts in to unsafe code" for source in opting_in(package)]
-    for problem in problems:
-        print(f"error: {problem}", file=sys.stderr)
-    print(f"{checked} dependency rules checked, {len(problems)} problems")
-    return bool(problems)
+    return problems, set(ids)
 
 
 def paths(start: str, edges: dict[str, list[str]]) -> dict[str, list[str]]:
@@ -162,9 +178,8 @@ def paths(start: str, edges: dict[str, list[str]]) -> dict[str, list[str]]:
 
 def opting_in(package: dict) -> list[str]:
     folder = pathlib.Path(package["manifest_path"]).parent
-    root = pathlib.Path(__file__).resolve().parent.parent
     paths = [path for pattern in ("src", "tests", "examples") for path in folder.glob(f"{pattern}/**/*.rs")]
-    sources = {str(path.relative_to(root)): path for path in sorted(paths)}
+    sources = {str(path.relative_to(ROOT)): path for path in sorted(paths)}
     return [
         name
         for name, path in sources.items()

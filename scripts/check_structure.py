@@ -55,7 +55,7 @@ def main() -> int:
     )
     crates = parser.parse_args().crates or sorted(
         manifest.parent
-        for pattern in ("crates/*", "bindings/*")
+        for pattern in ("crates/*", "bindings/*", "compat/dora/*")
         for manifest in ROOT.glob(f"{pattern}/Cargo.toml")
     )
     problems, files = [], 0

@@ -634,7 +634,7 @@ def copy_workspace(clone: Path, copy: Path) -> None:
     """Copies dora's workspace, and names Nervure's crate in the place of dora's."""
     shutil.copytree(clone, copy, ignore=shutil.ignore_patterns(".git", "target"), symlinks=True)
     manifest = copy / "Cargo.toml"
-    ours = f'dora-node-api = {{ path = "{REPOSITORY / "bindings/dora"}", default-features = false }}'
+    ours = f'dora-node-api = {{ path = "{REPOSITORY / "compat/dora/node"}", default-features = false }}'
     text, count = re.subn(r"(?m)^dora-node-api = .*$", ours, manifest.read_text())
     if count != 1:
         raise SystemExit(f"error: {clone / 'Cargo.toml'} has {count} lines for dora-node-api, expected 1")
@@ -654,7 +654,7 @@ def build(run: Run, folder: Path) -> None:
     if not run.build:
         return
     libraries = ["-p", "dora-node-api-c", "-p", "dora-operator-api-c"]
-    subprocess.run(["cargo", "build", "--quiet", "--locked", *libraries], cwd=REPOSITORY, check=True)
+    subprocess.run(["cargo", "build", "--quiet", "--locked", *libraries], cwd=REPOSITORY / "compat/dora", check=True)
     places = {
         "link": f"-L {REPOSITORY / 'target/debug'}",
         "system": "-lm -ldl -lpthread",

@@ -22,13 +22,14 @@ from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).parents[1]
+DORA = REPOSITORY / "compat/dora"
 # Each also with the folder of dora's own headers: some programs name it, most do not.
 HEADERS = {
     "bindings/c/include/nervure.h": "",
     "bindings/c/include/nervure.hpp": "",
-    "bindings/dora-c/include/node_api.h": "node",
-    "bindings/dora-operator-c/include/operator_api.h": "operator",
-    "bindings/dora-operator-c/include/operator_types.h": "operator",
+    "compat/dora/c/include/node_api.h": "node",
+    "compat/dora/operator-c/include/operator_api.h": "operator",
+    "compat/dora/operator-c/include/operator_types.h": "operator",
 }
 NERVURE = {"nervure-c": "Nervure nodes in C and C++"}
 DORA_C = {
@@ -153,14 +154,15 @@ def built(package: str, options: list[str]) -> list[dict[str, Any]]:
     command = [cargo, "rustc", "--locked", "--message-format=json-render-diagnostics", *options]
     # No other crate type: beside one, cargo does not optimise the library as a whole, and it is larger.
     command += ["--package", package, "--lib", "--crate-type", "staticlib"]
-    done = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, check=False)
+    workspace = REPOSITORY if package in NERVURE else DORA
+    done = subprocess.run(command, cwd=workspace, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(done.returncode)
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
 def package_of(message: dict[str, Any]) -> str:
-    """The package's name: an id is `path+file:///a/bindings/dora-c#dora-node-api-c@1.1.0`."""
+    """The package's name: an id is `path+file:///a/compat/dora/c#dora-node-api-c@1.1.0`."""
     return message.get("package_id", "").partition("#")[2].partition("@")[0]
 
 

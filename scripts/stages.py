@@ -61,6 +61,7 @@ STAGES = [
     Stage("lint", 20),
     Stage("test-faults", 15, ("build-test",)),
     Stage("test-rust", 15, ("build-test",)),
+    Stage("test-dora", 15, ("build-test",)),
     Stage("test-asan", 15, ("build-test",)),
     Stage("test-loom", 15, ("build-test",)),
     Stage("test-guides", 15, ("build-test",)),

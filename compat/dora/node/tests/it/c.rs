@@ -9,10 +9,7 @@ use crate::dataflow::{Dataflow, compiled, text};
 #[test]
 fn the_header_compiles_without_warnings_in_c_and_in_cxx() {
     let folder = tempfile::tempdir().unwrap();
-    for header in [
-        "dora-c/include/node_api.h",
-        "dora-operator-c/include/operator_api.h",
-    ] {
+    for header in ["c/include/node_api.h", "operator-c/include/operator_api.h"] {
         let header = format!("{}/../{header}", env!("CARGO_MANIFEST_DIR"));
         for language in ["c", "c++"] {
             let output = Command::new("cc")

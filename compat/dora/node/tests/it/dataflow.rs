@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 /// The folder of built programs.
 static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
-    // `make test-rust` has built them. Each test is a process there, and would wait for the others' builds.
+    // `make test-dora` has built them. Each test is a process there, and would wait for the others' builds.
     if std::env::var_os("NEXTEST").is_none() {
         build();
     }
@@ -20,19 +20,24 @@ static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
     test.ancestors().nth(2).unwrap().to_owned()
 });
 
-/// Nearly all of it exists if `cargo test` of the workspace runs the tests. With fewer packages features would differ, and
-/// their dependencies be built again.
+/// Builds Nervure and dora's API into one folder. With fewer packages features would differ, and dependencies be
+/// built again.
 fn build() {
-    let mut cargo = Command::new(env!("CARGO"));
-    let options = [
-        "build",
-        "--quiet",
-        "--locked",
-        "--workspace",
-        "--all-features",
-    ];
-    let built = cargo.args(options).args(["--lib", "--bins", "--examples"]);
-    assert!(built.status().unwrap().success(), "{built:?}");
+    for workspace in ["../../..", ".."] {
+        let mut cargo = Command::new(env!("CARGO"));
+        let options = [
+            "build",
+            "--quiet",
+            "--locked",
+            "--workspace",
+            "--all-features",
+        ];
+        let built = cargo
+            .args(options)
+            .args(["--lib", "--bins", "--examples"])
+            .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(workspace));
+        assert!(built.status().unwrap().success(), "{built:?}");
+    }
 }
 
 /// What runs a dataflow.
@@ -206,7 +211,7 @@ pub fn compiled(name: &str, folder: &Path) -> PathBuf {
     let libraries = ["-ldora_node_api_c", "-lm", "-ldl", "-lpthread"];
     compile(
         "cc",
-        &["-std=c11", &source, &include("dora-c")],
+        &["-std=c11", &source, &include("c")],
         &libraries,
         &program,
     );
@@ -227,7 +232,7 @@ pub fn compiled_operator(language: &str, folder: &Path) -> PathBuf {
                 "-shared",
                 "-fPIC",
                 &source("c/operator.c"),
-                &include("dora-operator-c"),
+                &include("operator-c"),
             ];
             compile("cc", &arguments, &["-ldora_operator_api_c"], &library);
         }
