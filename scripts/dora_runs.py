@@ -654,7 +654,8 @@ def build(run: Run, folder: Path) -> None:
     if not run.build:
         return
     libraries = ["-p", "dora-node-api-c", "-p", "dora-operator-api-c"]
-    subprocess.run(["cargo", "build", "--quiet", "--locked", *libraries], cwd=REPOSITORY / "compat/dora", check=True)
+    build = ["cargo", "build", "--quiet", "--locked", *libraries]
+    subprocess.run(build, cwd=REPOSITORY / "compat/dora", check=True)
     places = {
         "link": f"-L {REPOSITORY / 'target/debug'}",
         "system": "-lm -ldl -lpthread",
