@@ -17,6 +17,8 @@ pub(crate) struct AwayConsumer {
     queued: u64,
     /// Samples sent since then that are not counted yet.
     sent: u64,
+    /// Samples without memory since then that are not counted yet.
+    unsent: u64,
 }
 
 impl AwayConsumer {
@@ -26,6 +28,7 @@ impl AwayConsumer {
             returns: false,
             queued: 0,
             sent: 0,
+            unsent: 0,
         }
     }
 
@@ -47,10 +50,11 @@ impl AwayConsumer {
         self.settle(history_depth as u64, counters);
     }
 
-    /// A sample found no memory. The history does not have it.
-    pub(crate) fn miss_memory(&self, counters: &CountersPage) {
-        let missed = u64::from(self.returns);
-        count(counters, self.row, OutputCounter::MissedMemory, missed);
+    /// A sample found no memory, so that the history does not have it. Counted as missed while away: the
+    /// receipt of the sample, as any, is of the edges alone.
+    pub(crate) fn miss_without_memory(&mut self, counters: &CountersPage) {
+        self.unsent += 1;
+        self.settle(u64::MAX, counters);
     }
 
     /// The next process is there, and gets the last `from_history` samples.
@@ -73,6 +77,7 @@ impl AwayConsumer {
         count(counters, self.row, OutputCounter::DroppedAway, queued);
         let missed = self.sent.saturating_sub(spared);
         self.sent -= missed;
+        let missed = missed + std::mem::take(&mut self.unsent);
         count(counters, self.row, OutputCounter::MissedAway, missed);
     }
 }

@@ -140,15 +140,6 @@ impl Output {
         Ok(receipt)
     }
 
-    /// The receipt of a sample that found no memory and that [`Output::loan`] has counted as
-    /// missed.
-    pub fn missed_by_all(&self) -> Receipt {
-        Receipt {
-            queued: 0,
-            missed: self.state().counted_edges(),
-        }
-    }
-
     /// Announces `bytes` under `id` (the hash of a schema or a frame) to present and future
     /// consumers.
     ///
@@ -359,8 +350,9 @@ impl Output {
         let Producer {
             counters, budget, ..
         } = &self.0.producer;
-        self.state().count_missed_memory(counters);
+        let missed = self.state().count_missed_memory(counters);
         SendError::OutOfMemory {
+            missed,
             bytes: bytes as u64,
             used: budget.used(),
             limit: budget.limit(),

@@ -140,11 +140,6 @@ impl OutputState {
         self.history_depth > 0 || !self.edges.is_empty() || !self.away.is_empty()
     }
 
-    /// Number of edges whose losses count: all except observers.
-    pub(crate) fn counted_edges(&self) -> u32 {
-        self.edges.iter().filter(|edge| !edge.is_observer).count() as u32
-    }
-
     /// The consumer of the edge at `index`, as `node/input`.
     pub(crate) fn consumer(&self, index: usize) -> String {
         self.edges[index].attached.consumer.clone()
@@ -410,16 +405,19 @@ impl OutputState {
         }
     }
 
-    pub(crate) fn count_missed_memory(&mut self, counters: &CountersPage) {
+    /// Counts a sample that found no memory, and returns the number of edges that miss it.
+    pub(crate) fn count_missed_memory(&mut self, counters: &CountersPage) -> u32 {
         self.next_sequence();
-        for edge in &self.edges {
+        let Self { away, edges, .. } = self;
+        for edge in &*edges {
             edge.count(counters, OutputCounter::MissedMemory, 1);
         }
-        let has_edge = |row| self.edges.iter().any(|edge| edge.has_row(row));
-        let away = self.away.iter();
-        for consumer in away.filter(|consumer| !has_edge(consumer.row)) {
-            consumer.miss_memory(counters);
+        for consumer in away {
+            if !edges.iter().any(|edge| edge.has_row(consumer.row)) {
+                consumer.miss_without_memory(counters);
+            }
         }
+        edges.iter().filter(|edge| !edge.is_observer).count() as u32
     }
 
     /// Adds to the blocked time of the edge that blocks, and returns its consumer.

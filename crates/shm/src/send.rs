@@ -50,6 +50,8 @@ pub enum SendError {
         used: u64,
         /// The node's budget in bytes.
         limit: u64,
+        /// Edges that miss the sample.
+        missed: u32,
     },
     /// The node has no such output.
     #[error("{0}")]

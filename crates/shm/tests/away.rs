@@ -5,13 +5,14 @@ pub mod support;
 use nervure_protocol::wiring::{Policy, Return};
 use nervure_shm::{
     Arrival, ConsumerPair, CountersPage, EdgeRegion, Inbox, InputEdge, Output, OutputCounters,
-    ProducerPair, Seqpacket, WakePage,
+    ProducerPair, SendError, Seqpacket, Wait, WakePage,
 };
 use proptest::prelude::*;
 use std::sync::Arc;
 use support::{TestNode, queue, try_send};
 
 const BLOCKS: u32 = 64;
+const BUDGET: u64 = 1 << 20;
 const DEPTH: u32 = 4;
 /// The row of every edge of the consumer, whichever process it has.
 const ROW: u32 = 0;
@@ -34,7 +35,7 @@ struct Consumer {
 
 impl Line {
     fn new(policy: Policy, history: u32) -> Self {
-        let producer = TestNode::new(1 << 20);
+        let producer = TestNode::new(BUDGET);
         let output = producer.output(BLOCKS, history);
         let mut line = Self {
             producer,
@@ -76,6 +77,16 @@ impl Line {
         // Without readers a node sends nothing at all.
         if self.output.has_readers() {
             try_send(&self.output, 8).expect("a small sample");
+        }
+    }
+
+    /// Sends a sample while another takes all memory.
+    fn send_without_memory(&self) {
+        let _all = self.output.loan(BUDGET as usize, 0, Wait::Never);
+        if self.output.has_readers() {
+            let refused = try_send(&self.output, 64 << 10).expect_err("no memory");
+            let edges = u32::from(self.consumer.is_some());
+            assert!(matches!(refused, SendError::OutOfMemory { missed, .. } if missed == edges));
         }
     }
 
@@ -174,6 +185,8 @@ fn samples_of_the_history_are_not_lost() {
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Send(u8),
+    /// Samples for which there is no memory.
+    Starve(u8),
     Take(u8),
     Die(Return),
     Decide(Return),
@@ -184,6 +197,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let returns = || prop::sample::select(vec![Return::Never, Return::Undecided, Return::Certain]);
     let step = prop_oneof![
         4 => (1..8_u8).prop_map(Step::Send),
+        1 => (1..4_u8).prop_map(Step::Starve),
         3 => (1..8_u8).prop_map(Step::Take),
         2 => returns().prop_map(Step::Die),
         1 => returns().prop_map(Step::Decide),
@@ -208,13 +222,16 @@ proptest! {
         let (mut published, mut undecided) = (0_u64, 0);
         for step in steps.into_iter().chain([Step::Take(u8::MAX), Step::Die(Return::Never)]) {
             match step {
-                Step::Send(samples) => for _ in 0..samples {
+                Step::Send(samples) | Step::Starve(samples) => for _ in 0..samples {
                     match (line.consumer.is_some(), returns) {
                         (true, _) | (false, Return::Certain) => published += 1,
                         (false, Return::Undecided) => undecided += 1,
                         (false, Return::Never) => {}
                     }
-                    line.send();
+                    match step {
+                        Step::Starve(_) => line.send_without_memory(),
+                        _ => line.send(),
+                    }
                 },
                 Step::Take(samples) => line.take(samples.into()),
                 Step::Die(then) if line.consumer.is_some() => {

@@ -93,7 +93,9 @@ impl Publisher {
         }
         let mut loan = match self.output.loan(value.payload_bytes(), head.len(), wait) {
             // Counted on the edges that miss the sample. No error, so that the program continues.
-            Err(SendError::OutOfMemory { .. }) => return Ok(self.output.missed_by_all()),
+            Err(SendError::OutOfMemory { missed, .. }) => {
+                return Ok(Receipt { queued: 0, missed });
+            }
             other => other?,
         };
         value.write(loan.payload_mut());
