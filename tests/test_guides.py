@@ -286,7 +286,7 @@ def environment(home: Path) -> dict[str, str]:
         "CARGO_HOME": os.environ.get("CARGO_HOME", str(real_home / ".cargo")),
         "RUSTUP_HOME": os.environ.get("RUSTUP_HOME", str(real_home / ".rustup")),
         "CARGO_BUILD_BUILD_DIR": str(REPOSITORY / "target"),
-        "CARGO_PROFILE_DEV_DEBUG": "line-tables-only",
+        "CARGO_PROFILE_DEV_DEBUG": "0",
         "CARGO_TERM_QUIET": "true",
     }
 

@@ -21,7 +21,7 @@ def run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         "PATH": path,
         # Rust crates share the build folder of this repository.
         "CARGO_BUILD_BUILD_DIR": str(REPOSITORY / "target"),
-        "CARGO_PROFILE_DEV_DEBUG": "line-tables-only",
+        "CARGO_PROFILE_DEV_DEBUG": "0",
         # The tests check the build and the run, not the speed.
         "CARGO_PROFILE_RELEASE_OPT_LEVEL": "0",
     }
