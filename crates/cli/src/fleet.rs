@@ -8,6 +8,7 @@ pub mod connection;
 mod daemon;
 mod detached;
 mod down;
+mod drain;
 mod here;
 mod interrupt;
 mod launch;

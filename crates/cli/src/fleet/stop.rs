@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::{
     connection::{Fleet, store_failure},
+    drain::drain,
     here::{Alone, Here},
     interrupt::or_give_up,
     parts::{self, Part, Parts},
@@ -57,10 +58,10 @@ pub fn desired_runs(fleet: &Fleet) -> Result<Vec<KnownRun>, Failure> {
 pub fn stop_if_fleet(arguments: &StopArguments) -> Result<Option<ExitCode>, Failure> {
     let name = arguments.target.dataflow.as_deref();
     let here = Here::find(name)?;
-    if !here.is_empty() {
+    let alone = |alone| {
         refuse_drain(arguments)?;
-    }
-    let alone = |alone| here.stop(arguments, alone).map(Some);
+        here.stop(arguments, alone).map(Some)
+    };
     let fleet = match here.is_empty() {
         true => match Fleet::of_orders()? {
             Some(fleet) => fleet,
@@ -79,7 +80,11 @@ pub fn stop_if_fleet(arguments: &StopArguments) -> Result<Option<ExitCode>, Fail
     if runs.is_empty() {
         return Ok(None);
     }
-    refuse_drain(arguments)?;
+    if arguments.drain.is_some() {
+        for run in &runs {
+            drain(&run.dataflow, arguments)?;
+        }
+    }
     refuse_kill(&runs, arguments)?;
     let all: Vec<&Part> = runs.iter().flat_map(|run| run.parts.keys()).collect();
     match order_stop(&fleet, &all) {
@@ -146,8 +151,9 @@ fn refuse_drain(arguments: &StopArguments) -> Result<(), Failure> {
     match arguments.drain {
         None => Ok(()),
         Some(_) => Err(Failure::invalid(
-            "`--drain` is for dataflows of one machine",
-        )),
+            "`--drain` needs all machines of the dataflow, and only the part of this one can be stopped",
+        )
+        .hint("`nervure stop` without it stops this part")),
     }
 }
 

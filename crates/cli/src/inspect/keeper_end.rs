@@ -74,7 +74,7 @@ fn state_for_account(connection: &Connection, place: &Place) -> Option<State> {
 }
 
 /// Waits until the keeper has ended. Returns the exit code if it does not answer.
-fn await_end(
+pub fn await_end(
     connection: &mut Connection,
     place: &Place,
     arguments: &StopArguments,
@@ -123,7 +123,8 @@ fn conclude(
     })
 }
 
-fn order(arguments: &StopArguments) -> Message {
+/// The order to a keeper that the arguments ask for.
+pub fn order(arguments: &StopArguments) -> Message {
     let reason = "`nervure stop`".to_owned();
     let millis = |limit: Duration| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
     match arguments.drain {

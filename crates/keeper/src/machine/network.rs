@@ -150,6 +150,12 @@ impl Network {
                 || state.will_return() && self.may_have_backlog(node))
     }
 
+    /// True for a stand-in that brings samples of another machine, or has some to send.
+    pub fn is_bridge(&self, node: usize) -> bool {
+        let is_remote = self.graph.node(node).is_remote();
+        is_remote && self.graph.is_source(node) || self.is_sending(node)
+    }
+
     /// True when a node ends by itself once it has received all queued samples. A Stop would
     /// overtake them.
     pub fn ends_with_its_inputs(&self, node: usize) -> bool {

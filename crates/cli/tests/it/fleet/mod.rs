@@ -6,6 +6,7 @@ mod by_hand;
 #[cfg(feature = "etcd")]
 mod coordinators;
 mod damaged;
+mod drain;
 mod edges;
 mod ends;
 mod instances;

@@ -59,6 +59,8 @@ fn end_drained(supervisor: &mut Supervisor, node: usize, turn: &mut Turn) {
     let has_joined = state.client().is_some();
     match state.state() {
         State::Connected if state.has_left() || network.ends_with_its_inputs(node) => {}
+        // It ends with its nodes on the other machine, or when that has confirmed the last samples.
+        State::Connected | State::Held if network.is_bridge(node) => {}
         State::Connected => {
             let (order, message) = match is_source {
                 true => (EndOrder::Stop, stop_message(grace, DRAIN)),
