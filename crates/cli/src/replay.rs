@@ -11,7 +11,10 @@ use nervure_dataflow::{
     UnansweredClient,
 };
 use nervure_keeper::plan::ClockPlan;
-use nervure_protocol::{did_you_mean, wiring::absolute_output};
+use nervure_protocol::{
+    did_you_mean,
+    wiring::{Policy, absolute_output},
+};
 use nervure_recorder::{DefinitionOrigin, Overview, PlayOptions, Recording, played_name};
 
 use crate::{
@@ -360,7 +363,7 @@ fn make_lossless(dataflow: &mut Dataflow) {
     for edge in straight {
         let queue = &mut dataflow.nodes[edge.to.node].inputs[edge.to.input].queue;
         *queue = InputQueue {
-            policy: QueuePolicy::Block,
+            policy: QueuePolicy::Edge(Policy::Block),
             ..*queue
         };
     }

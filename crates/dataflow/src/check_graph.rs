@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::diagnostic::{Code, Finding, Findings};
-use crate::graph::{QueuePolicy, Source};
+use crate::graph::Source;
 use crate::parsed::{ParsedDataflow, ParsedInput, ParsedNode};
 use crate::quote::listed;
 use crate::resolve::Sources;
@@ -29,7 +29,7 @@ struct Connection<'p> {
 
 impl Connection<'_> {
     fn blocks(&self) -> bool {
-        self.input.queue.policy == QueuePolicy::Block
+        self.input.queue.policy.on_edge().is_lossless()
     }
 
     fn is_self_loop(&self) -> bool {

@@ -260,16 +260,11 @@ pub struct InputQueue {
     pub max_held: u32,
 }
 
-/// What happens when a queue is full, in the words of the file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
+/// Policy of an input whose queue is full, as the file declares it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueuePolicy {
-    /// The oldest sample is dropped.
-    DropOldest,
-    /// The new sample is dropped.
-    DropNewest,
-    /// The producer waits.
-    Block,
+    /// A policy of edges, for a queue of any depth.
+    Edge(Policy),
     /// The queue holds only the newest sample.
     Latest,
 }
@@ -346,15 +341,18 @@ impl Dataflow {
 
 impl InputQueue {
     /// The default: 10 samples, dropping the oldest.
-    pub const DEFAULT: InputQueue = InputQueue::new(QueuePolicy::DropOldest, DEFAULT_QUEUE_SIZE);
+    pub const DEFAULT: InputQueue = InputQueue::new(Policy::DropOldest, DEFAULT_QUEUE_SIZE);
     /// The queue of `latest`.
-    pub const LATEST: InputQueue = InputQueue::new(QueuePolicy::Latest, 1);
+    pub const LATEST: InputQueue = InputQueue {
+        policy: QueuePolicy::Latest,
+        ..InputQueue::new(Policy::DropOldest, 1)
+    };
 
     /// A queue with the default limit on samples in use.
     #[must_use]
-    pub const fn new(policy: QueuePolicy, depth: u32) -> InputQueue {
+    pub const fn new(policy: Policy, depth: u32) -> InputQueue {
         InputQueue {
-            policy,
+            policy: QueuePolicy::Edge(policy),
             depth,
             max_held: depth.saturating_add(DEFAULT_HELD_BEYOND_QUEUE),
         }
@@ -364,12 +362,19 @@ impl InputQueue {
 impl QueuePolicy {
     /// The word in a dataflow file.
     #[must_use]
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
-            QueuePolicy::DropOldest => "drop_oldest",
-            QueuePolicy::DropNewest => "drop_newest",
-            QueuePolicy::Block => "block",
+            QueuePolicy::Edge(policy) => policy.name(),
             QueuePolicy::Latest => "latest",
+        }
+    }
+
+    /// The policy of the edge. `latest` is `drop_oldest` with a queue of one sample.
+    #[must_use]
+    pub const fn on_edge(self) -> Policy {
+        match self {
+            QueuePolicy::Edge(policy) => policy,
+            QueuePolicy::Latest => Policy::DropOldest,
         }
     }
 }
@@ -380,15 +385,16 @@ impl fmt::Display for QueuePolicy {
     }
 }
 
+impl Serialize for QueuePolicy {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
 impl From<InputQueue> for wiring::Queue {
     fn from(queue: InputQueue) -> Self {
-        let policy = match queue.policy {
-            QueuePolicy::DropOldest | QueuePolicy::Latest => Policy::DropOldest,
-            QueuePolicy::DropNewest => Policy::DropNewest,
-            QueuePolicy::Block => Policy::Block,
-        };
         Self {
-            policy,
+            policy: queue.policy.on_edge(),
             depth: queue.depth,
             max_held: queue.max_held,
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use crate::graph::{Dataflow, Input, QueuePolicy, Source};
+use crate::graph::{Dataflow, Input, InputQueue, QueuePolicy, Source};
 
 impl Dataflow {
     /// The graph as a [Mermaid](https://mermaid.js.org) flowchart. Nodes are boxes, timers are
@@ -58,11 +58,13 @@ fn label(output: &str, input: &Input) -> String {
         let _ = write!(label, " as {}", escaped(&input.name));
     }
     let queue = input.queue;
+    let default = InputQueue::DEFAULT;
+    let is_default = (queue.policy, queue.depth) == (default.policy, default.depth);
     match queue.policy {
-        QueuePolicy::DropOldest if queue.depth == crate::graph::DEFAULT_QUEUE_SIZE => {}
         QueuePolicy::Latest => label.push_str(" (latest)"),
-        policy => {
-            let _ = write!(label, " ({policy} {})", queue.depth);
+        QueuePolicy::Edge(_) if is_default => {}
+        QueuePolicy::Edge(policy) => {
+            let _ = write!(label, " ({} {})", policy.name(), queue.depth);
         }
     }
     label

@@ -6,11 +6,12 @@
 use std::collections::HashMap;
 
 use nervure_protocol::nearest;
+use nervure_protocol::wiring::Policy;
 
 use crate::diagnostic::{Code, Finding, Findings};
 use crate::graph::{
-    Client, Edge, Input, InputIndex, InputQueue, Node, Output, OutputIndex, QueuePolicy, Service,
-    ServiceClient, Source,
+    Client, Edge, Input, InputIndex, InputQueue, Node, Output, OutputIndex, Service, ServiceClient,
+    Source,
 };
 use crate::parsed::{ParsedDataflow, ParsedNode};
 use crate::quote::{listed, quoted};
@@ -133,7 +134,7 @@ fn add_input(node: &mut Node, name: String, producer: usize, output: usize) -> u
             node: producer,
             output,
         },
-        queue: InputQueue::new(QueuePolicy::DropNewest, MAX_REQUESTS_IN_FLIGHT),
+        queue: InputQueue::new(Policy::DropNewest, MAX_REQUESTS_IN_FLIGHT),
         type_name: None,
         expect_every: None,
         qos: Default::default(),

@@ -12,7 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use nervure_protocol::graph::{NodeSettings, Program};
-use nervure_protocol::{nanos, wiring};
+use nervure_protocol::nanos;
+use nervure_protocol::wiring::{self, Policy};
 use serde::{Deserialize, Serialize};
 
 use crate::graph::{
@@ -377,15 +378,18 @@ fn stream(producer: &Node, output: &Output, carries: Carries, inputs: &[&Input])
         .map(|input| input.queue.depth)
         .max()
         .unwrap_or(1);
-    let any = |policy| inputs.iter().any(|input| input.queue.policy == policy);
-    let all = |policy| inputs.iter().all(|input| input.queue.policy == policy);
+    let mut policies = inputs.iter().map(|input| input.queue.policy);
+    let is_lossless = policies
+        .clone()
+        .any(|policy| policy.on_edge().is_lossless());
+    let is_latest = policies.all(|policy| policy == QueuePolicy::Latest);
     let qos = || inputs.iter().map(|input| input.qos);
     // No request and no answer is dropped for a newer one.
-    let delivery = if carries != Carries::Samples || any(QueuePolicy::Block) {
+    let delivery = if carries != Carries::Samples || is_lossless {
         Delivery::KeepAll { depth }
     } else if qos().all(|qos| qos.best_effort) {
         Delivery::BestEffort { depth }
-    } else if all(QueuePolicy::Latest) {
+    } else if is_latest {
         Delivery::Latest
     } else {
         Delivery::KeepLast { depth }
@@ -410,9 +414,9 @@ fn stream(producer: &Node, output: &Output, carries: Carries, inputs: &[&Input])
 /// The input of a stand-in has the queue of the stream: samples wait there for the link.
 fn input_of_stand_in(output: &Output, stream: &Stream) -> Input {
     let queue = match stream.delivery {
-        Delivery::KeepAll { depth } => InputQueue::new(QueuePolicy::Block, depth),
+        Delivery::KeepAll { depth } => InputQueue::new(Policy::Block, depth),
         Delivery::KeepLast { depth } | Delivery::BestEffort { depth } => {
-            InputQueue::new(QueuePolicy::DropOldest, depth)
+            InputQueue::new(Policy::DropOldest, depth)
         }
         Delivery::Latest => InputQueue::LATEST,
     };

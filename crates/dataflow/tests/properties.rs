@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use nervure_dataflow::{Dataflow, InputQueue, QueuePolicy, Report, Source};
+use nervure_protocol::wiring::Policy;
 use proptest::prelude::*;
 use support::parse;
 
@@ -144,7 +145,7 @@ fn graph() -> impl Strategy<Value = Graph> {
                         queue,
                     ),
                 };
-                let blocks_itself = queue.policy == QueuePolicy::Block && producer == consumer;
+                let blocks_itself = queue.policy.on_edge().is_lossless() && producer == consumer;
                 let node = &mut graph.nodes[consumer];
                 if !blocks_itself && !node.inputs.iter().any(|(known, ..)| *known == name) {
                     node.inputs.push((name, source, queue));
@@ -169,17 +170,12 @@ fn source_choice() -> impl Strategy<Value = SourceChoice> {
 }
 
 fn queue() -> impl Strategy<Value = InputQueue> {
-    let policies = vec![
-        QueuePolicy::DropOldest,
-        QueuePolicy::DropNewest,
-        QueuePolicy::Block,
-        QueuePolicy::Latest,
-    ];
+    let mut policies = Policy::ALL.map(QueuePolicy::Edge).to_vec();
+    policies.push(QueuePolicy::Latest);
     (prop::sample::select(policies), 1_u32..1000, 1_u32..100).prop_map(|(policy, depth, beyond)| {
-        let depth = if policy == QueuePolicy::Latest {
-            1
-        } else {
-            depth
+        let depth = match policy {
+            QueuePolicy::Latest => 1,
+            QueuePolicy::Edge(_) => depth,
         };
         InputQueue {
             policy,

@@ -51,7 +51,7 @@ pub fn run(bytes: &[u8]) {
         return;
     };
     let (consumer_is_hostile, policy, steps) = story;
-    let policy = [Policy::DropOldest, Policy::DropNewest, Policy::Block][usize::from(policy) % 3];
+    let policy = Policy::ALL[usize::from(policy) % Policy::ALL.len()];
     if consumer_is_hostile {
         hostile_consumer(policy, &steps)
     } else {

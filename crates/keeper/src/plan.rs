@@ -9,9 +9,7 @@ use std::{path::PathBuf, time::Duration};
 pub use nervure_protocol::graph::{
     LastValueSpec, NodeSettings, Program, Ready, Restart, RestartPolicy, Scheduling,
 };
-use nervure_protocol::wiring::{
-    self, ClientSpec, InputSpec, OutputSpec, Policy, Queue, ServiceSpec,
-};
+use nervure_protocol::wiring::{self, ClientSpec, InputSpec, OutputSpec, Queue, ServiceSpec};
 use serde::{Deserialize, Serialize};
 
 use crate::log_space::LogLimit;
@@ -148,7 +146,7 @@ pub struct EdgePlan {
 impl EdgePlan {
     /// Whether the producer waits for room, so that no sample is lost.
     pub fn is_lossless(&self) -> bool {
-        self.queue.policy == Policy::Block
+        self.queue.policy.is_lossless()
     }
 }
 
@@ -194,6 +192,7 @@ pub fn lease_rows(queues: impl IntoIterator<Item = Queue>, history: u32) -> u32 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nervure_protocol::wiring::Policy;
 
     #[test]
     fn lease_tables_have_whole_words_and_rows_for_observers() {

@@ -36,6 +36,30 @@ pub enum Policy {
     Block,
 }
 
+impl Policy {
+    /// Every policy.
+    pub const ALL: [Self; 3] = [Self::DropOldest, Self::DropNewest, Self::Block];
+
+    /// The word in a dataflow file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::DropOldest => "drop_oldest",
+            Self::DropNewest => "drop_newest",
+            Self::Block => "block",
+        }
+    }
+
+    /// Whether the producer waits for room, so that no sample is lost. The next process of a consumer
+    /// that died inherits such a queue.
+    #[inline]
+    pub const fn is_lossless(self) -> bool {
+        match self {
+            Self::Block => true,
+            Self::DropOldest | Self::DropNewest => false,
+        }
+    }
+}
+
 /// Whether a consumer without a process will have another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -57,6 +81,24 @@ pub struct Queue {
     pub depth: u32,
     /// Maximum number of blocks in the queue and held by the consumer together, at least 1.
     pub max_held: u32,
+}
+
+impl Queue {
+    /// Whether it holds only the newest sample, so that drops are by design.
+    pub const fn is_latest(self) -> bool {
+        match self.policy {
+            Policy::DropOldest => self.depth == 1,
+            Policy::DropNewest | Policy::Block => false,
+        }
+    }
+
+    /// The word for its policy in a dataflow file.
+    pub const fn policy_name(self) -> &'static str {
+        match self.is_latest() {
+            true => "latest",
+            false => self.policy.name(),
+        }
+    }
 }
 
 /// An output of a node.
@@ -164,6 +206,22 @@ pub enum EdgeState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_policy_has_the_same_name_in_files_and_messages() {
+        for policy in Policy::ALL {
+            assert_eq!(serde_json::to_value(policy).unwrap(), json!(policy.name()));
+            let queue = |depth| Queue {
+                policy,
+                depth,
+                max_held: 9,
+            };
+            assert_eq!(queue(2).policy_name(), policy.name());
+            let is_latest = queue(1).policy_name() == "latest";
+            assert_eq!(is_latest, policy == Policy::DropOldest);
+        }
+    }
 
     #[test]
     fn the_output_of_a_player_keeps_its_topic() {

@@ -131,7 +131,7 @@ impl Edge {
 
     /// Whether the producer must wait while the edge is full.
     pub(crate) fn can_block(&self) -> bool {
-        self.attached.queue.policy == Policy::Block && !self.is_broken
+        self.attached.queue.policy.is_lossless() && !self.is_broken
     }
 
     /// Whether samples are queued that only this process can make readable: the consumer has died, or has
@@ -191,7 +191,10 @@ impl Edge {
         let descriptor = image.descriptor();
         let reference = Reference::new(&image.header(), &descriptor);
         let needs_block = reference.block.is_some();
-        let may_drop = self.attached.queue.policy == Policy::DropOldest;
+        let may_drop = match self.attached.queue.policy {
+            Policy::DropOldest => true,
+            Policy::DropNewest | Policy::Block => false,
+        };
         let missed = |edge: &Self, counter| {
             edge.count(counters, counter, 1);
             Ok(false)

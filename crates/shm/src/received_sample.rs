@@ -12,7 +12,6 @@ use crate::sys::monotonic_nanos;
 use nervure_message::{
     DecodeError, Encode, Header, Layout, Metadata, MetadataError, Origin, decode_head, encode_head,
 };
-use nervure_protocol::wiring::Policy;
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, OnceLock};
@@ -513,7 +512,7 @@ impl InputEdge {
             };
             // A producer that is woken for each place sleeps again after each sample. Until half of the
             // queue is free it has room only when it looks by itself.
-            if self.policy == Policy::Block && kept.is_none() && self.region.is_half_empty() {
+            if self.policy.is_lossless() && kept.is_none() && self.region.is_half_empty() {
                 self.producer_wake.room_futex().notify();
             }
             let row = self.counters.input_row(self.input);

@@ -265,7 +265,10 @@ impl EdgeState {
 
     /// Queues a sample, or counts the reason why not.
     fn offer(&mut self, content: &Arc<Content>) -> bool {
-        let may_drop = self.queue.policy == Policy::DropOldest;
+        let may_drop = match self.queue.policy {
+            Policy::DropOldest => true,
+            Policy::DropNewest | Policy::Block => false,
+        };
         let is_full = self.queued.len() >= self.queue.depth as usize;
         if is_full && !may_drop {
             self.sent.dropped_newest += 1;
@@ -380,7 +383,7 @@ impl Plane for Model {
                 continue;
             }
             let held = blocks_held(&mut edge.taken) as u64;
-            if restarts && edge.queue.policy == Policy::Block && edge.attached {
+            if restarts && edge.queue.policy.is_lossless() && edge.attached {
                 edge.sent.lost_in_crash += held;
             } else if edge.attached {
                 edge.attached = false;
@@ -555,7 +558,7 @@ impl PlaneOutput for ModelOutput {
             let edges = state.attached_edges(self.output);
             if edges
                 .iter()
-                .any(|&edge| state.edges[edge].queue.policy == Policy::Block)
+                .any(|&edge| state.edges[edge].queue.policy.is_lossless())
             {
                 return None;
             }
@@ -584,7 +587,7 @@ impl PlaneOutput for ModelOutput {
             let mut full = false;
             for edge in state.attached_edges(self.output) {
                 let edge = &mut state.edges[edge];
-                full |= edge.queue.policy == Policy::Block && edge.is_full(needs_block);
+                full |= edge.queue.policy.is_lossless() && edge.is_full(needs_block);
             }
             if full {
                 return None;

@@ -141,11 +141,7 @@ fn operation() -> impl Strategy<Value = Operation> {
 }
 
 fn queue() -> impl Strategy<Value = Queue> {
-    let policy = prop_oneof![
-        Just(Policy::DropOldest),
-        Just(Policy::DropNewest),
-        Just(Policy::Block)
-    ];
+    let policy = prop::sample::select(&Policy::ALL);
     (policy, 1..6_u32, 1..8_u32).prop_map(|(policy, depth, max_held)| Queue {
         policy,
         depth,

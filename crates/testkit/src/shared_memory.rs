@@ -10,7 +10,7 @@ use crate::plane::{
     Received, Refusal, Sent, Wait,
 };
 use nervure_message::Header;
-use nervure_protocol::wiring::{Policy, Queue};
+use nervure_protocol::wiring::Queue;
 use nervure_shm as shm;
 use rustix::fd::{AsFd, OwnedFd};
 use std::mem::forget;
@@ -278,7 +278,7 @@ impl Plane for SharedMemory {
         drop(inbox);
         for (id, edge) in keeper.edges.iter_mut().enumerate() {
             if edge.consumer == *consumer && edge.is_attached {
-                let suspended = restarts && edge.queue.policy == Policy::Block;
+                let suspended = restarts && edge.queue.policy.is_lossless();
                 edge.is_attached = suspended;
                 keeper.producers[edge.producer].outputs[edge.output]
                     .0

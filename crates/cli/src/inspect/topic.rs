@@ -2,8 +2,6 @@
 
 use std::{collections::BTreeSet, process::ExitCode};
 
-use nervure_protocol::wiring::{Policy, Queue};
-
 #[cfg(feature = "api")]
 use super::answers::TopicInfos;
 use super::{
@@ -35,16 +33,6 @@ pub fn topic(arguments: &TopicArguments) -> Result<ExitCode, Failure> {
 /// The edges of a topic.
 pub fn edges_of<'a>(state: &'a State, topic: &'a Topic) -> impl Iterator<Item = &'a Edge> {
     state.edges.iter().filter(|edge| edge.topic == topic.name)
-}
-
-/// `drop_oldest`, as in a dataflow file.
-pub fn policy_name(queue: Queue) -> &'static str {
-    match queue.policy {
-        Policy::DropOldest if queue.depth == 1 => "latest",
-        Policy::DropOldest => "drop_oldest",
-        Policy::DropNewest => "drop_newest",
-        Policy::Block => "block",
-    }
 }
 
 fn list(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
@@ -165,7 +153,7 @@ fn info_text(state: &State, topic: &Topic) -> String {
         let totals = edge.totals();
         table.row(vec![
             format!("  {}", edge.consumer_name()),
-            policy_name(edge.queue).to_owned(),
+            edge.queue.policy_name().to_owned(),
             format!(
                 "{}/{}",
                 known(edge.has_output() && edge.has_input(), totals.queued()),

@@ -9,7 +9,7 @@ use std::{
 use super::activity::ConsumerActivity;
 use nervure_protocol::{
     report::{EdgeStatus, EdgeWired, NodeStarted},
-    wiring::{EdgeState, Policy, Queue},
+    wiring::{EdgeState, Queue},
 };
 use nervure_shm::{CountersPage, InputCounters, OutputCounters};
 use rustix::fd::OwnedFd;
@@ -406,7 +406,7 @@ impl Edge {
 
     /// True if the producer waits for room, so that no sample may be lost.
     pub fn is_lossless(&self) -> bool {
-        self.queue.policy == Policy::Block
+        self.queue.policy.is_lossless()
     }
 
     /// The reason, if one end has cut the edge off.
@@ -427,7 +427,7 @@ impl Edge {
 
     /// True if the queue holds only the newest sample, so that drops are by design.
     pub fn is_latest(&self) -> bool {
-        self.queue.policy == Policy::DropOldest && self.queue.depth == 1
+        self.queue.is_latest()
     }
 
     /// The counters of the oldest and the newest of the last readings, and the time between them.

@@ -331,7 +331,7 @@ fn consumer_away(edge: &Edge) -> Remedy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nervure_dataflow::{Anywhere, QueuePolicy};
+    use nervure_dataflow::Anywhere;
     use nervure_protocol::{
         report::EdgeStatus,
         wiring::{EdgeState, Policy, Queue},
@@ -490,16 +490,7 @@ mod tests {
         let dataflow = report.dataflow?;
         let consumer = &dataflow.nodes[dataflow.edges[0].to.node];
         let queue = consumer.inputs[dataflow.edges[0].to.input].queue;
-        let policy = match queue.policy {
-            QueuePolicy::DropOldest | QueuePolicy::Latest => Policy::DropOldest,
-            QueuePolicy::DropNewest => Policy::DropNewest,
-            QueuePolicy::Block => Policy::Block,
-        };
-        Some(Queue {
-            policy,
-            depth: queue.depth,
-            max_held: queue.max_held,
-        })
+        Some(queue.into())
     }
 
     fn file(consumer: &str, keys: &Value) -> Value {

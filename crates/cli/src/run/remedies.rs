@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use nervure_dataflow::{InputQueue, QueuePolicy};
+use nervure_dataflow::InputQueue;
+use nervure_protocol::wiring::Policy;
 
 use super::edges::Edge;
 
@@ -39,7 +40,7 @@ impl Setting {
     /// Settings that reduce the losses of a full queue.
     pub fn for_full_queue(edge: &Edge) -> Vec<Self> {
         let now = edge.queue.depth;
-        let default = InputQueue::new(QueuePolicy::DropOldest, now).max_held;
+        let default = InputQueue::new(Policy::DropOldest, now).max_held;
         let max_held = Some(edge.queue.max_held).filter(|&held| held != default);
         let longer = match edge.is_latest() {
             true => Self::QueueForLatest { now, max_held },

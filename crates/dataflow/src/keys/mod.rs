@@ -10,6 +10,8 @@ mod node;
 
 use std::ops::RangeInclusive;
 
+use nervure_protocol::wiring::Policy;
+
 use Shape::*;
 pub(crate) use dataflow::{DATAFLOW, MACHINE, MODULE, MODULE_FILE, RESOURCES};
 pub(crate) use dora::{CUSTOM, DEPLOY, OPERATOR, PYTHON_SOURCE};
@@ -116,13 +118,17 @@ pub(crate) const PRIORITY: RangeInclusive<i64> = 1..=99;
 pub(crate) const NICE: RangeInclusive<i64> = -20..=19;
 pub(crate) const PROCESSOR: RangeInclusive<i64> = 0..=4_095;
 
-pub(crate) const QUEUE_POLICIES: &[&str] = &[
-    "drop_oldest",
-    "drop_newest",
-    "block",
-    "latest",
-    "backpressure",
-];
+/// The policies of edges, `latest`, and dora's word for `block`.
+pub(crate) const QUEUE_POLICIES: &[&str] = &{
+    let mut words = ["latest"; Policy::ALL.len() + 2];
+    let mut index = 0;
+    while index < Policy::ALL.len() {
+        words[index] = Policy::ALL[index].name();
+        index += 1;
+    }
+    words[words.len() - 1] = "backpressure";
+    words
+};
 pub(crate) const RESTART_POLICIES: &[&str] = &["never", "on-failure", "always"];
 pub(crate) const SCHEDULING_POLICIES: &[&str] = &["other", "fifo", "rr", "deadline"];
 pub(crate) const PARAM_TYPES: &[&str] = &["bool", "int", "float", "str", "list"];

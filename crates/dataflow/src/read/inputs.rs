@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nervure_protocol::wiring::MAX_NODE_INPUTS;
+use nervure_protocol::wiring::{MAX_NODE_INPUTS, Policy};
 
 use super::machines::read_qos;
 use super::map::{Keys, read_entries, read_keys};
@@ -171,7 +171,9 @@ fn read_queue(reader: &mut Reader<'_>, keys: &Keys<'_>) -> InputQueue {
     let policy = policy.unwrap_or(InputQueue::DEFAULT.policy);
     let mut queue = match policy {
         QueuePolicy::Latest => InputQueue::LATEST,
-        _ => InputQueue::new(policy, depth.unwrap_or(InputQueue::DEFAULT.depth)),
+        QueuePolicy::Edge(policy) => {
+            InputQueue::new(policy, depth.unwrap_or(InputQueue::DEFAULT.depth))
+        }
     };
     if let (QueuePolicy::Latest, Some(entry)) = (policy, keys.entry("queue_size")) {
         let message = "`queue_size` has no meaning with `queue_policy: latest`";
@@ -194,12 +196,14 @@ fn read_queue(reader: &mut Reader<'_>, keys: &Keys<'_>) -> InputQueue {
 }
 
 fn read_queue_policy(reader: &mut Reader<'_>, value: &Value) -> Option<QueuePolicy> {
-    Some(match reader.one_of(value, QUEUE_POLICIES)? {
-        "drop_newest" => QueuePolicy::DropNewest,
-        "block" | "backpressure" => QueuePolicy::Block,
-        "latest" => QueuePolicy::Latest,
-        _ => QueuePolicy::DropOldest,
-    })
+    match reader.one_of(value, QUEUE_POLICIES)? {
+        "latest" => Some(QueuePolicy::Latest),
+        "backpressure" => Some(QueuePolicy::Edge(Policy::Block)),
+        word => {
+            let policy = Policy::ALL.into_iter().find(|policy| policy.name() == word);
+            policy.map(QueuePolicy::Edge)
+        }
+    }
 }
 
 fn read_queue_size(reader: &mut Reader<'_>, value: &Value) -> Option<u32> {
@@ -216,12 +220,20 @@ fn read_queue_size(reader: &mut Reader<'_>, value: &Value) -> Option<u32> {
     reader.unsigned(value, &QUEUE_SIZE)
 }
 
+/// Whether a policy contradicts that ticks are not queued: a missed tick is counted in the next one.
+fn contradicts_timer(policy: QueuePolicy) -> bool {
+    match policy.on_edge() {
+        Policy::DropOldest => false,
+        Policy::DropNewest | Policy::Block => true,
+    }
+}
+
 /// The queue of a timer: ticks are not queued. A `queue_size` has no effect; dora's files have it.
 fn read_timer_queue(reader: &mut Reader<'_>, keys: &Keys<'_>) -> InputQueue {
     keys.value("queue_size")
         .map(|value| read_queue_size(reader, value));
     if let Some(value) = keys.value("queue_policy")
-        && let Some(QueuePolicy::Block | QueuePolicy::DropNewest) = read_queue_policy(reader, value)
+        && read_queue_policy(reader, value).is_some_and(contradicts_timer)
     {
         let message = "a timer has no queue to be full";
         let hint =

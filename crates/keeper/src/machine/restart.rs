@@ -95,6 +95,14 @@ impl Restarts {
     }
 }
 
+/// Whether a node with this policy is restarted after some of its ends.
+pub(super) fn may_restart(policy: RestartPolicy) -> bool {
+    match policy {
+        RestartPolicy::Never => false,
+        RestartPolicy::OnFailure | RestartPolicy::Always => true,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -19,10 +19,11 @@ use super::{
     network::Network,
     node::{AfterStop, Node, State},
     phase::Phase,
+    restart,
     turn::Turn,
     wiring::EdgeFault,
 };
-use crate::plan::{Plan, RestartPolicy};
+use crate::plan::Plan;
 
 /// The dataflow and its nodes, from the start to the end.
 #[derive(Debug)]
@@ -172,7 +173,7 @@ impl Supervisor {
         let may_restart = match after_stop.filter(|_| !self.phase.is_stopping()) {
             Some(AfterStop::Hold | AfterStop::Start) => true,
             Some(AfterStop::End) => false,
-            None => policy != RestartPolicy::Never,
+            None => restart::may_restart(policy),
         };
         self.network.rewiring(turn).goodbye(node, may_restart);
     }

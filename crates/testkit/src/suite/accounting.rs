@@ -7,7 +7,10 @@ use nervure_protocol::wiring::{Policy, Queue};
 
 /// Runs with little memory, held samples, full queues and the death of the consumer.
 pub fn every_sample_is_counted_exactly_once<P: Plane>(plane: &P) {
-    for policy in [Policy::DropOldest, Policy::DropNewest] {
+    for policy in Policy::ALL
+        .into_iter()
+        .filter(|policy| !policy.is_lossless())
+    {
         let output = plane.producer(Limits {
             memory_bytes: 1 << 20,
             blocks: 64,

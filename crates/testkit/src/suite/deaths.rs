@@ -35,7 +35,7 @@ pub fn a_blocked_producer_goes_on_when_its_consumer_dies_for_good<P: Plane>(plan
 /// They are free at once, whether the consumer is restarted or not, so that a death costs no
 /// memory.
 pub fn blocks_of_a_dead_consumer_are_reused<P: Plane>(plane: &P) {
-    for policy in [Policy::DropOldest, Policy::DropNewest, Policy::Block] {
+    for policy in Policy::ALL {
         for restarts in [false, true] {
             let limits = Limits {
                 blocks: 6,
@@ -58,7 +58,7 @@ pub fn blocks_of_a_dead_consumer_are_reused<P: Plane>(plane: &P) {
             let held = hold::<P>(&mut line.inbox, 4);
             let before = plane.memory_bytes(&line.output);
             plane.consumer_died(&line.consumer, line.inbox, held, restarts);
-            let inherits = restarts && policy == Policy::Block;
+            let inherits = restarts && policy.is_lossless();
             let (consumer, mut inbox) = plane.consumer(1);
             plane.reconnect(line.edge, &consumer);
             let free = if inherits { 6..10 } else { 6..12 };

@@ -14,7 +14,7 @@ fn keeping(history: u32) -> Limits {
 
 /// In order, and before anything new.
 pub fn a_late_joiner_gets_the_history_first<P: Plane>(plane: &P) {
-    for policy in [Policy::DropOldest, Policy::DropNewest, Policy::Block] {
+    for policy in Policy::ALL {
         let output = plane.producer(keeping(3));
         for content in (0..7).map(|number| {
             if number % 2 == 0 {
@@ -35,7 +35,7 @@ pub fn a_late_joiner_gets_the_history_first<P: Plane>(plane: &P) {
 
 /// With any policy, the newest samples of the history are delivered.
 pub fn a_short_queue_gets_the_newest_of_the_history<P: Plane>(plane: &P) {
-    for policy in [Policy::DropOldest, Policy::DropNewest, Policy::Block] {
+    for policy in Policy::ALL {
         let output = plane.producer(keeping(5));
         for number in 0..9 {
             block(number).send(&output, Wait::Never).expect("room");

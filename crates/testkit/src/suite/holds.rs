@@ -7,7 +7,10 @@ use std::thread;
 
 /// Consumers that hold less miss nothing.
 pub fn a_consumer_that_holds_too_much_misses_alone<P: Plane>(plane: &P) {
-    for policy in [Policy::DropOldest, Policy::DropNewest] {
+    for policy in Policy::ALL
+        .into_iter()
+        .filter(|policy| !policy.is_lossless())
+    {
         let mut line = Line::new(
             plane,
             Queue {
@@ -83,7 +86,7 @@ pub fn a_consumer_that_holds_too_much_misses_alone<P: Plane>(plane: &P) {
 
 /// Such samples are in the consumer's own memory.
 pub fn samples_without_a_block_are_never_held_against_the_consumer<P: Plane>(plane: &P) {
-    for policy in [Policy::DropOldest, Policy::DropNewest, Policy::Block] {
+    for policy in Policy::ALL {
         let mut line = Line::new(
             plane,
             Queue {

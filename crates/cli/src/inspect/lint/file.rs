@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use nervure_dataflow::{Dataflow, Diagnostic, QueuePolicy, Source};
+use nervure_dataflow::{Dataflow, Diagnostic, Source};
 
 use super::hint::{Hint, Place, unread};
 
@@ -43,7 +43,7 @@ fn deep_queues(dataflow: &Dataflow) -> impl Iterator<Item = Hint> {
         let input = dataflow.input(edge);
         let output = &dataflow.nodes[edge.from.node].outputs[edge.from.output];
         let type_name = output.type_name.as_ref().or(input.type_name.as_ref())?.name().to_owned();
-        let is_deep = input.queue.depth >= DEEP_QUEUE_SAMPLES && input.queue.policy != QueuePolicy::Latest;
+        let is_deep = input.queue.depth >= DEEP_QUEUE_SAMPLES;
         (is_deep && LARGE_TYPES.contains(&type_name.as_str())).then(|| Hint {
             code: "deep-queue",
             about: format!("{}/{}", node.id, input.name),
