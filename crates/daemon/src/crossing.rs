@@ -10,6 +10,7 @@ use nervure_node::binding::{self, Histogram, Waiter};
 use nervure_node::remote::FleetTime;
 use nervure_node::{Events, Next, Node, monotonic_nanos};
 use nervure_protocol::daemon_to_daemon::{StreamLatency, StreamReport};
+use nervure_protocol::loss::LossCause;
 use nervure_protocol::wiring;
 
 use crate::part::StandIns;
@@ -282,17 +283,18 @@ impl Crossing {
                 true => (counters.held, counted.not_taken),
                 false => (0, 0),
             };
-            let causes = [
-                ("queue", counted.queue),
-                ("overwritten", counters.overwritten),
-                ("lifespan", counters.expired),
-                ("superseded", counters.superseded),
-                ("not repaired", counters.incomplete),
-                ("refused", counters.refused),
-                ("unconfirmed", counters.unconfirmed + in_flight),
-                ("not sent", counted.unsent),
-                ("failed", counted.failed),
-            ];
+            let count = |cause: &LossCause| match cause {
+                LossCause::Failed => counted.failed,
+                LossCause::Lifespan => counters.expired,
+                LossCause::NotRepaired => counters.incomplete,
+                LossCause::NotSent => counted.unsent,
+                LossCause::Overwritten => counters.overwritten,
+                LossCause::Queue => counted.queue,
+                LossCause::Refused => counters.refused,
+                LossCause::Superseded => counters.superseded,
+                LossCause::Unconfirmed => counters.unconfirmed + in_flight,
+                LossCause::Other(_) => 0,
+            };
             Some(StreamReport {
                 topic: topic.clone(),
                 machine: machine.clone(),
@@ -300,10 +302,12 @@ impl Crossing {
                 delivered: counters.delivered,
                 not_taken,
                 is_lossless: stream.is_lossless,
-                lost: causes
+                lost: LossCause::ALL
                     .into_iter()
-                    .filter(|(_, count)| *count > 0)
-                    .map(|(cause, count)| (cause.to_owned(), count))
+                    .filter_map(|cause| {
+                        let count = count(&cause);
+                        (count > 0).then_some((cause, count))
+                    })
                     .collect(),
                 latency: None,
             })

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     MAX_MESSAGE_BYTES, ProtocolError, cli_to_keeper, decode, encode,
     keeper_to_cli::{self, Refused, Welcome},
+    loss::LossCause,
     report::{Level, LogRecord},
 };
 
@@ -228,7 +229,7 @@ pub struct StreamReport {
     #[serde(default)]
     pub is_lossless: bool,
     /// Samples that were dropped, by cause.
-    pub lost: BTreeMap<String, u64>,
+    pub lost: BTreeMap<LossCause, u64>,
     /// Latency; from the machine of the consumers, if it knows the clock of the other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<StreamLatency>,
@@ -502,20 +503,20 @@ mod tests {
             delivered: 8,
             not_taken: 0,
             is_lossless: false,
-            lost: BTreeMap::from([("queue".to_owned(), 1), ("failed".to_owned(), 1)]),
+            lost: BTreeMap::from([(LossCause::Queue, 1), (LossCause::Failed, 1)]),
             latency: None,
         };
         let received = StreamReport {
             accepted: 0,
             delivered: 0,
-            lost: BTreeMap::from([("failed".to_owned(), 2)]),
+            lost: BTreeMap::from([(LossCause::Failed, 2)]),
             latency: Some(latency),
             ..sent.clone()
         };
         let mut sum = StreamReport::default();
         sum.add(&sent);
         sum.add(&received);
-        let lost = BTreeMap::from([("queue".to_owned(), 1), ("failed".to_owned(), 3)]);
+        let lost = BTreeMap::from([(LossCause::Queue, 1), (LossCause::Failed, 3)]);
         let latency = Some(latency);
         assert_eq!(
             sum,

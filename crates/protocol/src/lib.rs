@@ -1,6 +1,6 @@
 //! Control messages between Nervure's processes, one file per arrow, and their parts: [`graph`] has
 //! the declarations of a dataflow file, [`wiring`] a node's view of its edges, [`report`] the
-//! events of a dataflow.
+//! events of a dataflow, [`loss`] the causes of losses between machines.
 //!
 //! A message is one JSON object in one packet of a `SOCK_SEQPACKET` socket, with its file
 //! descriptors as `SCM_RIGHTS` of the same packet, in the order that the message documents. The
@@ -22,6 +22,7 @@ pub mod host_to_keeper;
 pub mod keeper_to_cli;
 pub mod keeper_to_host;
 pub mod keeper_to_node;
+pub mod loss;
 pub mod nanos;
 mod nearest;
 pub mod node_to_keeper;

@@ -275,28 +275,27 @@ fn has_stopped(run: &ActualRun) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use nervure_protocol::loss::LossCause;
+
     use super::*;
 
     #[test]
     fn losses_count_where_none_should_be_and_on_whichever_machine() {
-        let report = |is_lossless, lost: &[(&str, u64)]| StreamReport {
+        let report = |is_lossless, lost: &[(LossCause, u64)]| StreamReport {
             topic: "camera/image".to_owned(),
             machine: "edge".to_owned(),
             is_lossless,
             not_taken: 3,
-            lost: lost
-                .iter()
-                .map(|(cause, count)| ((*cause).to_owned(), *count))
-                .collect(),
+            lost: lost.iter().cloned().collect(),
             ..StreamReport::default()
         };
         assert!(!have_lost(&[
             report(true, &[]),
-            report(false, &[("queue", 9)])
+            report(false, &[(LossCause::Queue, 9)])
         ]));
-        assert!(have_lost(&[report(true, &[("not sent", 1)])]));
+        assert!(have_lost(&[report(true, &[(LossCause::NotSent, 1)])]));
         // The machine of the consumers reports samples that it could not publish.
-        let both = [report(true, &[]), report(true, &[("failed", 1)])];
+        let both = [report(true, &[]), report(true, &[(LossCause::Failed, 1)])];
         assert!(have_lost(&streams::merged(&both)));
     }
 }

@@ -172,7 +172,7 @@ fn explained_stream(stream: &StreamReport) -> ExplainedStream {
     let causes = stream.lost.iter().map(|(cause, count)| {
         let (what, remedy) = streams::explain(cause);
         Cause {
-            cause: Some(cause.clone()),
+            cause: Some(cause.to_string()),
             count: *count,
             what: what.to_owned(),
             remedy: remedy.to_owned(),

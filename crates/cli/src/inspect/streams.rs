@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use nervure_protocol::daemon_to_daemon::StreamReport;
+use nervure_protocol::{daemon_to_daemon::StreamReport, loss::LossCause};
 
 use crate::{
     format,
@@ -75,44 +75,44 @@ pub fn explanation(report: &StreamReport) -> String {
 }
 
 /// Explains a cause of loss, and names a remedy.
-pub fn explain(cause: &str) -> (&str, &'static str) {
+pub fn explain(cause: &LossCause) -> (&str, &'static str) {
     const SEND_LESS: &str =
         "send less: smaller or fewer samples; `queue_policy: block` makes the producer wait";
     match cause {
-        "queue" => (
+        LossCause::Queue => (
             "the queue before the link was full, because the link is slower than the producer",
             SEND_LESS,
         ),
-        "overwritten" => (
+        LossCause::Overwritten => (
             "newer samples came before the link had room: it was slower than the producer, or away",
             "send less, or use `queue_policy: drop_oldest` with a larger `queue_size` on that input, if old samples still count",
         ),
-        "lifespan" => (
+        LossCause::Lifespan => (
             "older than the `lifespan` before they had arrived",
             "send less, or use a longer `qos.lifespan` on that input",
         ),
-        "superseded" => (
+        LossCause::Superseded => (
             "a newer sample could be delivered first",
             "use `queue_policy: drop_oldest` with a larger `queue_size` on that input, if old samples still count",
         ),
-        "not repaired" => (
+        LossCause::NotRepaired => (
             "packets were lost, and the input is best effort",
             "use `qos: {reliability: reliable}` on that input",
         ),
-        "refused" => (
+        LossCause::Refused => (
             "the other machine had no memory for them",
             "its consumers fall behind: use a smaller `queue_size` on that input",
         ),
-        "unconfirmed" => (
+        LossCause::Unconfirmed => (
             "in flight when the connection ended: whether they arrived is not known",
             "a daemon or machine was restarted, or a connection was given up",
         ),
-        "not sent" => ("waited for the link when the dataflow ended", SEND_LESS),
-        "failed" => (
+        LossCause::NotSent => ("waited for the link when the dataflow ended", SEND_LESS),
+        LossCause::Failed => (
             "could not be encoded, sent or published",
             "the daemon's messages on that machine have the reason",
         ),
-        other => (other, "this command is older than the daemon"),
+        LossCause::Other(name) => (name, "this command is older than the daemon"),
     }
 }
 
@@ -120,7 +120,7 @@ pub fn explain(cause: &str) -> (&str, &'static str) {
 mod tests {
     use super::*;
 
-    fn report(machine: &str, lost: &[(&str, u64)]) -> StreamReport {
+    fn report(machine: &str, lost: &[(LossCause, u64)]) -> StreamReport {
         StreamReport {
             topic: "camera/image".to_owned(),
             machine: machine.to_owned(),
@@ -128,10 +128,7 @@ mod tests {
             delivered: 6,
             not_taken: 0,
             is_lossless: false,
-            lost: lost
-                .iter()
-                .map(|(cause, count)| ((*cause).to_owned(), *count))
-                .collect(),
+            lost: lost.iter().cloned().collect(),
             latency: None,
         }
     }
@@ -139,12 +136,12 @@ mod tests {
     #[test]
     fn the_reports_of_both_machines_are_one_row() {
         let reports = [
-            report("edge", &[("lifespan", 2)]),
+            report("edge", &[(LossCause::Lifespan, 2)]),
             report("base", &[]),
             StreamReport {
                 accepted: 0,
                 delivered: 0,
-                ..report("edge", &[("failed", 1)])
+                ..report("edge", &[(LossCause::Failed, 1)])
             },
         ];
         let merged = merged(&reports);

@@ -333,7 +333,7 @@ impl Snapshot {
             streams().flat_map(|(labels, stream)| {
                 stream.lost.iter().map(move |(cause, count)| {
                     let mut labels = labels.clone();
-                    labels.push(("cause", cause));
+                    labels.push(("cause", cause.name()));
                     (labels, *count)
                 })
             }),
