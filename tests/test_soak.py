@@ -83,13 +83,12 @@ def test_what_is_wrong_is_found(tmp_path: Path, change: Any, problem: str) -> No
 
 
 def test_who_is_not_the_keepers_may_be_gone_without_a_word(tmp_path: Path) -> None:
-    reason = "it ended without closing its node: it was killed"
-    gone = KILLED | {"signal": None, "restarts": False, "reason": reason}
+    gone = KILLED | {"signal": None, "restarts": False}
     case = Case(tmp_path)
     case.ends["sink"] = [gone]
     case.received.pop()
     assert case.problems() == []
-    case.ends["sink"] = [gone | {"reason": "it left; its place is free"}]
+    case.ends["sink"] = [gone | {"cause": "left"}]
     assert case.problems() != []
 
 

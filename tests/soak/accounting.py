@@ -158,7 +158,7 @@ def crashes(running: Running, node: str) -> int:
 def is_crash(end: dict[str, Any]) -> bool:
     """A process that joined has no exit status: the keeper knows only whether it disconnected in order."""
     is_foreign = end["signal"] is None and end["code"] is None
-    return end["signal"] is not None or (is_foreign and not end["reason"].startswith("it left"))
+    return end["signal"] is not None or (is_foreign and end.get("cause") != "left")
 
 
 class Account:

@@ -133,6 +133,8 @@ pub enum EndCause {
     Unloaded,
     /// Its program could not be started.
     NotStarted,
+    /// A process that the keeper had not started has closed its node.
+    Left,
     /// A cause of a later version.
     #[serde(other)]
     Unknown,

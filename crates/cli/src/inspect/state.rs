@@ -119,7 +119,7 @@ impl NodeState {
 fn is_by_command(cause: EndCause) -> bool {
     match cause {
         EndCause::Stopped | EndCause::Unloaded => true,
-        EndCause::Ended | EndCause::NotStarted | EndCause::Unknown => false,
+        EndCause::Ended | EndCause::NotStarted | EndCause::Left | EndCause::Unknown => false,
     }
 }
 

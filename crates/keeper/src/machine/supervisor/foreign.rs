@@ -88,7 +88,10 @@ impl Supervisor {
             signal: None,
             failed,
             restarts: starts,
-            cause: EndCause::Ended,
+            cause: match has_left {
+                true => EndCause::Left,
+                false => EndCause::Ended,
+            },
             reason: match (is_stopping, starts) {
                 (true, _) => what,
                 (false, true) => format!("{what}; the node's own program starts again"),
