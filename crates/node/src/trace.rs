@@ -27,7 +27,6 @@ use self::context::{Context, SpanId, TRACEPARENT};
 pub(crate) use self::report::set_machine;
 use self::way::Crossed;
 use crate::sample::Sample;
-use crate::sending::Envelope;
 
 /// The traces that pass a node.
 #[derive(Debug, Default)]
@@ -59,6 +58,18 @@ struct Handled {
     topic: String,
     step: Step,
     begin: u64,
+}
+
+/// The parts of a new sample that decide which trace it belongs to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Declared<'a> {
+    pub metadata: &'a Metadata,
+    /// The sample that the value was computed from.
+    pub like: Option<&'a Sample>,
+    /// The trace that the program has set; 0 for none.
+    pub trace_id: u128,
+    /// The way of a sample that comes from another machine.
+    pub way: Option<&'a Crossed>,
 }
 
 /// A sample of a trace that is being sent.
@@ -113,11 +124,11 @@ impl Traces {
     pub fn of_sample(
         self: &Arc<Self>,
         output: &str,
-        envelope: &Envelope<'_>,
+        declared: Declared<'_>,
     ) -> Option<Box<Traced>> {
-        match self.is_active() || envelope.has_trace() {
+        match self.is_active() || declared.trace_id != 0 {
             false => None,
-            true => Traced::new(self, output, envelope).map(Box::new),
+            true => Traced::new(self, output, &declared).map(Box::new),
         }
     }
 
@@ -183,15 +194,20 @@ impl Traces {
     }
 
     /// The trace of a new sample, and the span that causes it.
-    fn cause(&self, output: &str, envelope: &Envelope<'_>) -> Option<(u128, Option<SpanId>)> {
+    fn cause(&self, output: &str, declared: &Declared<'_>) -> Option<(u128, Option<SpanId>)> {
         let mut state = self.state();
-        let named = envelope.metadata_or_empty().get(TRACEPARENT);
+        let named = declared.metadata.get(TRACEPARENT);
         let named = named.and_then(|value| match value {
             Value::Text(text) => Context::parse(text),
             _ => None,
         });
-        let like = || envelope.like_sample().and_then(Context::of_sample);
-        let explicit = || envelope.has_trace().then(|| envelope.context());
+        let like = || declared.like.and_then(Context::of_sample);
+        let explicit = || {
+            (declared.trace_id != 0).then_some(Context {
+                trace: declared.trace_id,
+                span: None,
+            })
+        };
         let cause = named.or_else(like).or_else(explicit);
         match (cause, &state.handled) {
             // Metadata that is passed on names the publication of the handled sample.
@@ -229,10 +245,10 @@ impl State {
 impl Traced {
     /// `None` if the sample belongs to no trace.
     #[cold]
-    fn new(traces: &Arc<Traces>, output: &str, envelope: &Envelope<'_>) -> Option<Self> {
-        let (trace, parent) = traces.cause(output, envelope)?;
+    fn new(traces: &Arc<Traces>, output: &str, declared: &Declared<'_>) -> Option<Self> {
+        let (trace, parent) = traces.cause(output, declared)?;
         let context = Context::new(trace);
-        let mut metadata = envelope.metadata_or_empty().clone();
+        let mut metadata = declared.metadata.clone();
         metadata.insert(TRACEPARENT, context.to_string());
         // A sample with full metadata is sent without the trace.
         metadata.write(&mut Head::new()).ok()?;
@@ -243,7 +259,7 @@ impl Traced {
             parent,
             metadata,
             begin: monotonic_nanos(),
-            crossed: envelope.way().cloned(),
+            crossed: declared.way.cloned(),
         })
     }
 
@@ -281,8 +297,8 @@ impl Traced {
 }
 
 /// The metadata that are sent.
-pub(crate) fn metadata_of<'a>(traced: Option<&'a Traced>, envelope: &Envelope<'a>) -> &'a Metadata {
-    traced.map_or_else(|| envelope.metadata_or_empty(), Traced::metadata)
+pub(crate) fn metadata_of<'a>(traced: Option<&'a Traced>, declared: Declared<'a>) -> &'a Metadata {
+    traced.map_or(declared.metadata, Traced::metadata)
 }
 
 /// Reports a sample that was sent, if it belongs to a trace.

@@ -9,7 +9,6 @@ mod arrow_ipc;
 mod bag;
 mod channel;
 mod chunk;
-mod definitions;
 mod descriptors;
 mod disk;
 mod envelope;
@@ -32,7 +31,6 @@ mod recorded;
 mod recorder;
 mod recording;
 mod ros;
-mod ros2_definitions;
 mod sample;
 mod series;
 mod sqlite_file;
@@ -41,7 +39,6 @@ mod throttle;
 mod zstd;
 
 pub use channel::{Channel, Message};
-pub use definitions::{Definitions, DefinitionsError};
 pub use envelope::EnvelopeError;
 pub use messages::Messages;
 pub use names::{FileKey, FileNames, PatternError, is_time};
@@ -52,6 +49,9 @@ pub use read_error::{CutShort, End, Lost, ReadError};
 pub use recorded::{RecordedSample, SampleChannel, SampleReadError};
 pub use recorder::{RecordError, Recorder, RecorderOptions, Report, TopicId, TopicReport};
 pub use recording::{MAX_CHUNK_BYTES, Recording};
-pub use ros::{CdrError, DefinitionError, DefinitionOrigin, MessageError, RosChannelError};
+pub use ros::{
+    CdrError, DefinitionError, DefinitionOrigin, Definitions, DefinitionsError, MessageError,
+    RosChannelError,
+};
 pub use sample::IncomingSample;
 pub use series::{Notice, Series, SeriesOptions, SeriesReport};

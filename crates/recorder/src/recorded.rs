@@ -8,11 +8,10 @@ use nervure_message::{
 };
 
 use crate::channel::{Channel, Message};
-use crate::definitions::Definitions;
 use crate::envelope::{EnvelopeError, RecordedEnvelope};
 use crate::hexadecimal;
 use crate::recorder::{SCHEMA_KEY, TYPE_KEY, VERSION, VERSION_KEY};
-use crate::ros::{DefinitionOrigin, MessageError, RosChannel, RosChannelError};
+use crate::ros::{DefinitionOrigin, Definitions, MessageError, RosChannel, RosChannelError};
 
 /// Decodes the messages of a channel.
 #[derive(Clone, Debug)]

@@ -11,10 +11,10 @@ use mcap::records::MessageHeader;
 use tempfile::NamedTempFile;
 
 use crate::channel::{Channel, Channels, Take};
-use crate::definitions::Definitions;
 use crate::mcap_file::McapFile;
 use crate::read_error::{CutShort, End, Lost, ReadError};
 use crate::recorded::{SampleChannel, SampleReadError};
+use crate::ros::Definitions;
 use crate::sqlite_file::{self, SqliteFile};
 use crate::storage::{Storage, Summary};
 use crate::{bag, zstd};

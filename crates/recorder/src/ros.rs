@@ -6,8 +6,10 @@
 
 mod cdr;
 mod columns;
+mod common;
 mod content;
 mod definition;
+mod definition_files;
 mod idl;
 mod library;
 mod pictures;
@@ -21,10 +23,9 @@ use arrow_schema::Field;
 use nervure_message::{ArraySample, Encode, Layout, Metadata, Scalar, Schema, SchemaError};
 
 use crate::channel::Channel;
-use crate::definitions::Definitions;
-use crate::ros2_definitions::{humble, unchanged};
 use cdr::Reader;
 use columns::Column;
+use common::{humble, unchanged};
 use content::{Content, RosHeader};
 use definition::{Definition, Kind, Number, plain_name};
 
@@ -34,6 +35,7 @@ pub(crate) use sections::{Format, Sections, interface_of};
 pub use cdr::CdrError;
 pub use content::MessageError;
 pub use definition::DefinitionError;
+pub use definition_files::{Definitions, DefinitionsError};
 
 /// Decodes the messages of a channel into samples.
 #[derive(Clone, Debug)]

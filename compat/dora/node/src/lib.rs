@@ -27,7 +27,6 @@
 //!   (`allocate_data_sample`, `send_output_sample`).
 
 mod bridge;
-mod convert;
 mod error;
 pub mod event_stream;
 mod id;

@@ -1,5 +1,5 @@
 use crate::sample::Sample;
-use crate::trace::context::Context;
+use crate::trace::Declared;
 use crate::trace::way::Crossed;
 use nervure_message::{Header, Metadata, Origin};
 use nervure_shm::{Output, SendError};
@@ -86,28 +86,14 @@ impl<'a> Envelope<'a> {
         self.origin
     }
 
-    pub(crate) fn has_trace(&self) -> bool {
-        self.trace_id != 0
-    }
-
-    /// The trace that was set, without a span.
-    pub(crate) fn context(&self) -> Context {
-        Context {
-            trace: self.trace_id,
-            span: None,
+    #[inline]
+    pub(super) fn declared(&self) -> Declared<'a> {
+        Declared {
+            metadata: self.metadata.unwrap_or(&NO_METADATA),
+            like: self.like,
+            trace_id: self.trace_id,
+            way: self.crossed,
         }
-    }
-
-    pub(crate) fn like_sample(&self) -> Option<&'a Sample> {
-        self.like
-    }
-
-    pub(crate) fn way(&self) -> Option<&'a Crossed> {
-        self.crossed
-    }
-
-    pub(crate) fn metadata_or_empty(&self) -> &'a Metadata {
-        self.metadata.unwrap_or(&NO_METADATA)
     }
 
     /// Makes the header, and announces the frame's name on the output: receivers look it up by the

@@ -102,9 +102,10 @@ impl Loan {
         envelope: &Envelope<'_>,
     ) -> Result<(Header, Option<Box<Traced>>), SendError> {
         let traces = self.traces.as_ref();
-        let traced = traces.and_then(|traces| traces.of_sample(self.output.name(), envelope));
+        let traced =
+            traces.and_then(|traces| traces.of_sample(self.output.name(), envelope.declared()));
         self.head.truncate(self.layout_bytes);
-        metadata_of(traced.as_deref(), envelope)
+        metadata_of(traced.as_deref(), envelope.declared())
             .write(&mut self.head)
             .map_err(metadata_error)?;
         let mut header = envelope.header(&self.output, 0)?;

@@ -77,8 +77,8 @@ impl Publisher {
         if !self.output.has_readers() {
             return Ok(Receipt::default());
         }
-        let traced = self.core.traces.of_sample(self.name(), envelope);
-        let metadata = metadata_of(traced.as_deref(), envelope);
+        let traced = self.core.traces.of_sample(self.name(), envelope.declared());
+        let metadata = metadata_of(traced.as_deref(), envelope.declared());
         let head = encode_head(value, metadata).map_err(metadata_error)?;
         let schema_id = match value.schema() {
             Some(schema) => {

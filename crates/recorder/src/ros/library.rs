@@ -184,8 +184,7 @@ mod tests {
     /// The type `name` of a schema.
     fn parse(name: &str, text: &[u8]) -> Result<Arc<Definition>, DefinitionError> {
         let sections = Sections::parse(name, text, Format::Message)?;
-        Library::new(&[&sections, crate::ros2_definitions::unchanged()])
-            .definition(&plain_name(name))
+        Library::new(&[&sections, super::super::common::unchanged()]).definition(&plain_name(name))
     }
 
     const ODOMETRY: &str = "\

@@ -1,5 +1,6 @@
 //! The events of a node.
 
+mod convert;
 mod event;
 pub mod merged;
 mod patterns;
@@ -20,7 +21,7 @@ use nervure_node::{Events, Handle, Next, binding, monotonic_nanos};
 pub use event::{Event, StopCause};
 pub use tracker::{InputState, InputTracker};
 
-use crate::convert::Converter;
+use convert::Converter;
 
 /// Why [`EventStream::try_recv`] has no event.
 #[derive(Debug)]

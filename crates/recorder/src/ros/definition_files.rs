@@ -4,7 +4,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::ros::{DefinitionError, Format, Sections};
+use super::definition::DefinitionError;
+use super::sections::{Format, Sections};
 
 /// Limit on the nesting of folders. Links are followed, as `colcon build --symlink-install` makes
 /// them, so a folder may contain itself.

@@ -7,7 +7,7 @@ use nervure_node::binding::{ALL_INPUTS_CLOSED, Heard, SilentInputs};
 use nervure_node::{Event as Nervure, Handle, Sample};
 
 use crate::bridge::to_dora;
-use crate::event_stream::{Event, StopCause};
+use super::{Event, StopCause};
 use crate::metadata::{self, Metadata};
 use dora_arrow_convert::{DoraArray, IntoArrow};
 

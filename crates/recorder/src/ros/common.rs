@@ -3,11 +3,11 @@
 
 use std::sync::LazyLock;
 
-use crate::ros::{Format, Sections};
+use super::sections::{Format, Sections};
 
 /// Messages of `common_interfaces` and other packages in Humble, as one definition text: each after
 /// a line of `=` and a line with its name. Those of `service_msgs` are of Iron.
-const MESSAGES: &str = include_str!("../schemas/ros2_messages.txt");
+const MESSAGES: &str = include_str!("../../schemas/ros2_messages.txt");
 
 /// The messages of Humble.
 pub(crate) fn humble() -> &'static Sections {
@@ -35,7 +35,7 @@ pub(crate) fn unchanged() -> &'static Sections {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ros::Library;
+    use crate::ros::library::Library;
 
     #[test]
     fn every_definition_can_be_used() {
