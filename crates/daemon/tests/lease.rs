@@ -3,26 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use fastrand::Rng;
 use nervure_daemon::clock::ClockOffset;
 use nervure_daemon::lease::{Confirmation, Grants, Holder, INTERVAL, LIFETIME, Number, Renewal};
 
 const TICK: Duration = Duration::from_millis(5);
-
-/// Non-cryptographic random numbers: xorshift64*.
-struct Random(u64);
-
-impl Random {
-    fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
-    }
-
-    fn unit(&mut self) -> f64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 11) as f64 / (1u64 << 53) as f64
-    }
-}
 
 /// Losses of one direction, by a chain with two states: 20 % on average in all cases.
 struct Channel {
@@ -54,17 +39,17 @@ impl Channel {
         }
     }
 
-    fn tick(&mut self, random: &mut Random) {
+    fn tick(&mut self, random: &mut Rng) {
         let chance = if self.is_burst {
             self.burst_ends
         } else {
             self.burst_begins
         };
-        self.is_burst ^= random.unit() < chance;
+        self.is_burst ^= random.f64() < chance;
     }
 
-    fn passes(&self, random: &mut Random) -> bool {
-        !self.is_burst && random.unit() >= self.loss
+    fn passes(&self, random: &mut Rng) -> bool {
+        !self.is_burst && random.f64() >= self.loss
     }
 }
 
@@ -84,7 +69,7 @@ fn simulate(
     time: Duration,
     cut: Duration,
 ) -> Outcome {
-    let mut random = Random::new(seed);
+    let mut random = Rng::with_seed(seed);
     let [mut there, mut back] = channels;
     let mut holder = Holder::new(seed);
     let mut grants = Grants::default();
@@ -95,7 +80,7 @@ fn simulate(
     while now < time {
         there.tick(&mut random);
         back.tick(&mut random);
-        let jitter = delay.mul_f64(random.unit());
+        let jitter = delay.mul_f64(random.f64());
         if let Some(number) = holder.renewal(now) {
             outcome.sent += 1;
             if there.passes(&mut random) && now < cut {

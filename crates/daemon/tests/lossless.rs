@@ -2,15 +2,11 @@
 //! ends as they are, between a producer's queue that outlives the one, a link with sessions, and a
 //! consumer that outlives the other.
 
-#[path = "random/mod.rs"]
-#[expect(dead_code, reason = "another test uses the rest of it")]
-mod random;
-
 use std::collections::VecDeque;
 
+use fastrand::Rng;
 use nervure_daemon::lossless::{Confirmation, Place, Receiver, Unconfirmed, Verdict};
 use nervure_message::Origin;
-use random::Random;
 
 /// Samples of a run, of two processes of the producer and two boots of its machine.
 const SAMPLES: u64 = 40;
@@ -34,7 +30,7 @@ struct ReceiverDaemon {
 }
 
 struct World {
-    random: Random,
+    random: Rng,
     queue: VecDeque<u64>,
     next: u64,
     sender: SenderDaemon,
@@ -59,7 +55,7 @@ fn origin(sample: u64) -> Origin {
 impl World {
     fn new(seed: u64) -> Self {
         Self {
-            random: Random::new(seed),
+            random: Rng::with_seed(seed),
             queue: VecDeque::new(),
             next: 0,
             sender: Self::new_sender(1, 0),
@@ -90,7 +86,7 @@ impl World {
     }
 
     fn step(&mut self, with_kills: bool) {
-        match self.random.below(if with_kills { 40 } else { 36 }) {
+        match self.random.u64(..if with_kills { 40 } else { 36 }) {
             0..6 => self.produce(),
             6..12 => self.take(),
             12..18 => self.send(),
@@ -183,7 +179,7 @@ impl World {
     fn kill_sender(&mut self) {
         self.lives += 1;
         self.sender = Self::new_sender(self.lives, self.next);
-        let arrive = self.random.below(self.samples.len() as u64 + 1);
+        let arrive = self.random.u64(..self.samples.len() as u64 + 1);
         self.samples.truncate(arrive as usize);
         self.answer = None;
         self.receiver.answers = true;
@@ -197,7 +193,7 @@ impl World {
     }
 
     fn lose_messages(&mut self) {
-        let lost = self.random.below(self.samples.len() as u64 + 1);
+        let lost = self.random.u64(..self.samples.len() as u64 + 1);
         self.samples.drain(..lost as usize);
         self.answer = None;
         self.receiver.answers = true;

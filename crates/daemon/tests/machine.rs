@@ -3,11 +3,11 @@
 //! pauses runs.
 
 mod desired;
-mod random;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use fastrand::Rng;
 use nervure_daemon::by_hand::ByHand;
 use nervure_daemon::machine::{Action, Daemon, Event, Kept};
 use nervure_daemon::state::{
@@ -16,7 +16,6 @@ use nervure_daemon::state::{
 use nervure_store::{Epoch, Revision};
 
 use desired::desired_run;
-use random::Random;
 
 /// A machine: state that outlives its daemon, and the actions that the daemon has under way.
 #[derive(Default)]
@@ -86,11 +85,11 @@ impl World {
     }
 
     /// Completes one of the actions that the daemon waits for.
-    fn proceed(&mut self, random: &mut Random) {
-        if self.under_way.is_empty() || random.one_in(4) {
+    fn proceed(&mut self, random: &mut Rng) {
+        if self.under_way.is_empty() || random.u64(..4) == 0 {
             return self.read_order();
         }
-        let at = random.below(self.under_way.len() as u64) as usize;
+        let at = random.usize(..self.under_way.len());
         match self.under_way[at].clone() {
             Action::Prepare { run, .. } => {
                 self.under_way.swap_remove(at);
@@ -129,7 +128,7 @@ impl World {
                 self.under_way.swap_remove(at);
                 let mut set = |(node, program): (&String, &DesiredProgram)| {
                     let version = program.version.clone();
-                    let fails = random.one_in(4) || self.keepers.get(&run) != Some(&keeper);
+                    let fails = random.u64(..4) == 0 || self.keepers.get(&run) != Some(&keeper);
                     let state = match fails {
                         true => ProgramState::Failed {
                             reason: "the coordinator cannot be reached".to_owned(),
@@ -182,17 +181,17 @@ impl World {
 
     /// The user stops or pauses a run, or lets it go on, with or without the daemon: the order is on disk,
     /// the keeper gets it, and the daemon reads it later.
-    fn order_by_hand(&mut self, random: &mut Random) {
+    fn order_by_hand(&mut self, random: &mut Rng) {
         let runs: Vec<_> = self.files.iter().cloned().collect();
         if runs.is_empty() {
             return;
         }
-        let run = runs[random.below(runs.len() as u64) as usize].clone();
+        let run = runs[random.usize(..runs.len())].clone();
         if self.is_stopped(&run) {
             return;
         }
         let keeper = self.keepers.get(&run).copied();
-        match random.below(3) {
+        match random.u64(..3) {
             0 => {
                 self.by_hand.insert(run.clone(), ByHand::Stopped);
                 self.keepers.remove(&run);
@@ -213,10 +212,10 @@ impl World {
         }
     }
 
-    fn kill_keeper(&mut self, random: &mut Random) {
+    fn kill_keeper(&mut self, random: &mut Rng) {
         let runs: Vec<_> = self.keepers.keys().cloned().collect();
         if !runs.is_empty() {
-            let run = &runs[random.below(runs.len() as u64) as usize];
+            let run = &runs[random.usize(..runs.len())];
             self.keepers.remove(run);
             *self.kills.entry(run.clone()).or_default() += 1;
         }
@@ -224,12 +223,12 @@ impl World {
 
     /// kill -9 of the daemon, and the next one. A start that was under way may still succeed, before
     /// the next daemon looks around or after.
-    fn restart_daemon(&mut self, random: &mut Random) {
+    fn restart_daemon(&mut self, random: &mut Rng) {
         let begun: Vec<Action> = std::mem::take(&mut self.under_way);
         let mut late = Vec::new();
         for action in begun {
             if let Action::Start { run, .. } | Action::AwaitStart { run } = action {
-                match random.below(3) {
+                match random.u64(..3) {
                     0 => drop(self.start(&run)),
                     1 => late.push(run),
                     _ => {}
@@ -279,14 +278,11 @@ struct Store {
 }
 
 impl Store {
-    fn change(&mut self, random: &mut Random) {
+    fn change(&mut self, random: &mut Rng) {
         let mut next = self.history.last().cloned().unwrap_or_default();
         let runs: Vec<_> = next.runs.keys().cloned().collect();
-        let pick = |random: &mut Random| {
-            runs.get(random.below(runs.len().max(1) as u64) as usize)
-                .cloned()
-        };
-        match (random.below(6), pick(random)) {
+        let pick = |random: &mut Rng| runs.get(random.usize(..runs.len().max(1))).cloned();
+        match (random.u64(..6), pick(random)) {
             (0, _) | (_, None) => {
                 self.next_run += 1;
                 next.runs
@@ -339,7 +335,7 @@ impl Store {
 #[test]
 fn a_run_has_one_keeper_at_a_time_and_what_is_desired_becomes_so() {
     for seed in 0..2000 {
-        let mut random = Random::new(seed);
+        let mut random = Rng::with_seed(seed);
         let mut world = World::default();
         let mut store = Store {
             history: Vec::new(),
@@ -347,19 +343,19 @@ fn a_run_has_one_keeper_at_a_time_and_what_is_desired_becomes_so() {
         };
         world.restart_daemon(&mut random);
         for _ in 0..120 {
-            world.now += Duration::from_millis(random.below(2000));
-            match random.below(11) {
+            world.now += Duration::from_millis(random.u64(..2000));
+            match random.u64(..11) {
                 0 | 1 => store.change(&mut random),
                 2 | 3 => world.handle(Event::Desired(store.latest())),
                 // A delayed answer of the coordinator.
                 4 => {
-                    let revision = random.below(store.history.len() as u64 + 1) as usize;
+                    let revision = random.usize(..store.history.len() + 1);
                     world.handle(Event::Desired(store.kept(revision)));
                 }
-                5 if random.one_in(3) => world.restart_daemon(&mut random),
-                6 if random.one_in(3) => world.kill_keeper(&mut random),
+                5 if random.u64(..3) == 0 => world.restart_daemon(&mut random),
+                6 if random.u64(..3) == 0 => world.kill_keeper(&mut random),
                 7 => world.handle(Event::Tick),
-                8 if random.one_in(2) => world.order_by_hand(&mut random),
+                8 if random.bool() => world.order_by_hand(&mut random),
                 _ => world.proceed(&mut random),
             }
             for (run, starts) in &world.starts {
@@ -432,7 +428,7 @@ fn a_run_has_one_keeper_at_a_time_and_what_is_desired_becomes_so() {
 
 #[test]
 fn a_machine_starts_what_its_disk_says_without_the_coordinator() {
-    let mut random = Random::new(1);
+    let mut random = Rng::with_seed(1);
     let mut world = World::default();
     let desired = Desired {
         runs: [("run1".to_owned(), desired_run(Phase::Run))].into(),

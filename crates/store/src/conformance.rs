@@ -247,14 +247,8 @@ fn limits_are_kept(store: &impl Store) {
 
 fn random_calls_agree_with_a_map(store: &impl Store, seed: u64) {
     let mut map: BTreeMap<String, (Revision, Vec<u8>)> = BTreeMap::new();
-    let mut random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let mut next = |below: u64| {
-        // Xorshift64.
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        random % below
-    };
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut next = |below: u64| random.u64(..below);
     let start = store.list("").unwrap().revision;
     let mut followed = BTreeMap::new();
     let mut seen = start;

@@ -19,15 +19,9 @@ pub struct Content {
 const NOISE_BYTES: usize = 65_537;
 
 static NOISE: LazyLock<Vec<u8>> = LazyLock::new(|| {
-    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
-    (0..2 * NOISE_BYTES)
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state as u8
-        })
-        .collect()
+    let mut noise = vec![0; 2 * NOISE_BYTES];
+    fastrand::Rng::with_seed(1).fill(&mut noise);
+    noise
 });
 
 impl Content {

@@ -2,6 +2,7 @@
 
 use crate::content::Content;
 use crate::plane::{Arrival, Edge, Limits, Plane, PlaneInbox, SampleOf, Wait};
+use fastrand::Rng;
 use nervure_protocol::wiring::{Policy, Queue};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -58,7 +59,7 @@ pub fn stress<P: Plane>(plane: &P, seed: u64, duration: Duration) {
     thread::scope(|scope| {
         for (index, output) in outputs.iter().enumerate() {
             let (published, is_over) = (&published[index], &is_over);
-            let mut random = Random::new(seed.wrapping_add(index as u64));
+            let mut random = Rng::with_seed(seed.wrapping_add(index as u64));
             scope.spawn(move || {
                 let end = Instant::now() + duration;
                 while Instant::now() < end {
@@ -67,7 +68,7 @@ pub fn stress<P: Plane>(plane: &P, seed: u64, duration: Duration) {
                         .send(output, MAX_WAIT)
                         .expect("room");
                     published.store(number + 1, SeqCst);
-                    random.pause();
+                    pause(&mut random);
                 }
                 let mut is_over = is_over.lock().expect("no panic");
                 plane.producer_gone(output, true);
@@ -78,7 +79,7 @@ pub fn stress<P: Plane>(plane: &P, seed: u64, duration: Duration) {
             .into_iter()
             .enumerate()
             .map(|(index, consumer)| {
-                let random = Random::new(seed.wrapping_mul(31).wrapping_add(index as u64));
+                let random = Rng::with_seed(seed.wrapping_mul(31).wrapping_add(index as u64));
                 let is_over = &is_over;
                 scope.spawn(move || consumer.run(random, is_over))
             })
@@ -92,13 +93,13 @@ pub fn stress<P: Plane>(plane: &P, seed: u64, duration: Duration) {
     });
 }
 
-fn random_content(random: &mut Random, number: u64) -> Content {
-    let payload_bytes = match random.below(10) {
-        0..5 => random.below(260),
-        5..8 => random.below(20_000),
-        _ => 60_000 + random.below(200_000),
+fn random_content(random: &mut Rng, number: u64) -> Content {
+    let payload_bytes = match random.u64(..10) {
+        0..5 => random.u64(..260),
+        5..8 => random.u64(..20_000),
+        _ => 60_000 + random.u64(..200_000),
     };
-    Content::new(number, payload_bytes as usize).with_head(random.below(400) as usize)
+    Content::new(number, payload_bytes as usize).with_head(random.usize(..400))
 }
 
 struct Consumer<'a, P: Plane> {
@@ -119,7 +120,7 @@ struct Tally {
 }
 
 impl<P: Plane> Consumer<'_, P> {
-    fn run(mut self, mut random: Random, is_over: &Mutex<bool>) -> Self {
+    fn run(mut self, mut random: Rng, is_over: &Mutex<bool>) -> Self {
         let mut held: Vec<SampleOf<P>> = Vec::new();
         while self.tallies.iter().any(|tally| !tally.closed) {
             match self.inbox.next() {
@@ -133,20 +134,20 @@ impl<P: Plane> Consumer<'_, P> {
                     held.push(sample);
                 }
             }
-            while held.len() as u64 > random.below(3) {
-                let sample = held.swap_remove(random.below(held.len() as u64) as usize);
+            while held.len() as u64 > random.u64(..3) {
+                let sample = held.swap_remove(random.usize(..held.len()));
                 Content::check(&sample);
             }
-            if random.below(8) == 0 {
+            if random.u64(..8) == 0 {
                 self.plane.serve();
             }
-            if self.dies && random.below(200) == 0 {
+            if self.dies && random.u64(..200) == 0 {
                 let is_over = is_over.lock().expect("no panic");
                 if !*is_over {
                     self.restart(std::mem::take(&mut held));
                 }
             }
-            random.pause();
+            pause(&mut random);
         }
         self
     }
@@ -187,27 +188,11 @@ impl<P: Plane> Consumer<'_, P> {
     }
 }
 
-/// A small seeded generator of random numbers.
-struct Random(u64);
-
-impl Random {
-    fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % limit
-    }
-
-    /// Usually no pause; sometimes one that is long enough for the other side to fall asleep.
-    fn pause(&mut self) {
-        match self.below(64) {
-            0 => thread::sleep(Duration::from_micros(self.below(400))),
-            1..8 => thread::yield_now(),
-            _ => {}
-        }
+/// Usually no pause; sometimes one that is long enough for the other side to fall asleep.
+fn pause(random: &mut Rng) {
+    match random.u64(..64) {
+        0 => thread::sleep(Duration::from_micros(random.u64(..400))),
+        1..8 => thread::yield_now(),
+        _ => {}
     }
 }

@@ -25,6 +25,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use fastrand::Rng;
 use nervure_node::{Envelope, Event, Handle, Node, Sample, SendError};
 use serde_json::Value;
 
@@ -313,7 +314,7 @@ struct ClockDriver {
     every: Duration,
     steps_left: u64,
     due: Instant,
-    random: u64,
+    random: Rng,
 }
 
 impl ClockDriver {
@@ -324,7 +325,7 @@ impl ClockDriver {
             every: Duration::from_millis(number("every_millis")),
             steps_left: number("steps"),
             due: Instant::now(),
-            random: (number("seed") << 8 | u64::from(incarnation)) + 1,
+            random: Rng::with_seed(number("seed") << 8 | u64::from(incarnation)),
         })
     }
 
@@ -334,7 +335,7 @@ impl ClockDriver {
             return;
         }
         let now = node.now();
-        let (origin, rate) = match next_random(&mut self.random) % 6 {
+        let (origin, rate) = match self.random.u64(..6) {
             _ if self.steps_left == 0 => (now, 1.0),
             0 => (now + HOUR, 1.0),
             // The keeper does not set it back.
@@ -382,18 +383,9 @@ fn send(
 }
 
 fn noise() -> Vec<u8> {
-    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
-    (0..2 * NOISE_BYTES)
-        .map(|_| next_random(&mut state) as u8)
-        .collect()
-}
-
-/// Marsaglia's xorshift generator.
-fn next_random(state: &mut u64) -> u64 {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    *state
+    let mut noise = vec![0; 2 * NOISE_BYTES];
+    Rng::with_seed(1).fill(&mut noise);
+    noise
 }
 
 /// The bytes between the marks at both ends of a sample with this number.

@@ -21,14 +21,14 @@ impl World {
             self.start_daemon(at);
         }
         for _ in 0..150 {
-            let pause = self.random.below(200);
+            let pause = self.random.u64(..200);
             self.run_to(self.now + Duration::from_millis(pause));
-            match self.random.below(5) {
+            match self.random.u64(..5) {
                 0 | 1 => self.operate(),
                 2 => self.fail(),
                 _ => {}
             }
-            if self.has_users && self.random.one_in(8) {
+            if self.has_users && self.random.u64(..8) == 0 {
                 self.order_on_a_machine();
             }
         }
@@ -41,15 +41,15 @@ impl World {
         for at in 0..self.machines.len() {
             self.start_daemon(at);
         }
-        let backup_at = self.random.below(90);
+        let backup_at = self.random.u64(..90);
         let mut backup = self.coordinator.store.backup();
         for step in 0..120 {
-            let pause = self.random.below(200);
+            let pause = self.random.u64(..200);
             self.run_to(self.now + Duration::from_millis(pause));
             if step == backup_at {
                 backup = self.coordinator.store.backup();
             }
-            match self.random.below(5) {
+            match self.random.u64(..5) {
                 0 | 1 => self.operate(),
                 2 => self.fail(),
                 _ => {}
@@ -61,14 +61,14 @@ impl World {
         };
         let before: Vec<_> = self.machines.iter().map(ids).collect();
         for at in 0..self.machines.len() {
-            match self.random.below(4) {
+            match self.random.u64(..4) {
                 0 => self.set_reachable(at, false),
                 1 => self.kill_daemon(at),
                 _ => {}
             }
         }
         self.restore_coordinator(backup);
-        let pause = self.random.below(3000);
+        let pause = self.random.u64(..3000);
         self.run_to(self.now + Duration::from_millis(pause));
         let epoch = self.coordinator.store.list("").unwrap().epoch.id;
         for at in 0..self.machines.len() {
@@ -108,12 +108,12 @@ impl World {
         let all = (0..self.machines.len()).map(|at| self.desired(at));
         let runs: BTreeSet<String> = all.flat_map(|it| it.runs.into_keys()).collect();
         let runs: Vec<String> = runs.into_iter().collect();
-        let pick = self.random.below(runs.len().max(1) as u64) as usize;
-        match (self.random.below(7), runs.get(pick)) {
+        let pick = self.random.usize(..runs.len().max(1));
+        match (self.random.u64(..7), runs.get(pick)) {
             (0 | 1, _) | (_, None) => {
                 let run = format!("run{}", self.draw_number());
                 for at in 0..self.machines.len() {
-                    if self.random.one_in(2) {
+                    if self.random.bool() {
                         self.change(at, |desired| {
                             let prepared = desired_run(Phase::Prepare);
                             desired.runs.insert(run.clone(), prepared);
@@ -186,10 +186,10 @@ impl World {
 
     /// Gives an order of a machine's user for a run there.
     fn order_on_a_machine(&mut self) {
-        let at = self.random.below(self.machines.len() as u64) as usize;
+        let at = self.random.usize(..self.machines.len());
         let runs: Vec<String> = self.machines[at].disk.runs.keys().cloned().collect();
-        let pick = self.random.below(runs.len().max(1) as u64) as usize;
-        let order = match self.random.below(4) {
+        let pick = self.random.usize(..runs.len().max(1));
+        let order = match self.random.u64(..4) {
             0 => Some(ByHand::Stopped),
             1 | 2 => Some(ByHand::Paused),
             _ => None,
@@ -200,14 +200,14 @@ impl World {
     }
 
     fn fail(&mut self) {
-        let at = self.random.below(self.machines.len() as u64) as usize;
-        match self.random.below(12) {
+        let at = self.random.usize(..self.machines.len());
+        match self.random.u64(..12) {
             0 | 1 => {
                 let is_reachable = !self.machines[at].is_reachable;
                 self.set_reachable(at, is_reachable);
             }
             2 if self.coordinator.is_up => {
-                let with_machine = self.random.one_in(2);
+                let with_machine = self.random.bool();
                 self.stop_coordinator(with_machine);
             }
             2 => self.start_coordinator(),
@@ -215,25 +215,25 @@ impl World {
             4 => self.fail_power(at),
             5 | 6 => {
                 let runs: Vec<String> = self.machines[at].keepers.keys().cloned().collect();
-                let pick = self.random.below(runs.len().max(1) as u64) as usize;
-                let finished = self.random.one_in(4);
+                let pick = self.random.usize(..runs.len().max(1));
+                let finished = self.random.u64(..4) == 0;
                 if let Some(run) = runs.get(pick) {
                     self.end_keeper(at, run, finished);
                 }
             }
             7 | 8 => self.machines[at].disk.is_full ^= true,
             9 => {
-                let millis = [10, 10, 500, 4000][self.random.below(4) as usize];
+                let millis = [10, 10, 500, 4000][self.random.usize(..4)];
                 self.machines[at].disk.write_millis = millis;
             }
             10 => *self.coordinator.is_disk_full.lock().unwrap() ^= true,
             _ => {
-                let millis = [2, 2, 300, 2000][self.random.below(4) as usize];
+                let millis = [2, 2, 300, 2000][self.random.usize(..4)];
                 self.coordinator.write = Duration::from_millis(millis);
             }
         }
         for at in 0..self.machines.len() {
-            if self.machines[at].daemon.is_none() && self.random.one_in(3) {
+            if self.machines[at].daemon.is_none() && self.random.u64(..3) == 0 {
                 self.start_daemon(at);
             }
         }

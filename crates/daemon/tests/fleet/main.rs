@@ -14,8 +14,6 @@ mod coordinator;
 mod desired;
 mod machine;
 mod operator;
-#[path = "../random/mod.rs"]
-mod random;
 mod world;
 
 use std::time::Duration;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
 use nervure_coordinator::{LINKS, Role};
 use nervure_daemon::by_hand::ByHand;
 use nervure_daemon::lease::{LIFETIME, Number};
@@ -16,7 +17,6 @@ use crate::client::{Answer, Call, Thread, WATCH, Watcher};
 use crate::coordinator::{Caller, Coordinator, Reply, Virtual};
 use crate::machine::{Keeper, Machine, Process, Write};
 use crate::operator::Operator;
-use crate::random::Random;
 
 /// An event of the simulation.
 pub enum Happening {
@@ -58,7 +58,7 @@ pub struct Traffic {
 
 pub struct World {
     pub seed: u64,
-    pub random: Random,
+    pub random: Rng,
     pub now: Duration,
     pub coordinator: Coordinator,
     pub machines: Vec<Machine>,
@@ -91,7 +91,7 @@ impl World {
         let machine = |number| Machine::new(format!("r{number}"), role(number));
         Self {
             seed,
-            random: Random::new(seed),
+            random: Rng::with_seed(seed),
             now: Duration::ZERO,
             coordinator: Coordinator::new(clock.clone()),
             machines: (0..machines).map(machine).collect(),
@@ -250,16 +250,16 @@ impl World {
             rarely_millis,
             ..
         } = self.delays;
-        let most = match self.random.one_in(20) {
+        let most = match self.random.u64(..20) == 0 {
             true => rarely_millis,
             false => most_millis,
         };
-        Duration::from_micros(500 + self.random.below(most * 1000))
+        Duration::from_micros(500 + self.random.u64(..most * 1000))
     }
 
     fn send_datagram(&mut self, at: usize, happening: Happening) {
         self.traffic[at].renewals += 1;
-        let is_lost = self.delays.lost != 0 && self.random.one_in(self.delays.lost);
+        let is_lost = self.delays.lost != 0 && self.random.u64(..self.delays.lost) == 0;
         let delay = self.delay();
         if !is_lost && self.machines[at].is_reachable {
             self.after(delay, happening);
@@ -464,7 +464,7 @@ impl World {
     pub fn kill_daemon(&mut self, at: usize) {
         if let Some(mut process) = self.machines[at].daemon.take()
             && let Some(write) = process.writes.pop_front()
-            && self.random.one_in(2)
+            && self.random.bool()
         {
             let machine = &mut self.machines[at];
             machine.write(&write);
@@ -494,7 +494,7 @@ impl World {
         }
         if let Some(process) = &self.machines[at].daemon {
             let reads = Happening::ReadByHand(at, process.id, run.to_owned());
-            let delay = Duration::from_millis(self.random.below(300));
+            let delay = Duration::from_millis(self.random.u64(..300));
             self.after(delay, reads);
         }
     }
@@ -546,7 +546,7 @@ impl World {
                 if !self.machines[at].starting.contains_key(&run) {
                     let starter = self.draw_number();
                     self.machines[at].starting.insert(run.clone(), starter);
-                    let delay = Duration::from_millis(self.random.below(300));
+                    let delay = Duration::from_millis(self.random.u64(..300));
                     self.after(delay, Happening::Started(at, run, starter));
                 }
             }
@@ -555,7 +555,7 @@ impl World {
                     let wanted = &mut self.daemon(at).wanted_pauses;
                     wanted.insert(run.clone(), *is_paused);
                 }
-                let delay = Duration::from_millis(self.random.below(300));
+                let delay = Duration::from_millis(self.random.u64(..300));
                 self.after(delay, Happening::Done(at, id, action));
             }
         }
@@ -578,7 +578,7 @@ impl World {
                 for (node, program) in &desired.programs {
                     let version = program.version.clone();
                     // Its bundle is fetched, and may be refused for now.
-                    let can_be = self.machines[at].is_reachable && !self.random.one_in(4);
+                    let can_be = self.machines[at].is_reachable && self.random.u64(..4) != 0;
                     let found = self.machines[at].keepers.get_mut(&run);
                     let found = found.filter(|it| it.id == keeper && can_be);
                     let state = match found {
@@ -614,7 +614,7 @@ impl World {
     }
 
     fn begin_write(&mut self, at: usize, process: u32) {
-        let millis = self.random.below(self.machines[at].disk.write_millis);
+        let millis = self.random.u64(..self.machines[at].disk.write_millis);
         let delay = Duration::from_millis(millis);
         self.after(delay, Happening::Written(at, process));
     }
@@ -649,7 +649,7 @@ impl World {
             return;
         }
         self.machines[at].starting.remove(run);
-        let fails = self.machines[at].disk.is_full && self.random.one_in(2);
+        let fails = self.machines[at].disk.is_full && self.random.bool();
         let id = self.draw_number();
         let machine = &mut self.machines[at];
         let known = machine.keepers.get(run).map(|keeper| keeper.id);
@@ -732,7 +732,7 @@ impl World {
         found.nodes = names.collect();
         found.leased_runs = found.leased_runs || (lease != Some(false) && !just_started);
         for node in 0..self.nodes {
-            let delay = Duration::from_millis(20 + self.random.below(180));
+            let delay = Duration::from_millis(20 + self.random.u64(..180));
             self.after(delay, Happening::NodeStarted(at, run.clone(), keeper, node));
         }
     }

@@ -8,6 +8,7 @@ use arrow_data::{ArrayData, BufferSpec, ByteView};
 use arrow_schema::{
     DataType, Field, FieldRef, Fields, IntervalUnit, TimeUnit, UnionFields, UnionMode,
 };
+use fastrand::Rng;
 use proptest::prelude::*;
 
 use super::*;
@@ -47,7 +48,7 @@ proptest! {
 
     #[test]
     fn arrays_round_trip(data_type in types(), length in 0..40_usize, seed: u64) {
-        let array = Random(seed).array(&data_type, length, true);
+        let array = Random::new(seed).array(&data_type, length, true);
         array.validate_full().unwrap();
         let copy = round_trip(&array);
         copy.validate_full().unwrap();
@@ -59,7 +60,7 @@ proptest! {
     fn placements_match_the_buffers_of_the_reader(
         data_type in types(), length in 0..40_usize, seed: u64,
     ) {
-        let array = Random(seed).array(&data_type, length, true);
+        let array = Random::new(seed).array(&data_type, length, true);
         let plan = Plan::new(&array).unwrap();
         let payload = payload_of(&plan);
         match Placement::new(plan.layout(), &data_type, payload.len()) {
@@ -80,7 +81,7 @@ proptest! {
         data_type in types(), length in 0..20_usize, seed: u64,
         at: prop::sample::Index, byte: u8, in_head: bool,
     ) {
-        let array = Random(seed).array(&data_type, length, true);
+        let array = Random::new(seed).array(&data_type, length, true);
         let plan = Plan::new(&array).unwrap();
         let schema = schema_of(&data_type);
         let (mut layout, mut payload) = (plan.layout().clone(), payload_of(&plan).to_vec());
@@ -101,7 +102,7 @@ proptest! {
     fn arrays_without_validation_are_refused_or_sent(
         data_type in types(), length in 0..20_usize, seed: u64, part: prop::sample::Index, damage in 0..6,
     ) {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let array = random.array(&data_type, length, true);
         let broken = broken(&array, &mut random, part, damage);
         let Ok(plan) = Plan::new(&broken) else { return Ok(()) };
@@ -114,7 +115,7 @@ proptest! {
     fn damage_during_and_after_reading_never_reaches_validated_bytes(
         data_type in types(), length in 0..20_usize, seed: u64,
     ) {
-        let array = Random(seed).array(&data_type, length, true);
+        let array = Random::new(seed).array(&data_type, length, true);
         let plan = Plan::new(&array).unwrap();
         let payload = payload_of(&plan);
         let read_back = read(plan.layout(), &schema_of(&data_type), &payload).unwrap();
@@ -144,7 +145,7 @@ proptest! {
         let again = Schema::array(damaged.root().clone()).unwrap();
         prop_assert_eq!(again.root(), damaged.root());
         // Arrays of another type must not be read by this schema.
-        let array = Random(seed).array(&data_type, 5, true);
+        let array = Random::new(seed).array(&data_type, 5, true);
         let plan = Plan::new(&array).unwrap();
         if let Ok(array) = read(plan.layout(), &damaged, &payload_of(&plan)) {
             array.validate_full().unwrap();
@@ -194,14 +195,14 @@ fn broken(
     let (mut length, mut offset) = (array.len(), array.offset());
     let (mut buffers, mut children) = (array.buffers().to_vec(), array.child_data().to_vec());
     match damage {
-        0 => length = random.next() as usize >> random.below(64),
-        1 => offset = random.next() as usize >> random.below(64),
+        0 => length = random.0.usize(..) >> random.below(64),
+        1 => offset = random.0.usize(..) >> random.below(64),
         2 if !buffers.is_empty() => {
             let index = part.index(buffers.len());
             let mut bytes = buffers[index].to_vec();
             if !bytes.is_empty() {
                 let at = random.below(bytes.len());
-                bytes[at] = random.next() as u8;
+                bytes[at] = random.0.u8(..);
             }
             buffers[index] = Buffer::from(bytes.as_slice());
         }
@@ -501,22 +502,22 @@ fn types() -> impl Strategy<Value = DataType> {
     })
 }
 
-/// A small generator, so that an array is determined by its type, length and seed.
-struct Random(u64);
+/// Draws arrays: an array is determined by its type, length and seed.
+struct Random(Rng);
 
 impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed ^ mixed >> 27
+    fn new(seed: u64) -> Self {
+        Self(Rng::with_seed(seed))
     }
 
     fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit as u64) as usize
+        self.0.usize(..limit)
     }
 
     fn bytes(&mut self, count: usize) -> Vec<u8> {
-        (0..count).map(|_| self.next() as u8).collect()
+        let mut bytes = vec![0; count];
+        self.0.fill(&mut bytes);
+        bytes
     }
 
     fn text(&mut self) -> String {

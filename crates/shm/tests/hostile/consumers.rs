@@ -1,9 +1,9 @@
 //! Consumers that write nonsense into the ring and leases of an honest producer.
 
-use crate::rig::{
-    BLOCKS, DEPTH, HEAD, HonestConsumer, HonestProducer, LEASES, Random, RawEdge, TAIL,
-};
+use crate::rig::{BLOCKS, DEPTH, HEAD, HonestConsumer, HonestProducer, LEASES, RawEdge, TAIL};
 use crate::rig::{expect_sample, send};
+use crate::words::harmful_word;
+use fastrand::Rng;
 use nervure_message::Header;
 use nervure_protocol::wiring::Policy;
 use nervure_shm::{
@@ -203,19 +203,26 @@ fn a_producer_survives_whatever_is_written_while_it_publishes() {
             );
             thread::scope(|scope| {
                 scope.spawn(|| {
-                    let mut random = Random::new(seed);
+                    let mut random = Rng::with_seed(seed);
                     while !is_over.load(SeqCst) {
-                        edge.write_word(random.next() % (edge.bytes() / 8) * 8, random.word());
-                        if random.next().is_multiple_of(4) {
+                        edge.write_word(
+                            random.u64(..edge.bytes() / 8) * 8,
+                            harmful_word(&mut random),
+                        );
+                        if random.u64(..4) == 0 {
                             edge.write_word(
                                 TAIL,
-                                edge.read_word(HEAD).wrapping_sub(random.next() % 10),
+                                edge.read_word(HEAD).wrapping_sub(random.u64(..10)),
                             );
                         }
                         for page in [&bell, &producer_wake] {
-                            let word = 64 + random.next() % (4096 / 8 - 8) * 8;
-                            rustix::io::pwrite(page, &random.word().to_ne_bytes(), word)
-                                .expect("a shared page");
+                            let word = 64 + random.u64(..4096 / 8 - 8) * 8;
+                            rustix::io::pwrite(
+                                page,
+                                &harmful_word(&mut random).to_ne_bytes(),
+                                word,
+                            )
+                            .expect("a shared page");
                         }
                     }
                 });

@@ -1,6 +1,8 @@
 //! Pages and regions that contradict the message with them.
 
-use crate::rig::{BLOCKS, DEPTH, HonestConsumer, HonestProducer, Random, RawEdge, memfd, send};
+use crate::rig::{BLOCKS, DEPTH, HonestConsumer, HonestProducer, RawEdge, memfd, send};
+use crate::words::harmful_word;
+use fastrand::Rng;
 use nervure_protocol::wiring::Policy;
 use nervure_shm::{
     Arrival, ControlPage, CountersPage, EdgeRegion, OwnWakePage, WakePage, page_bytes,
@@ -137,12 +139,12 @@ fn another_version_is_reported_as_such() {
 #[test]
 fn a_region_that_was_overwritten_before_it_is_attached_costs_its_edge_alone() {
     for seed in 1..20 {
-        let mut random = Random::new(seed);
+        let mut random = Rng::with_seed(seed);
         let producer = HonestProducer::new();
         let mut consumer = HonestConsumer::new();
         let edge = RawEdge::new();
         for offset in (0..edge.bytes()).step_by(8) {
-            edge.write_word(offset, random.word());
+            edge.write_word(offset, harmful_word(&mut random));
         }
         let (a, b) = nervure_shm::Seqpacket::pair().expect("a socket");
         consumer.attach(0, &edge.0, &producer.wake, b);

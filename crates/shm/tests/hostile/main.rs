@@ -10,3 +10,4 @@ mod producers;
 mod rig;
 mod sockets;
 mod wake_pages;
+mod words;

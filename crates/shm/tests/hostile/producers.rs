@@ -1,9 +1,9 @@
 //! Producers that write nonsense into the ring of an honest consumer.
 
-use crate::rig::{
-    ATTACHED, BLOCKS, BesideHostile, DEPTH, HEAD, NO_BLOCK, Random, RawEdge, SEGMENT, TAIL,
-};
+use crate::rig::{ATTACHED, BLOCKS, BesideHostile, DEPTH, HEAD, NO_BLOCK, RawEdge, SEGMENT, TAIL};
 use crate::rig::{expect_sample, packet, segment};
+use crate::words::harmful_word;
+use fastrand::Rng;
 use nervure_shm::{Arrival, Misbehaviour, RingError};
 use rustix::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -298,21 +298,21 @@ fn a_consumer_survives_whatever_is_written_while_it_reads() {
 
 /// Writes mostly valid descriptors and counters, and sometimes anything.
 fn scribble(edge: &RawEdge, seed: u64, is_over: &AtomicBool) {
-    let mut random = Random::new(seed);
+    let mut random = Rng::with_seed(seed);
     let mut head = 0;
     while !is_over.load(SeqCst) {
-        let descriptor = match random.next() % 3 {
-            0 => (NO_BLOCK, 0, random.next() % 256, 0),
+        let descriptor = match random.u64(..3) {
+            0 => (NO_BLOCK, 0, random.u64(..256), 0),
             1 => (
-                at(random.next() % 32, random.next() % 4),
+                at(random.u64(..32), random.u64(..4)),
                 256,
-                random.next() % 16_000,
-                random.next() % 256,
+                random.u64(..16_000),
+                random.u64(..256),
             ),
             _ => (
-                at(random.next() % 32, random.next() % 4),
+                at(random.u64(..32), random.u64(..4)),
                 0,
-                random.next() % 4000,
+                random.u64(..4000),
                 300,
             ),
         };
@@ -325,15 +325,18 @@ fn scribble(edge: &RawEdge, seed: u64, is_over: &AtomicBool) {
         } else {
             head = tail;
         }
-        match random.next() % 300 {
-            0 => edge.write_word(TAIL, head.wrapping_sub(random.next() % 8)),
-            1 => edge.write_word(random.next() % (edge.bytes() / 8) * 8, random.word()),
+        match random.u64(..300) {
+            0 => edge.write_word(TAIL, head.wrapping_sub(random.u64(..8))),
+            1 => edge.write_word(
+                random.u64(..edge.bytes() / 8) * 8,
+                harmful_word(&mut random),
+            ),
             2 => edge.describe(
-                random.next(),
-                random.word(),
-                random.word(),
-                random.word(),
-                random.word(),
+                random.u64(..),
+                harmful_word(&mut random),
+                harmful_word(&mut random),
+                harmful_word(&mut random),
+                harmful_word(&mut random),
             ),
             _ => {}
         }

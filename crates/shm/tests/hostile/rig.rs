@@ -338,32 +338,3 @@ pub fn seal(fd: &OwnedFd) {
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
     rustix::fs::fcntl_add_seals(fd, seals).expect("a memfd");
 }
-
-/// A small generator of pseudo-random numbers: the same seed repeats a run.
-pub struct Random(u64);
-
-impl Random {
-    pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    /// A word that is likely to do harm: near a limit, or any other.
-    pub fn word(&mut self) -> u64 {
-        let near = self.next() % 5;
-        match self.next() % 6 {
-            0 => near,
-            1 => u64::MAX - near,
-            2 => u64::from(u32::MAX) - 2 + near,
-            3 => (1 << (self.next() % 64)) + near,
-            4 => u64::from(DEPTH) + near,
-            _ => self.next(),
-        }
-    }
-}

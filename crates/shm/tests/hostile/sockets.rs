@@ -1,10 +1,11 @@
 //! Nonsense on the sockets between processes.
 
 use crate::rig::{
-    ANNOUNCE, ATTACHED, BesideHostile, HEAD, HonestProducer, RETIRE, RETIRED, Random, RawEdge,
-    SEGMENT,
+    ANNOUNCE, ATTACHED, BesideHostile, HEAD, HonestProducer, RETIRE, RETIRED, RawEdge, SEGMENT,
 };
 use crate::rig::{memfd, packet, seal, segment, send};
+use crate::words::harmful_word;
+use fastrand::Rng;
 use nervure_protocol::wiring::Policy;
 use nervure_shm::{Misbehaviour, ProducerPair, Seqpacket, WakePage, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -213,17 +214,17 @@ fn noise_and_false_acknowledgements_harm_no_other_edge() {
     let pair_socket = a.as_fd().try_clone_to_owned().expect("a descriptor");
     producer.attach(0, Policy::DropOldest, &edge.0, &bell, a);
     let pair = ProducerPair::new(pair_socket.into(), 0);
-    let mut random = Random::new(99);
+    let mut random = Rng::with_seed(99);
     let fd = memfd(10);
     let open = || std::fs::read_dir("/proc/self/fd").expect("proc").count();
     for round in 0..300_u32 {
         send(&producer.output, &vec![1; 70_000]);
-        let noise: Vec<u8> = (0..random.next() % 64)
-            .flat_map(|_| random.word().to_ne_bytes())
+        let noise: Vec<u8> = (0..random.u64(..64))
+            .flat_map(|_| harmful_word(&mut random).to_ne_bytes())
             .collect();
         for packet in [
             noise,
-            packet(RETIRED, random.next() % 40, 0),
+            packet(RETIRED, random.u64(..40), 0),
             packet(RETIRED, u64::MAX, 0),
         ] {
             let _ = b.send(&packet, &[fd.as_fd(), fd.as_fd()]);

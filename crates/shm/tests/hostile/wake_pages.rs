@@ -1,7 +1,8 @@
 //! Peers that overwrite the page on which an honest node sleeps. The node still notices everything,
 //! and reports that its page was overwritten.
 
-use crate::rig::{BLOCKS, DEPTH, HonestConsumer, HonestProducer, Random, send};
+use crate::rig::{BLOCKS, DEPTH, HonestConsumer, HonestProducer, send};
+use fastrand::Rng;
 use nervure_message::Header;
 use nervure_protocol::wiring::Policy;
 use nervure_shm::{
@@ -151,24 +152,25 @@ fn a_word_that_was_overwritten_once_does_no_lasting_harm() {
 /// A peer overwrites it as long as it lives.
 #[test]
 fn a_page_that_is_overwritten_all_the_time_hides_nothing_from_its_node() {
-    let zeros: fn(&mut Random) -> u64 = |_| 0;
-    let ones: fn(&mut Random) -> u64 = |_| u64::MAX;
+    let zeros: fn(&mut Rng) -> u64 = |_| 0;
+    let any: fn(&mut Rng) -> u64 = |random| random.u64(..);
+    let ones: fn(&mut Rng) -> u64 = |_| u64::MAX;
     thread::scope(|scope| {
         for sleep in Sleep::ALL {
-            for value in [zeros, ones, Random::next] {
+            for value in [zeros, ones, any] {
                 scope.spawn(move || notices_everything_while_overwritten(sleep, value));
             }
         }
     });
 }
 
-fn notices_everything_while_overwritten(sleep: Sleep, value: fn(&mut Random) -> u64) {
+fn notices_everything_while_overwritten(sleep: Sleep, value: fn(&mut Rng) -> u64) {
     let mut victim = Victim::new();
     let page = victim.consumer.wake.try_clone().expect("a descriptor");
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
-            let mut random = Random::new(1);
+            let mut random = Rng::with_seed(1);
             while !is_over.load(SeqCst) {
                 FIELDS
                     .iter()
@@ -243,9 +245,9 @@ fn an_overwritten_page_is_reported_once_and_an_intact_one_never() {
 #[test]
 fn a_page_that_was_overwritten_before_its_node_maps_it_still_works() {
     let (_, wake) = WakePage::create(2).expect("memory");
-    let mut random = Random::new(1);
+    let mut random = Rng::with_seed(1);
     for offset in (0..4096).step_by(8) {
-        overwrite(&wake, offset, random.next());
+        overwrite(&wake, offset, random.u64(..));
     }
     let counters = CountersPage::create(0, 2).expect("memory");
     let counters = Arc::new(CountersPage::map(&counters, true).expect("counters"));

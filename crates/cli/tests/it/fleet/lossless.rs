@@ -2,14 +2,6 @@
 
 use super::*;
 
-/// A pseudo-random number below `limit`, which the next one follows from (xorshift64).
-fn below(state: &mut u64, limit: u64) -> u64 {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    *state % limit
-}
-
 fn start_daemon(fleet: &mut Fleet, at: usize) {
     let command = [["up"], ["join"]][at];
     fleet.daemons[at] = Some(Daemon::start(fleet.command(at, &command)));
@@ -18,23 +10,24 @@ fn start_daemon(fleet: &mut Fleet, at: usize) {
 
 /// Kills one daemon or both, `kills` times, at times that the seed decides.
 fn kill_daemons(fleet: &mut Fleet, seed: u64, kills: u64) {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let pause =
-        |state: &mut u64, most| std::thread::sleep(Duration::from_millis(below(state, most)));
+    let mut random = fastrand::Rng::with_seed(seed);
+    let pause = |random: &mut fastrand::Rng, most| {
+        std::thread::sleep(Duration::from_millis(random.u64(..most)))
+    };
     for _ in 0..kills {
-        fleet.await_samples(5 + below(&mut state, 50) as usize);
-        pause(&mut state, 20);
-        let which: &[usize] = [&[0][..], &[1], &[0, 1], &[1, 0]][below(&mut state, 4) as usize];
+        fleet.await_samples(5 + random.usize(..50));
+        pause(&mut random, 20);
+        let which: &[usize] = [&[0][..], &[1], &[0, 1], &[1, 0]][random.usize(..4)];
         for &at in which {
             // A daemon leaves its stand-ins, whether it is ended or killed.
-            if below(&mut state, 3) == 0 {
+            if random.u64(..3) == 0 {
                 fleet.output(at, &["down"]);
             }
             fleet.daemons[at].as_mut().unwrap().kill();
-            pause(&mut state, 20);
+            pause(&mut random, 20);
         }
         // The dead one may be back at once, or when the queues are full.
-        pause(&mut state, 1000);
+        pause(&mut random, 1000);
         for &at in which {
             start_daemon(fleet, at);
         }
