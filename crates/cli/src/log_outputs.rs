@@ -222,7 +222,7 @@ fn follow() -> Result<(Connection, HashSet<String>), Failure> {
     }))?;
     let mut nodes = HashSet::new();
     loop {
-        match connection.receive_until(Instant::now() + running::PATIENCE)? {
+        match connection.receive_until(Instant::now() + running::KEEPER_ANSWER_TIMEOUT)? {
             Some((keeper_to_cli::Message::SnapshotComplete, _)) => return Ok((connection, nodes)),
             Some((keeper_to_cli::Message::Refused(refused), _)) => {
                 return Err(ConnectionError::Refused(refused).into());

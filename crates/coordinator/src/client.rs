@@ -26,13 +26,12 @@ use tokio_rustls::client::TlsStream;
 
 use crate::api::{Answer, Call, MAX_BODY_BYTES, MAX_WAIT_MILLIS, copied_text};
 use crate::ends::DAEMON;
-use crate::{ALPN, Address, Invitation, MACHINES, MAX_BUNDLE_BYTES, Machine, Terms, socket};
+use crate::{
+    ALPN, Address, Invitation, MACHINES, MAX_BUNDLE_BYTES, Machine, PEER_TIMEOUT, Terms, socket,
+};
 
-/// The longest time for a connection, and for an answer that does not wait for a change.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// The longest time for a bundle of programs.
-const BUNDLE_PATIENCE: Duration = Duration::from_secs(600);
+/// Time limit for a bundle of programs: the largest at 4 Mbit/s.
+const BUNDLE_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The time after which the next address is attempted in parallel, or the first one once more (RFC 8305,
 /// section 8).
@@ -41,8 +40,9 @@ const NEXT_ATTEMPT: Duration = Duration::from_millis(250);
 /// Number of attempts in addition to one for each address.
 const HEDGES: usize = 2;
 
-/// The longest time for a connection where another address can be asked.
-const PATIENCE_OF_SEVERAL: Duration = Duration::from_millis(2500);
+/// Time limit for a connection where another address can be asked. A lost packet is sent once more within
+/// it (after 1 s, RFC 6298).
+const CONNECT_TIMEOUT_OF_SEVERAL: Duration = Duration::from_millis(2500);
 
 /// Why a call had no result.
 #[derive(Debug, thiserror::Error)]
@@ -382,7 +382,7 @@ impl Client {
 
     /// The answer to a call that is not of the store.
     fn permitted(&self, call: &Call) -> Result<Answer, CallError> {
-        match self.call(call, PATIENCE)? {
+        match self.call(call, PEER_TIMEOUT)? {
             Answer::Refused(reason) => Err(self.refused(reason)),
             Answer::Copied { name, older } => Err(self.refused(copied_text(&name, older))),
             Answer::Unavailable(reason) => Err(self.unexpected(reason)),
@@ -457,7 +457,7 @@ impl Client {
 
     fn has_bundle_at(&self, one: Endpoint, digest: &str) -> Result<bool, Fault> {
         let path = bundle(digest);
-        let (status, _) = self.exchange(one, &Ask::new(Method::HEAD, &path, 0, PATIENCE))?;
+        let (status, _) = self.exchange(one, &Ask::new(Method::HEAD, &path, 0, PEER_TIMEOUT))?;
         match status {
             StatusCode::OK => Ok(true),
             StatusCode::NOT_FOUND => Ok(false),
@@ -485,7 +485,7 @@ impl Client {
             }
             let put = Ask {
                 body: bytes.clone(),
-                ..Ask::new(Method::PUT, &path, 4096, BUNDLE_PATIENCE)
+                ..Ask::new(Method::PUT, &path, 4096, BUNDLE_TIMEOUT)
             };
             let (status, reason) = match self.exchange(*one, &put) {
                 Ok(answered) => answered,
@@ -513,7 +513,7 @@ impl Client {
     /// [`CallError`], also if no coordinator has such a bundle.
     pub fn bundle(&self, digest: &str) -> Result<Vec<u8>, CallError> {
         let path = bundle(digest);
-        let get = Ask::new(Method::GET, &path, MAX_BUNDLE_BYTES, BUNDLE_PATIENCE);
+        let get = Ask::new(Method::GET, &path, MAX_BUNDLE_BYTES, BUNDLE_TIMEOUT);
         let mut failure = None;
         for one in self.all() {
             let (status, bytes) = match self.exchange(one, &get) {
@@ -695,8 +695,8 @@ impl Client {
     async fn connect(&self, to: Endpoint) -> Result<Connection, Fault> {
         let failed = |reason: &dyn std::fmt::Display| Fault::NotSent(unreachable(to, reason));
         let patience = match self.coordinators.0.borrow().len() {
-            1 => PATIENCE,
-            _ => PATIENCE_OF_SEVERAL,
+            1 => PEER_TIMEOUT,
+            _ => CONNECT_TIMEOUT_OF_SEVERAL,
         };
         let addresses = self.coordinators.addresses(to);
         let connect = connect_hedged(&addresses, self.tls.clone());
@@ -852,7 +852,7 @@ impl Store for Client {
             &Call::Get {
                 key: key.to_owned(),
             },
-            PATIENCE,
+            PEER_TIMEOUT,
         )? {
             Answer::Entry(entry) => Ok(entry),
             other => mismatch(&other),
@@ -874,7 +874,7 @@ impl Store for Client {
                 value,
                 lease,
             },
-            PATIENCE,
+            PEER_TIMEOUT,
         )? {
             Answer::Set(revision) => Ok(revision),
             other => mismatch(&other),
@@ -886,7 +886,7 @@ impl Store for Client {
             &Call::List {
                 prefix: prefix.to_owned(),
             },
-            PATIENCE,
+            PEER_TIMEOUT,
         )? {
             Answer::Listing(listing) => Ok(listing),
             other => mismatch(&other),
@@ -907,7 +907,7 @@ impl Store for Client {
             after,
             wait_millis,
         };
-        match self.store_call(&call, PATIENCE + Duration::from_millis(wait_millis))? {
+        match self.store_call(&call, PEER_TIMEOUT + Duration::from_millis(wait_millis))? {
             Answer::Changes(changes) => Ok(changes),
             other => mismatch(&other),
         }
@@ -920,7 +920,7 @@ impl Store for Client {
                 lease,
                 lifetime_nanos,
             },
-            PATIENCE,
+            PEER_TIMEOUT,
         )? {
             Answer::Lease(lease) => Ok(lease),
             other => mismatch(&other),

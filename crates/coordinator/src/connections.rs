@@ -20,10 +20,7 @@ use tokio_rustls::server::TlsStream;
 
 use crate::ends::Connected;
 use crate::places::{self, Place, Places, unless_lost};
-use crate::{ALPN, socket};
-
-/// The longest handshake, and pause of an end that is not paired.
-const PATIENCE: Duration = Duration::from_secs(10);
+use crate::{ALPN, PEER_TIMEOUT, socket};
 
 /// The longest time that a client may receive nothing of an answer: then its connection ends (tcp(7)).
 const UNREAD: Duration = Duration::from_secs(60);
@@ -149,7 +146,7 @@ impl Connections {
         let handshake = self.handshakes.take(host, lost);
         let _ = socket::tune(&stream);
         let _ = SockRef::from(&stream).set_tcp_user_timeout(Some(UNREAD));
-        let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, tls.accept(stream)).await else {
+        let Ok(Ok(stream)) = tokio::time::timeout(PEER_TIMEOUT, tls.accept(stream)).await else {
             return;
         };
         let certificates = stream.get_ref().1.peer_certificates();
@@ -165,7 +162,7 @@ impl Connections {
         } else {
             let place = self.strangers.take(host, lost);
             drop(handshake);
-            let requests = answer_requests(stream, from, answers, place, PATIENCE);
+            let requests = answer_requests(stream, from, answers, place, PEER_TIMEOUT);
             let _ = tokio::time::timeout(STRANGER_LIFE, requests).await;
         }
     }

@@ -32,6 +32,7 @@ pub use server::{Config, Coordinator, StartError};
 
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 /// The protocol between coordinator and clients. Every incompatible change takes a new number.
 const ALPN: &[u8] = b"nervure-coordinator/1";
@@ -58,6 +59,10 @@ pub const ACTUAL: &str = "actual/";
 
 /// Prefix of the desired states of machines.
 pub const DESIRED: &str = "desired/";
+
+/// Time limit for the other end: for a handshake, the next part of a request, and an answer that waits for no
+/// change. It outlasts three retransmissions of TCP, with back-off from 1 s (RFC 6298).
+const PEER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The largest bundle of programs, in bytes.
 pub const MAX_BUNDLE_BYTES: usize = 256 << 20;

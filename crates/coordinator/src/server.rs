@@ -25,11 +25,9 @@ use crate::invitation::{Invitation, Terms};
 use crate::pairing::{Caller, Members};
 use crate::places::unless_lost;
 use crate::{
-    Address, BUNDLES, INVITATIONS, MACHINES, MAX_BUNDLE_BYTES, Machine, Standing, own_addresses,
+    Address, BUNDLES, INVITATIONS, MACHINES, MAX_BUNDLE_BYTES, Machine, PEER_TIMEOUT, Standing,
+    own_addresses,
 };
-
-/// The longest pause within a request: a slow client holds a connection no longer.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long the end of a coordinator waits for its threads.
 const SHUTDOWN: Duration = Duration::from_secs(1);
@@ -465,7 +463,7 @@ impl Shared {
         let mut upload = on_disk(begin).await?;
         let mut body = Limited::new(body, MAX_BUNDLE_BYTES);
         loop {
-            let frame = tokio::time::timeout(PATIENCE, body.frame()).await;
+            let frame = tokio::time::timeout(PEER_TIMEOUT, body.frame()).await;
             let frame = frame.map_err(|_| empty(StatusCode::REQUEST_TIMEOUT))?;
             let Some(frame) = frame else { break };
             let frame = frame.map_err(|_| empty(StatusCode::PAYLOAD_TOO_LARGE))?;
@@ -561,7 +559,7 @@ fn standing_text(machine: &Machine, standing: Standing) -> String {
 
 async fn body(request: Request<Incoming>, most: usize) -> Result<Bytes, StatusCode> {
     let collect = Limited::new(request.into_body(), most).collect();
-    match tokio::time::timeout(PATIENCE, collect).await {
+    match tokio::time::timeout(PEER_TIMEOUT, collect).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(_)) => Err(StatusCode::PAYLOAD_TOO_LARGE),
         Err(_) => Err(StatusCode::REQUEST_TIMEOUT),

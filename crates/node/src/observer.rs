@@ -13,7 +13,7 @@ use nervure_protocol::keeper_to_cli;
 use std::time::Duration;
 
 /// The default of [`Observer::set_patience`].
-const DEFAULT_PATIENCE: Duration = Duration::from_millis(10);
+const DEFAULT_LONGEST_POLL: Duration = Duration::from_millis(10);
 
 /// Why a dataflow cannot be observed.
 #[derive(Debug, thiserror::Error)]
@@ -117,7 +117,7 @@ impl Observer {
             go_on,
         )?;
         core.traces.observe_only();
-        events.set_patience(Some(DEFAULT_PATIENCE));
+        events.set_patience(Some(DEFAULT_LONGEST_POLL));
         Ok(Self {
             handle: Handle::new(core),
             events,

@@ -9,7 +9,7 @@ mod error;
 mod listing;
 
 pub use environment::named;
-pub use error::{ConnectionError, PATIENCE};
+pub use error::{ConnectionError, KEEPER_ANSWER_TIMEOUT};
 pub use listing::{dataflows, dataflows_of_others, find};
 
 use crate::packets::{PacketError, Packets};
@@ -54,17 +54,17 @@ impl Connection {
     /// # Errors
     /// [`ConnectionError`], also if the keeper speaks no common version of the protocol.
     pub fn open(address: &KeeperAddress, program: &str) -> Result<Self, ConnectionError> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + KEEPER_ANSWER_TIMEOUT;
         Self::greet(address, program)?.welcomed(deadline)
     }
 
     /// Connects to several keepers. All requests are sent before the first answer is awaited, so that
-    /// silent keepers take [`PATIENCE`] together.
+    /// silent keepers take [`KEEPER_ANSWER_TIMEOUT`] together.
     pub fn open_all(
         addresses: Vec<KeeperAddress>,
         program: &str,
     ) -> Vec<(KeeperAddress, Result<Self, ConnectionError>)> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + KEEPER_ANSWER_TIMEOUT;
         let greeted: Vec<_> = addresses
             .into_iter()
             .map(|address| (Self::greet(&address, program), address))
@@ -165,13 +165,13 @@ impl Connection {
     ///
     /// # Errors
     /// [`ConnectionError::Refused`], [`ConnectionError::NoAnswer`] if there is no answer within
-    /// [`PATIENCE`], and as [`Connection::send`].
+    /// [`KEEPER_ANSWER_TIMEOUT`], and as [`Connection::send`].
     pub fn ask(
         &mut self,
         message: &cli_to_keeper::Message,
     ) -> Result<keeper_to_cli::Message, ConnectionError> {
         self.send(message)?;
-        self.answer_until(Instant::now() + PATIENCE)
+        self.answer_until(Instant::now() + KEEPER_ANSWER_TIMEOUT)
     }
 
     fn answer_until(
@@ -244,7 +244,9 @@ impl Connection {
     fn failure(&self, error: PacketError) -> ConnectionError {
         match error {
             PacketError::Closed => ConnectionError::Gone(self.address.dataflow.clone()),
-            PacketError::Full if self.machine.is_some() => ConnectionError::DaemonSilent(PATIENCE),
+            PacketError::Full if self.machine.is_some() => {
+                ConnectionError::DaemonSilent(KEEPER_ANSWER_TIMEOUT)
+            }
             PacketError::Full => no_answer(&self.address),
             PacketError::Protocol(error) => error.into(),
             PacketError::System(error) => error.into(),
@@ -270,9 +272,9 @@ impl AsFd for Connection {
     }
 }
 
-/// Time limit for the daemon of this machine, which itself waits for other machines for a shorter
-/// time.
-const DAEMON_PATIENCE: Duration = Duration::from_secs(5);
+/// Time limit for an answer of the daemon of this machine, which gives up on other machines earlier:
+/// after 3 s without a sign of life.
+pub const DAEMON_ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A connection to the daemon of this machine, for one request.
 #[derive(Debug)]
@@ -369,8 +371,8 @@ impl DaemonConnection {
     pub fn receive_in_time(
         &mut self,
     ) -> Result<(daemon_to_cli::Message, Option<OwnedFd>), ConnectionError> {
-        self.receive_until(Instant::now() + DAEMON_PATIENCE)?
-            .ok_or(ConnectionError::DaemonSilent(DAEMON_PATIENCE))
+        self.receive_until(Instant::now() + DAEMON_ANSWER_TIMEOUT)?
+            .ok_or(ConnectionError::DaemonSilent(DAEMON_ANSWER_TIMEOUT))
     }
 
     /// Connects to a keeper of another machine; with the use of its processes if `usages`.
@@ -419,7 +421,7 @@ impl DaemonConnection {
 fn daemon_failure(error: PacketError) -> ConnectionError {
     match error {
         PacketError::Closed => ConnectionError::NoDaemon,
-        PacketError::Full => ConnectionError::DaemonSilent(DAEMON_PATIENCE),
+        PacketError::Full => ConnectionError::DaemonSilent(DAEMON_ANSWER_TIMEOUT),
         PacketError::Protocol(error) => error.into(),
         PacketError::System(error) => error.into(),
     }

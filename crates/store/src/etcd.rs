@@ -38,8 +38,9 @@ use crate::{
     Revision, Store, StoreError,
 };
 
-/// The longest time for an answer that has nothing to wait for.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Time limit for an answer that waits for no change. It outlasts the election of a leader,
+/// which etcd begins after 1 s by default.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The largest answer, in bytes: a list of all entries, in base64.
 const MAX_ANSWER_BYTES: usize = 256 << 20;
@@ -196,7 +197,7 @@ impl Etcd {
                 _ => Fault::Answered(why),
             })
         };
-        let answer = tokio::time::timeout(PATIENCE, exchange).await;
+        let answer = tokio::time::timeout(ANSWER_TIMEOUT, exchange).await;
         answer.unwrap_or_else(|_| Err(Fault::NotAnswered(unavailable(&"it does not answer"))))
     }
 
@@ -296,7 +297,7 @@ impl Etcd {
             revision: after,
             changes: Vec::new(),
         };
-        let patience = tokio::time::Instant::now() + PATIENCE;
+        let patience = tokio::time::Instant::now() + ANSWER_TIMEOUT;
         let timed_out = || Err(unavailable(&"it does not answer"));
         let Ok(opened) =
             tokio::time::timeout_at(patience, self.send(member, "watch", &create)).await

@@ -14,7 +14,7 @@ use super::{arguments::DownArguments, connection};
 use crate::{domain, failure::Failure, output};
 
 /// Time limit for the end of a daemon. A daemon that does not hang ends at once.
-const PATIENCE: Duration = Duration::from_secs(5);
+const DAEMON_END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Ends the daemon, and with it the coordinator if it is on this machine. Dataflows continue.
 pub fn down(arguments: &DownArguments) -> Result<ExitCode, Failure> {
@@ -69,12 +69,12 @@ fn end(process: u32, kill: bool) -> Result<(), Failure> {
         Ok(()) | Err(rustix::io::Errno::SRCH) => {}
         Err(error) => return Err(failed(error.into())),
     }
-    if descendants::await_end(pidfd.as_fd(), PATIENCE).map_err(failed)? {
+    if descendants::await_end(pidfd.as_fd(), DAEMON_END_TIMEOUT).map_err(failed)? {
         return Ok(());
     }
     let failure = Failure::internal(format!(
         "the daemon (process {process}) has not ended within {} s",
-        PATIENCE.as_secs()
+        DAEMON_END_TIMEOUT.as_secs()
     ));
     Err(match kill {
         true => failure,

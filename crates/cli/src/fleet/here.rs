@@ -29,8 +29,9 @@ use crate::{
     output,
 };
 
-/// Time limit for a connection to the coordinator. After that, an order is for this machine alone.
-const PATIENCE: Duration = Duration::from_millis(1500);
+/// Time limit for a connection to the coordinator. After that, an order is for this machine alone, whose
+/// user waits for it.
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// The parts of dataflows of the fleet on this machine that a command names.
 pub struct Here {
@@ -99,7 +100,7 @@ impl Here {
             Err(failure) => return Err(Alone::Failed(failure)),
         }
         let fleet = Fleet::connect().map_err(Alone::Failed)?;
-        match fleet.client.connect_within(PATIENCE) {
+        match fleet.client.connect_within(CONNECT_TIMEOUT) {
             Ok(()) => Ok(fleet),
             Err(error) => Err(Alone::Failed(connection::call_failure(error))),
         }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use nervure_keeper::descendants::{self, Stat};
-use nervure_node::running::{Connection, ConnectionError, PATIENCE};
+use nervure_node::running::{Connection, ConnectionError, KEEPER_ANSWER_TIMEOUT};
 use nervure_protocol::{address::KeeperAddress, cli_to_keeper::Message};
 use rustix::{
     fd::AsFd,
@@ -147,7 +147,7 @@ struct Account {
 impl Account {
     fn of(state: &mut State) -> Result<Self, Failure> {
         // Processes that were started meanwhile have other counters.
-        state.follow_until(Instant::now() + PATIENCE)?;
+        state.follow_until(Instant::now() + KEEPER_ANSWER_TIMEOUT)?;
         state.sample();
         let edges = state.edges.iter().filter(|edge| edge.is_lossless());
         let left = edges.filter(|edge| edge.lost() > 0 || edge.not_taken() > 0);

@@ -235,7 +235,7 @@ fn subscribe(connection: &mut Connection) -> Result<(), Failure> {
         without_observers: false,
     }))?;
     loop {
-        match connection.receive_until(Instant::now() + running::PATIENCE)? {
+        match connection.receive_until(Instant::now() + running::KEEPER_ANSWER_TIMEOUT)? {
             Some((keeper_to_cli::Message::SnapshotComplete, _)) => return Ok(()),
             Some((keeper_to_cli::Message::Refused(refused), _)) => {
                 return Err(ConnectionError::Refused(refused).into());

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use nervure_node::running::{Connection, ConnectionError, PATIENCE};
+use nervure_node::running::{Connection, ConnectionError, KEEPER_ANSWER_TIMEOUT};
 use nervure_protocol::{
     cli_to_keeper::Message,
     keeper_to_cli::{Message as Answer, NodeParam},
@@ -25,7 +25,7 @@ pub fn ask(connection: &mut Connection, node: Option<&str>) -> Result<Vec<OfNode
             Answer::Done => return Ok(nodes),
             other => return Err(ConnectionError::Unexpected(format!("{other:?}")).into()),
         }
-        answer = match connection.receive_until(Instant::now() + PATIENCE)? {
+        answer = match connection.receive_until(Instant::now() + KEEPER_ANSWER_TIMEOUT)? {
             Some((answer, _)) => answer,
             None => {
                 return Err(ConnectionError::Unexpected(

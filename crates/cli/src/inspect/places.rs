@@ -5,7 +5,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nervure_node::running::{self, Connection, ConnectionError, DaemonConnection};
+use nervure_node::running::{
+    self, Connection, ConnectionError, DAEMON_ANSWER_TIMEOUT, DaemonConnection,
+};
 use nervure_protocol::{
     address::KeeperAddress,
     cli_to_daemon,
@@ -17,9 +19,6 @@ use nervure_protocol::{
 };
 
 use crate::{failure::Failure, fleet::connection, format};
-
-/// Time limit for the daemon's list of machines; the daemon gives up earlier on a silent machine.
-const LIST_PATIENCE: Duration = Duration::from_secs(6);
 
 /// Where a keeper is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -260,7 +259,7 @@ fn ask_machines() -> Result<Option<Vec<Machine>>, Result<ConnectionError, Failur
         return Ok(None);
     };
     daemon.send(&cli_to_daemon::Message::Machines).map_err(Ok)?;
-    let until = Instant::now() + LIST_PATIENCE;
+    let until = Instant::now() + DAEMON_ANSWER_TIMEOUT;
     let mut machines = Vec::new();
     loop {
         match daemon.receive_until(until).map_err(Ok)? {
@@ -272,7 +271,7 @@ fn ask_machines() -> Result<Option<Vec<Machine>>, Result<ConnectionError, Failur
                 _,
             )) => return Ok(Some(machines)),
             Some(_) => {}
-            None => return Err(Ok(ConnectionError::DaemonSilent(LIST_PATIENCE))),
+            None => return Err(Ok(ConnectionError::DaemonSilent(DAEMON_ANSWER_TIMEOUT))),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, process::ExitCode, time::Instant};
 
-use nervure_node::running::{Connection, ConnectionError, PATIENCE, Remote};
+use nervure_node::running::{Connection, ConnectionError, KEEPER_ANSWER_TIMEOUT, Remote};
 use nervure_protocol::{
     cli_to_keeper::{self, Watch},
     daemon_to_cli,
@@ -206,7 +206,7 @@ impl State {
             is_finished: false,
         });
         loop {
-            let deadline = Instant::now() + PATIENCE;
+            let deadline = Instant::now() + KEEPER_ANSWER_TIMEOUT;
             match self.parts[at].connection.receive_until(deadline)? {
                 Some((Message::SnapshotComplete, _)) => return Ok(()),
                 Some((message, descriptor)) => self.take(at, message, descriptor)?,

@@ -1,6 +1,9 @@
 //! What all routes have in common.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use axum::{
     body::Bytes,
@@ -17,6 +20,10 @@ use utoipa::IntoParams;
 
 use super::{access::Access, recorders::Recordings};
 use crate::failure::Failure;
+
+/// Longest pause of a client: in a handshake, between requests, and while an answer or event waits for
+/// it. 30 s outlast four retransmissions of TCP, with back-off from 1 s (RFC 6298).
+pub(super) const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub struct Shared {

@@ -34,7 +34,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::{
     access::Access,
-    common::{Shared, error},
+    common::{CLIENT_TIMEOUT, Shared, error},
     connection::{Connection, Connections},
     metrics,
     recorders::Recordings,
@@ -43,9 +43,6 @@ use super::{
     v1,
 };
 use crate::failure::Failure;
-
-/// The longest handshake, wait for a request, and pause of a client that reads an answer.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The longest life of a connection: a client that reads slowly holds none longer. One with a stream
 /// lasts until that has ended.
@@ -142,12 +139,12 @@ async fn serve_connection(
     connection: Connection,
 ) {
     // Also when the client's window stays closed (tcp(7)).
-    let _ = socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(PATIENCE));
+    let _ = socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(CLIENT_TIMEOUT));
     let _ = stream.set_nodelay(true);
     match tls {
         None => http(stream, router, connection).await,
         Some(tls) => {
-            if let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, tls.accept(stream)).await {
+            if let Ok(Ok(stream)) = tokio::time::timeout(CLIENT_TIMEOUT, tls.accept(stream)).await {
                 http(stream, router, connection).await;
             }
         }
@@ -162,7 +159,7 @@ async fn http(
     let router = router.layer(Extension(connection.clone()));
     let requests = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(PATIENCE)
+        .header_read_timeout(CLIENT_TIMEOUT)
         .max_buf_size(MAX_HEAD_BYTES)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     let mut requests = std::pin::pin!(requests);

@@ -29,11 +29,13 @@ use crate::{
     threads,
 };
 
-/// Time limit for the load of processes on other machines.
-const USAGES_PATIENCE: Duration = Duration::from_millis(1500);
+/// Time limit for the load of processes on other machines. A reader of metrics waits for it; a machine
+/// that answers later is shown without.
+const USAGES_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// Time limit for the clocks, which the coordinator reports: it may be away.
-const CLOCKS_PATIENCE: Duration = Duration::from_secs(1);
+/// Time limit for the clocks, which the coordinator reports. It may be away, and the snapshot is complete
+/// without them.
+const CLOCKS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Number of dataflows that are queried at the same time.
 const AT_ONCE: usize = 16;
@@ -137,7 +139,7 @@ impl Snapshot {
                 (Some(_), None) => Some(true),
                 (None, None) => None,
             },
-            clocks: clocks.recv_timeout(CLOCKS_PATIENCE).unwrap_or_default(),
+            clocks: clocks.recv_timeout(CLOCKS_TIMEOUT).unwrap_or_default(),
             machines: everything.links.iter().map(machine).collect(),
             dataflows,
         })
@@ -232,7 +234,7 @@ fn state_name_of(state: DataflowState) -> &'static str {
 /// Waits until the daemons of other machines have reported the load of processes.
 fn await_usages(state: &mut State) -> Result<(), Failure> {
     const STEP: Duration = Duration::from_millis(20);
-    let until = Instant::now() + USAGES_PATIENCE;
+    let until = Instant::now() + USAGES_TIMEOUT;
     let is_missing = |state: &State| {
         let mut remotes = state.remotes();
         remotes.any(|(_, remote)| remote.usages_at_nanos == 0)

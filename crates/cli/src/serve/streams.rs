@@ -43,7 +43,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     child::{self, Handle},
-    common::{Checked, OfDataflow, OfTopics, Shared, error, status_of},
+    common::{CLIENT_TIMEOUT, Checked, OfDataflow, OfTopics, Shared, error, status_of},
     connection::Connection,
 };
 use crate::{
@@ -60,9 +60,6 @@ const MAX_QUEUED_BYTES: usize = 4 << 20;
 
 /// The longest line of an event. Longer ones count as missed.
 const MAX_LINE_BYTES: usize = 1 << 20;
-
-/// A client that takes nothing for this long, while events wait for it, has left.
-const CLIENT_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Interval of comments, which keep a silent stream alive: each end notices the loss of the other.
 const COMMENT_INTERVAL: Duration = Duration::from_secs(10);
@@ -182,7 +179,7 @@ async fn follow(
     if let Err(failure) = checked {
         return error(status_of(&failure), &failure);
     }
-    let queue = Arc::new(Queue::new(CLIENT_PATIENCE));
+    let queue = Arc::new(Queue::new(CLIENT_TIMEOUT));
     let of_thread = Arc::clone(&queue);
     // The thread that starts the command waits for it: the command ends with its thread.
     let started = thread::Builder::new()

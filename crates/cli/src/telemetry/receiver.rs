@@ -12,8 +12,8 @@ use tokio::{net::TcpStream, runtime::Runtime};
 use super::spans::Sent;
 use crate::failure::Failure;
 
-/// The longest time until a message is answered. The default of OTLP's exporters.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time limit for the answer to a message: the default of OTLP's exporters.
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The largest answer that is read.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
@@ -77,7 +77,7 @@ impl Receiver {
         let body = Bytes::from(message.to_string());
         let sent = self.runtime.block_on(async {
             let exchange = self.exchange(body);
-            let answer = tokio::time::timeout(PATIENCE, exchange).await;
+            let answer = tokio::time::timeout(EXPORT_TIMEOUT, exchange).await;
             answer.unwrap_or_else(|_| Err((Sent::Failed, "it does not answer".to_owned())))
         });
         let (signal, host, port) = (self.signal, &self.host, self.port);

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// Time limit of a wait; tests need only a small part of it.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const WAIT_LIMIT: Duration = Duration::from_secs(90);
 
 /// A dataflow file under construction.
 pub struct Dataflow {
@@ -250,7 +250,7 @@ impl Run {
 
     /// Waits for the next message that satisfies `holds`.
     pub fn until(&mut self, what: &str, mut holds: impl FnMut(&Value) -> bool) -> Value {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_LIMIT;
         loop {
             // A timeout of zero would not end the loop while other messages keep coming.
             let left = deadline.checked_duration_since(Instant::now());
@@ -309,8 +309,8 @@ impl Run {
 
     /// Waits for the end of `run`.
     pub fn finish(mut self) -> Outcome {
-        let deadline = Instant::now() + PATIENCE;
-        while let Ok(message) = self.messages.recv_timeout(PATIENCE) {
+        let deadline = Instant::now() + WAIT_LIMIT;
+        while let Ok(message) = self.messages.recv_timeout(WAIT_LIMIT) {
             self.seen.push(message);
             assert!(Instant::now() < deadline, "the run does not end");
         }
@@ -413,7 +413,7 @@ impl Process {
     /// Stops the process, and waits until it has stopped: a later signal may overtake SIGSTOP.
     pub fn stop(&self) {
         self.signal(Signal::STOP);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_LIMIT;
         let stat = || fs::read_to_string(format!("/proc/{}/stat", self.pid.as_raw_pid())).unwrap();
         while !stat().rsplit_once(')').unwrap().1.starts_with(" T") {
             assert!(
@@ -430,7 +430,7 @@ impl Process {
         let Some(pidfd) = &self.pidfd else { return };
         let mut polled = [PollFd::new(pidfd, PollFlags::IN)];
         let timeout = Timespec {
-            tv_sec: PATIENCE.as_secs() as i64,
+            tv_sec: WAIT_LIMIT.as_secs() as i64,
             tv_nsec: 0,
         };
         assert_eq!(

@@ -8,9 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::dataflow::{Dataflow, Run, nervure, output};
-
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::dataflow::{Dataflow, Run, WAIT_LIMIT, nervure, output};
 
 fn info(folder: &Path, file: &str) -> Value {
     info_with_code(folder, file, 0)
@@ -62,7 +60,7 @@ fn lines(stdout: &str, node: &str) -> Vec<String> {
 }
 
 fn wait_for_bytes(file: &Path, bytes: u64) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_LIMIT;
     while fs::metadata(file).map_or(0, |file| file.len()) < bytes {
         assert!(
             Instant::now() < deadline,

@@ -5,15 +5,12 @@ use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
     process::{Child, Command, Stdio},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use serde_json::{Value, json};
 
-use crate::dataflow::{Dataflow, Run, output};
-
-/// Time limit of a wait; tests need only a small part of it.
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::dataflow::{Dataflow, Run, WAIT_LIMIT, output};
 
 /// `nervure serve` on a free port.
 pub struct Server {
@@ -59,7 +56,7 @@ impl Server {
     /// Sends the bytes, and returns all that comes back until the connection ends.
     fn exchange(&self, request: &[u8]) -> String {
         let mut stream = TcpStream::connect(&self.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(WAIT_LIMIT)).unwrap();
         // The server may have closed the connection before it has read all.
         let _ = stream.write_all(request);
         let mut answer = Vec::new();
@@ -236,7 +233,7 @@ fn metrics_are_those_of_top() {
         ("node", "source"),
         ("state", "ended"),
     ];
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + WAIT_LIMIT;
     let metrics = loop {
         let metrics = server.metrics();
         if metrics.value("nervure_node_state", &ended).is_some() {
@@ -339,7 +336,7 @@ fn a_dataflow_that_has_ended_has_no_metrics() {
     let run = losing();
     let server = server(&run);
     let dataflow = run.name().to_owned();
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + WAIT_LIMIT;
     while !server.metrics().has_dataflow(&dataflow) {
         assert!(Instant::now() < until, "it runs");
     }
@@ -414,7 +411,7 @@ fn connections_without_the_token_keep_none_out() {
     let server = server(&run);
     // A connection that has sent the token, and stays.
     let mut kept = TcpStream::connect(&server.address).unwrap();
-    kept.set_read_timeout(Some(PATIENCE)).unwrap();
+    kept.set_read_timeout(Some(WAIT_LIMIT)).unwrap();
     let request = format!(
         "GET /v1/dataflows HTTP/1.1\r\nHost: localhost\r\n{}\r\n\r\n",
         server.authorization
@@ -517,7 +514,7 @@ fn quiet() -> Run {
         .node("idle", "idle", params)
         .run(&[]);
     run.line("idle", "ready");
-    let (name, until) = (run.name().to_owned(), Instant::now() + PATIENCE);
+    let (name, until) = (run.name().to_owned(), Instant::now() + WAIT_LIMIT);
     loop {
         let status = command_json(&run, &["status", "-d", &name, "--json"]);
         if status["nodes"][1]["state"] == "ended" {

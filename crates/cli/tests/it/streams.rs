@@ -10,12 +10,9 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
-    dataflow::{Dataflow, Run},
+    dataflow::{Dataflow, Run, WAIT_LIMIT},
     serve::{Server, losing, server},
 };
-
-/// Time limit of a wait; tests need only a small part of it.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A stream from the view of its client.
 struct Events {
@@ -27,7 +24,7 @@ impl Events {
     /// Asks for a stream, and reads the head of the answer.
     fn open(server: &Server, path: &str) -> Self {
         let mut stream = TcpStream::connect(&server.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(WAIT_LIMIT)).unwrap();
         let request = format!(
             "GET /v1{path} HTTP/1.1\r\nHost: localhost\r\n{}\r\n\r\n",
             server.authorization
@@ -70,9 +67,9 @@ impl Events {
 }
 
 fn await_that(what: &str, mut is_so: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + WAIT_LIMIT;
     while !is_so() {
-        assert!(Instant::now() < until, "{what}: not within {PATIENCE:?}");
+        assert!(Instant::now() < until, "{what}: not within {WAIT_LIMIT:?}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

@@ -10,7 +10,7 @@ use std::{
         mpsc::{Receiver, channel},
     },
     thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use opentelemetry_proto::tonic::{
@@ -22,12 +22,9 @@ use opentelemetry_proto::tonic::{
 use serde_json::json;
 
 use crate::{
-    dataflow::{Dataflow, output},
+    dataflow::{Dataflow, WAIT_LIMIT, output},
     serve::{Server, losing_dataflow},
 };
-
-/// Time limit of a wait; tests need only a small part of it.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The name of a domain for one test: nodes of others find its telemetry otherwise.
 pub fn domain() -> String {
@@ -63,7 +60,7 @@ impl Otlp {
     /// The body of the next request for this path.
     pub fn next(&self, path: &str) -> String {
         loop {
-            let (is, body) = self.requests.recv_timeout(PATIENCE).unwrap();
+            let (is, body) = self.requests.recv_timeout(WAIT_LIMIT).unwrap();
             if is == path {
                 return body;
             }
@@ -139,7 +136,7 @@ impl Telemetry {
     /// Waits for a line that contains this text.
     pub fn line(&self, text: &str) -> String {
         loop {
-            let line = self.lines.recv_timeout(PATIENCE).unwrap();
+            let line = self.lines.recv_timeout(WAIT_LIMIT).unwrap();
             if line.contains(text) {
                 return line;
             }
@@ -197,7 +194,7 @@ fn metrics_by_otlp_are_those_for_prometheus() {
         ("node", "source"),
         ("state", "ended"),
     ];
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + WAIT_LIMIT;
     // All samples of the source are counted when it has ended, and nothing changes from then on.
     let metrics = loop {
         let metrics = otlp.metrics();
@@ -309,7 +306,7 @@ impl Otlp {
     /// order.
     pub fn trace(&self, wanted: &[(&str, &str)]) -> Vec<Span> {
         let mut traces: BTreeMap<Vec<u8>, Vec<Span>> = BTreeMap::new();
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + WAIT_LIMIT;
         loop {
             assert!(Instant::now() < until, "{wanted:?} in {traces:#?}");
             for span in self.spans() {
@@ -442,7 +439,7 @@ fn a_consumer_that_misses_a_sample_makes_its_span_an_error() {
         );
     let _telemetry = telemetry(&dataflow, &domain, &otlp);
     let _run = dataflow.run_in(&domain, &["--env", TRACES]);
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + WAIT_LIMIT;
     loop {
         assert!(Instant::now() < until);
         let spans = otlp.spans();

@@ -17,9 +17,7 @@ use rustix::{
 };
 use serde_json::json;
 
-use crate::dataflow::{Dataflow, Process, Run};
-
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::dataflow::{Dataflow, Process, Run, WAIT_LIMIT};
 
 /// A program on its own terminal.
 struct Terminal {
@@ -85,7 +83,7 @@ impl Terminal {
     fn screen(&mut self, what: &str, holds: impl Fn(&[&str]) -> bool) -> Vec<String> {
         const BEGIN: &str = "\x1b[?2026h\x1b[H";
         const END: &str = "\x1b[?2026l";
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_LIMIT;
         loop {
             while let Some((before, rest)) = self.written.split_once(END) {
                 let screen = before
@@ -117,7 +115,7 @@ impl Terminal {
     /// Waits for the end, and checks that the terminal is restored.
     fn assert_ends(&mut self, said: &str) {
         assert_eq!(self.child.wait().unwrap().code(), Some(0));
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_LIMIT;
         let restored = "\x1b[?7h\x1b[?25h\x1b[?1049l";
         while !self.written.contains(&format!("{restored}{said}")) {
             self.receive("end", deadline);
@@ -292,7 +290,7 @@ fn no_character_is_cut_at_any_width() {
         let new = ["new-session", "-d", "-x", &width_text, "-y", "24", &top];
         let started = tmux.command(&new);
         assert!(started.status.success(), "{started:?}");
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_LIMIT;
         let is_complete = |shown: &str| {
             let mut lines = shown.lines();
             lines.any(|line| line.starts_with("EDGE") && line.ends_with("LOST"))

@@ -8,7 +8,6 @@ use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use nervure_node::packets::{PacketError, Packets};
-use nervure_node::running::PATIENCE;
 use nervure_node::serving::Server;
 use nervure_protocol::cli_to_daemon::Message;
 use nervure_protocol::daemon_to_cli::{self, Machine, Reported, Unreachable};
@@ -33,6 +32,9 @@ const MAX_COMMANDS: usize = 256;
 
 /// How long a command may leave its messages unread.
 const UNREAD: Duration = Duration::from_secs(10);
+
+/// Pause after a connection could not be accepted: a shortage of descriptors does not end at once.
+const ACCEPT_PAUSE: Duration = Duration::from_secs(2);
 
 /// The interval of signs of life to the other machine.
 const ALIVE: Duration = Duration::from_secs(2);
@@ -79,7 +81,7 @@ pub(crate) fn listen(
                 Ok(Err(error)) => tracing::warn!("a command is not served: {error}"),
                 Err(error) => {
                     tracing::warn!("a command is not served: {error}");
-                    std::thread::sleep(PATIENCE);
+                    std::thread::sleep(ACCEPT_PAUSE);
                 }
             }
         }

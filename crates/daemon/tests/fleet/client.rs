@@ -14,7 +14,7 @@ const GATHER: Duration = Duration::from_millis(100);
 /// Pause after a refusal.
 const REFUSED: Duration = Duration::from_secs(10);
 /// The longest wait for an answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PEER_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest wait of a watch.
 pub const WATCH: Duration = Duration::from_secs(30);
 
@@ -39,8 +39,8 @@ impl Call {
 
     fn patience(&self) -> Duration {
         match self {
-            Self::Watch(..) => PATIENCE + WATCH,
-            _ => PATIENCE,
+            Self::Watch(..) => PEER_TIMEOUT + WATCH,
+            _ => PEER_TIMEOUT,
         }
     }
 }

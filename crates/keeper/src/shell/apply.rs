@@ -19,7 +19,7 @@ use super::{
     event_loop::Shell,
     inspect,
     process::{self, NotStarted, Started},
-    retry::SHORTAGE_PATIENCE,
+    retry::SHORTAGE_TIMEOUT,
     slot::{Slot, Stream},
     token::Token,
 };
@@ -215,7 +215,7 @@ impl Shell {
     pub(super) fn has_lost_patience(&self) -> bool {
         let now = self.now();
         self.short_since
-            .is_some_and(|since| now.saturating_sub(since) >= SHORTAGE_PATIENCE)
+            .is_some_and(|since| now.saturating_sub(since) >= SHORTAGE_TIMEOUT)
     }
 
     /// Starts the process of a node, or of a host, in its control group.

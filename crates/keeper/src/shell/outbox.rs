@@ -5,7 +5,7 @@ use std::{collections::VecDeque, io, rc::Rc, time::Duration};
 use nervure_shm::{Seqpacket, Shortage};
 use rustix::fd::{AsFd, OwnedFd};
 
-use super::retry::{Retry, SHORTAGE_PATIENCE};
+use super::retry::{Retry, SHORTAGE_TIMEOUT};
 
 /// Packets that wait for room in a socket.
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ enum Stage {
 pub enum Delivery {
     /// Packets wait for a resource.
     Waits(Shortage),
-    /// They have waited for it for [`SHORTAGE_PATIENCE`].
+    /// They have waited for it for [`SHORTAGE_TIMEOUT`].
     GivenUp(Shortage),
 }
 
@@ -59,7 +59,7 @@ impl Outbox {
     /// The next notice of a shortage. Each is returned once.
     pub fn notice(&mut self, now: Duration) -> Option<Delivery> {
         let short = self.short.as_mut()?;
-        let is_old = now.saturating_sub(short.since) >= SHORTAGE_PATIENCE;
+        let is_old = now.saturating_sub(short.since) >= SHORTAGE_TIMEOUT;
         let (stage, notice) = match short.stage {
             Stage::Nothing => (Stage::Waits, Delivery::Waits(short.shortage)),
             Stage::Waits if is_old => (Stage::GivenUp, Delivery::GivenUp(short.shortage)),

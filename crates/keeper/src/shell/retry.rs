@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-/// How long an operation is retried while a resource is short.
-pub const SHORTAGE_PATIENCE: Duration = Duration::from_secs(5);
+/// Time for which an operation is retried while a resource is short. A burst of starts
+/// passes; a limit of the system that is too low does not, and is reported.
+pub const SHORTAGE_TIMEOUT: Duration = Duration::from_secs(5);
 
 const MIN_PAUSE: Duration = Duration::from_millis(1);
 const MAX_PAUSE: Duration = Duration::from_secs(1);

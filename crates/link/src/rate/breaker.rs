@@ -23,7 +23,7 @@ const CHANCE: f64 = 1e-4;
 /// Seconds between packets that ask for a report while a sample is repaired.
 const ASKS_EVERY: f64 = 0.008;
 /// Longest silence that random loss may explain.
-const MOST_PATIENCE: Duration = Duration::from_secs(1);
+const LONGEST_RANDOM_SILENCE: Duration = Duration::from_secs(1);
 /// Longest time between probes, unless configured longer.
 const MOST_SPACING: Duration = Duration::from_millis(200);
 
@@ -78,8 +78,8 @@ impl Breaker {
         let unanswered = 1.0 - (1.0 - loss).powi(2);
         let by_chance = CHANCE.ln() / unanswered.ln() * ASKS_EVERY;
         let by_chance = Duration::try_from_secs_f64(by_chance)
-            .unwrap_or(MOST_PATIENCE)
-            .min(MOST_PATIENCE);
+            .unwrap_or(LONGEST_RANDOM_SILENCE)
+            .min(LONGEST_RANDOM_SILENCE);
         self.interval_length = rtt.max(MIN_INTERVAL);
         self.patience = by_chance.max(self.interval_length * INTERVALS);
     }

@@ -17,9 +17,9 @@ const SETTLING_DRAINS: u32 = 2;
 const LEAST_PART: f64 = 0.1;
 /// Weight of the earlier drains, relative to the next one.
 const FORGET: f64 = 0.5;
-/// Excess loss shrinks the claim by this factor, at most once in [`PATIENCE`] seconds.
+/// Excess loss shrinks the claim by this factor, at most once in [`SHRINK_INTERVAL_SECONDS`].
 const SHRINK: f64 = 0.85;
-const PATIENCE: f64 = 0.5;
+const SHRINK_INTERVAL_SECONDS: f64 = 0.5;
 /// A claim that was shrunk grows back by this share of the capacity a second.
 const GROWTH: f64 = 0.02;
 
@@ -98,7 +98,7 @@ impl Claim {
 
     /// Loss exceeds the channel's.
     pub fn on_excess_loss(&mut self, time: f64) {
-        if time - self.shrunk > PATIENCE {
+        if time - self.shrunk > SHRINK_INTERVAL_SECONDS {
             self.share *= SHRINK;
             self.shrunk = time;
         }

@@ -20,7 +20,7 @@ use nervure_linkemu::namespaces::{Namespaces, run};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 /// Time limit of a wait; tests need only a small part of it.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
 fn key(host: usize) -> KeyPair {
     KeyPair::from_seed([host as u8 + 1; 32])
@@ -56,7 +56,7 @@ fn open(peer: &Peer, name: &str) -> OutgoingStream {
 
 fn opened(link: &Link) -> IncomingStream {
     loop {
-        match link.next_event(PATIENCE).expect("the stream is opened") {
+        match link.next_event(WAIT_LIMIT).expect("the stream is opened") {
             LinkEvent::Opened { stream, .. } => return stream,
             LinkEvent::Connected { .. } => {}
             other => panic!("{other:?}"),
@@ -82,7 +82,7 @@ fn a_host_with_several_addresses_answers_from_the_one_that_was_asked() {
         let peer = initiator.connect(to, key(1).public()).expect("an address");
         let stream = open(&peer, "stream");
         stream.send(vec![7; 50_000]).expect("it is accepted");
-        assert!(stream.flush(PATIENCE), "{asked}");
+        assert!(stream.flush(WAIT_LIMIT), "{asked}");
         assert_eq!(connected_address(&initiator, key(1).public()), to);
         let from = connected_address(&acceptor, key(0).public());
         let network = asked.rsplit_once('.').expect("four numbers").0;
@@ -143,7 +143,7 @@ fn both_directions_continue_over_the_other_network() {
     let in_use = |network: SocketAddr| connected_address(&links[0], keys[1]) == network;
     let wait_for = |network| {
         let began = Instant::now();
-        while !in_use(network) && began.elapsed() < PATIENCE {
+        while !in_use(network) && began.elapsed() < WAIT_LIMIT {
             std::thread::sleep(Duration::from_millis(1));
         }
         assert!(in_use(network), "{network} is used");
@@ -160,7 +160,7 @@ fn both_directions_continue_over_the_other_network() {
             .map(|(stream, sent)| {
                 scope.spawn(move || {
                     sent.set(produce(stream, over)).expect("it is set once");
-                    assert!(stream.flush(PATIENCE));
+                    assert!(stream.flush(WAIT_LIMIT));
                 })
             })
             .collect();

@@ -20,7 +20,7 @@ pub const START: Duration = Duration::from_secs(1);
 /// Grace period for samples in flight when a schedule ends.
 const GRACE: Duration = Duration::from_secs(3);
 /// A link that is still busy after this time is stuck.
-const PATIENCE: Duration = Duration::from_secs(60);
+const BUSY_LIMIT: Duration = Duration::from_secs(60);
 /// The mean time between pauses of a processor that others use, too.
 const STALLS_EVERY: Duration = Duration::from_millis(100);
 const STALLS_UP_TO: Duration = Duration::from_millis(20);
@@ -109,10 +109,10 @@ impl Run {
         let over = from + lasting;
         network.run_to(START + Duration::from_secs_f64(self.samples as f64 / self.rate_hz) + GRACE);
         let sent_all = |network: &Network<Machine>| network.endpoint(0).peer(0).has_offered_all();
-        network.run_until(network.now() + PATIENCE, sent_all);
+        network.run_until(network.now() + BUSY_LIMIT, sent_all);
         let now = network.now();
         network.endpoint_mut(0).peer_mut(0).close_streams(now);
-        network.run_until(now + PATIENCE, |network| {
+        network.run_until(now + BUSY_LIMIT, |network| {
             network
                 .endpoint(0)
                 .peer(0)

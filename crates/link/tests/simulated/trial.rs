@@ -13,7 +13,7 @@ use crate::machine::{Delays, HEADER_BYTES, Machine, Socket, key, link_with};
 use crate::peer::{self, Arrived};
 
 /// A link that is not connected by then has failed.
-const PATIENCE: Duration = Duration::from_secs(20);
+const CONNECT_LIMIT: Duration = Duration::from_secs(20);
 
 /// The sender of a channel's load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +106,7 @@ pub fn run(channel: &Channel, sender: Sender, interval: Duration, config: Sessio
             Sender::Link => network.endpoint(0).peer(0).begin(0),
             Sender::Tcp(_) => (now >= START).then_some(START),
         };
-        if begin.is_none() && now >= PATIENCE {
+        if begin.is_none() && now >= CONNECT_LIMIT {
             return failed(&network, channel);
         }
     }
@@ -205,7 +205,7 @@ fn run_to(
         let flow = &channel.flows[socket - 1];
         if let FlowKind::Own(load) = flow.kind {
             let now = network.now();
-            let mut load = peer_load(load, now, PATIENCE + channel.length);
+            let mut load = peer_load(load, now, CONNECT_LIMIT + channel.length);
             load.pause = flow.pause;
             let (host, to) = if flow.is_reverse { (1, 0) } else { (0, 1) };
             let peer = network.endpoint_mut(host).peer_mut(socket);

@@ -9,7 +9,7 @@ use std::io;
 use std::time::Duration;
 
 /// Time limit for an answer of a keeper. A keeper never blocks, so one that exceeds it is stopped.
-pub const PATIENCE: Duration = Duration::from_secs(2);
+pub const KEEPER_ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Why there is no connection, or no answer.
 #[derive(Debug, thiserror::Error)]
@@ -54,7 +54,7 @@ pub enum ConnectionError {
     Gone(String),
     /// The keeper did not answer in time: it is probably stopped.
     #[error(
-        "the keeper of dataflow `{dataflow}` (process {keeper}) has not answered within {PATIENCE:?}"
+        "the keeper of dataflow `{dataflow}` (process {keeper}) has not answered within {KEEPER_ANSWER_TIMEOUT:?}"
     )]
     NoAnswer {
         /// The dataflow's name.

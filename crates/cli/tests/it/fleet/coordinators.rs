@@ -254,7 +254,7 @@ impl Etcd {
             addresses,
             _folder: folder,
         };
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + WAIT_LIMIT;
         while !etcd
             .addresses
             .iter()

@@ -58,7 +58,7 @@ pub fn received_of(fleet: &mut Fleet, instance: &str) -> Vec<u64> {
 
 pub fn await_more(fleet: &mut Fleet, instance: &str) {
     let before = received_of(fleet, instance).len();
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + WAIT_LIMIT;
     while received_of(fleet, instance).len() < before + 20 {
         assert!(Instant::now() < until, "{instance}: no more samples");
         std::thread::sleep(Duration::from_millis(20));

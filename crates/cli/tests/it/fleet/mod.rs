@@ -39,8 +39,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use twice::Twice;
 
-/// Time limit of a wait; tests need only a small part of it.
-const PATIENCE: Duration = Duration::from_secs(90);
+use crate::dataflow::WAIT_LIMIT;
 
 /// Two machines, each with its folders.
 struct Fleet {
@@ -86,7 +85,7 @@ impl Daemon {
     /// Waits for a line that contains this text.
     fn line(&self, text: &str) -> String {
         let mut seen = Vec::new();
-        while let Ok(line) = self.lines.recv_timeout(PATIENCE) {
+        while let Ok(line) = self.lines.recv_timeout(WAIT_LIMIT) {
             if line.contains(text) {
                 return line;
             }
@@ -231,7 +230,10 @@ impl Fleet {
     fn run(&self, command: &mut Command) -> Output {
         match output_in_time(command) {
             Some(output) => output,
-            None => panic!("{command:?}: not within {PATIENCE:?}\n{}", self.describe()),
+            None => panic!(
+                "{command:?}: not within {WAIT_LIMIT:?}\n{}",
+                self.describe()
+            ),
         }
     }
 
@@ -239,7 +241,7 @@ impl Fleet {
     fn wait(&self, child: &mut Child) -> ExitStatus {
         match end_in_time(child) {
             Some(status) => status,
-            None => panic!("{child:?}: not within {PATIENCE:?}\n{}", self.describe()),
+            None => panic!("{child:?}: not within {WAIT_LIMIT:?}\n{}", self.describe()),
         }
     }
 
@@ -248,10 +250,10 @@ impl Fleet {
     }
 
     fn await_that(&self, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + WAIT_LIMIT;
         while !is_so(self) {
             if Instant::now() >= until {
-                panic!("{what}: not within {PATIENCE:?}\n{}", self.describe());
+                panic!("{what}: not within {WAIT_LIMIT:?}\n{}", self.describe());
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -430,8 +432,8 @@ fn output_in_time(command: &mut Command) -> Option<Output> {
     // A process that it has left behind may hold the pipes.
     Some(Output {
         status,
-        stdout: stdout.recv_timeout(PATIENCE).ok()?,
-        stderr: stderr.recv_timeout(PATIENCE).ok()?,
+        stdout: stdout.recv_timeout(WAIT_LIMIT).ok()?,
+        stderr: stderr.recv_timeout(WAIT_LIMIT).ok()?,
     })
 }
 
@@ -447,7 +449,7 @@ fn read_all(mut stream: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
 
 /// Waits for the end of a process; `None` if that takes too long, and then it is killed.
 fn end_in_time(child: &mut Child) -> Option<ExitStatus> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + WAIT_LIMIT;
     loop {
         match child.try_wait().unwrap() {
             Some(status) => return Some(status),

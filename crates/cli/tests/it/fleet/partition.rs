@@ -252,7 +252,7 @@ fn a_part_is_not_started_without_the_lock_of_its_run() {
         drop(stdin);
         let said = read_all(child.stderr.take().unwrap());
         assert!(!fleet.wait(&mut child).success());
-        let text = String::from_utf8(said.recv_timeout(PATIENCE).unwrap()).unwrap();
+        let text = String::from_utf8(said.recv_timeout(WAIT_LIMIT).unwrap()).unwrap();
         assert!(text.contains(reason), "{text}");
     }
     fleet.output(0, &["stop", "-d", "two"]);
