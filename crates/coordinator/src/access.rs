@@ -145,19 +145,30 @@ const TABLE: [(&str, [Access; 3]); 7] = {
     ]
 };
 
+/// A machine may not use a method on a key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{name}` is {} of this fleet, and may not {} `{key}`", role.with_article(), method.verb())]
+pub struct Forbidden {
+    name: String,
+    role: Role,
+    method: Method,
+    key: String,
+}
+
 /// Checks that a machine of this name and role may use a method on a key, or on the keys below a prefix.
 ///
 /// # Errors
-/// The refusal, in one line.
-pub fn check(name: &str, role: Role, method: Method, key: &str) -> Result<(), String> {
-    if is_allowed(name, role, method, key) {
-        return Ok(());
+/// If it may not.
+pub fn check(name: &str, role: Role, method: Method, key: &str) -> Result<(), Forbidden> {
+    match is_allowed(name, role, method, key) {
+        true => Ok(()),
+        false => Err(Forbidden {
+            name: name.to_owned(),
+            role,
+            method,
+            key: key.to_owned(),
+        }),
     }
-    Err(format!(
-        "`{name}` is {} of this fleet, and may not {} `{key}`",
-        role.with_article(),
-        method.verb()
-    ))
 }
 
 fn is_allowed(name: &str, role: Role, method: Method, key: &str) -> bool {
@@ -247,12 +258,12 @@ mod tests {
     fn a_refusal_is_one_line_that_names_machine_role_and_key() {
         let refusal = check("r07", Role::Robot, Method::Set, "desired/r08").unwrap_err();
         assert_eq!(
-            refusal,
+            refusal.to_string(),
             "`r07` is a robot of this fleet, and may not write `desired/r08`"
         );
         let refusal = check("tv", Role::Observer, Method::Set, "machines/x").unwrap_err();
         assert_eq!(
-            refusal,
+            refusal.to_string(),
             "`tv` is an observer of this fleet, and may not write `machines/x`"
         );
     }

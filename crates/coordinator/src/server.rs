@@ -338,8 +338,8 @@ impl Shared {
     fn perform(&self, caller: &Caller, address: IpAddr, call: Call) -> Answer {
         let members = &self.members;
         let store = &*members.store;
-        if let Err(refused) = check(caller, &call) {
-            return Answer::Refused(refused);
+        if let Err(denied) = check(caller, &call) {
+            return Answer::Refused(denied.to_string());
         }
         let done = match call {
             Call::Join { secret, name } => return members.join(caller, address, &secret, name),
@@ -381,8 +381,8 @@ impl Shared {
         after: Revision,
         wait_millis: u64,
     ) -> Answer {
-        if let Err(refused) = check_key(caller, access::Method::Watch, prefix) {
-            return Answer::Refused(refused);
+        if let Err(denied) = check_key(caller, access::Method::Watch, prefix) {
+            return Answer::Refused(denied.to_string());
         }
         let wait = Duration::from_millis(wait_millis.min(MAX_WAIT_MILLIS));
         let may = |change: &Change| may_read(caller, &change.key);
@@ -427,7 +427,7 @@ impl Shared {
             _ => access::Method::Get,
         };
         if let Err(refused) = check_key(caller, access, &format!("{BUNDLES}{name}")) {
-            return text(StatusCode::FORBIDDEN, refused);
+            return text(StatusCode::FORBIDDEN, refused.to_string());
         }
         let (shared, digest_text) = (Arc::clone(self), name.to_owned());
         match *method {
@@ -498,8 +498,17 @@ async fn on_disk<T: Send + 'static>(
     }
 }
 
+/// A caller may not make a call.
+#[derive(Debug, thiserror::Error)]
+enum Denied {
+    #[error("{NOT_PAIRED}")]
+    NotPaired,
+    #[error(transparent)]
+    Forbidden(#[from] access::Forbidden),
+}
+
 /// Whether the caller may make a call.
-fn check(caller: &Caller, call: &Call) -> Result<(), String> {
+fn check(caller: &Caller, call: &Call) -> Result<(), Denied> {
     use access::Method;
     let (method, key) = match call {
         // Its secret is checked instead.
@@ -520,14 +529,14 @@ fn check(caller: &Caller, call: &Call) -> Result<(), String> {
     check_key(caller, method, &key)
 }
 
-fn check_key(caller: &Caller, method: access::Method, key: &str) -> Result<(), String> {
+fn check_key(caller: &Caller, method: access::Method, key: &str) -> Result<(), Denied> {
     match caller {
         Caller::Own => Ok(()),
         Caller::Known(machine) if machine.is_coordinator() => Ok(()),
         Caller::Known(machine) if machine.standing == Standing::Paired => {
-            access::check(&machine.name, machine.role, method, key)
+            Ok(access::check(&machine.name, machine.role, method, key)?)
         }
-        Caller::Known(_) | Caller::Stranger(_) => Err(NOT_PAIRED.to_owned()),
+        Caller::Known(_) | Caller::Stranger(_) => Err(Denied::NotPaired),
     }
 }
 

@@ -69,7 +69,7 @@ pub use graph::{
     Service, ServiceClient, Source, TrafficClass,
 };
 pub use load::{Host, load, load_for};
-pub use name::{MAX_NAME_BYTES, TypeName, check_name};
+pub use name::{MAX_NAME_BYTES, NameError, TypeName, check_name};
 pub use nervure_protocol::graph::{
     DeadlineSpec, LastValueSpec, NodeSettings, Program, Ready, Restart, RestartPolicy, Scheduling,
 };

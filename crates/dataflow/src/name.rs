@@ -20,33 +20,58 @@ pub(crate) const NAME_GRAMMAR: &str = "letters a-z, digits, `_`, `-` and `.`, no
 pub(crate) const PORT_NAME_GRAMMAR: &str =
     "letters a-z, digits, `_`, `-` and `.`, not `-` or `.` first; `/` between parts";
 
+/// The rule that a name breaks. The message ends a sentence that begins with the name: "contains a
+/// space".
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// It has no character.
+    #[error("is empty")]
+    Empty,
+    /// It is too long.
+    #[error("is {bytes} bytes long; the limit is {limit}")]
+    TooLong {
+        /// Its length in bytes.
+        bytes: usize,
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// It has a character that no name may have.
+    #[error("contains {}", describe_character(*.0))]
+    Character(char),
+    /// It begins with a character that no name may begin with.
+    #[error("begins with `{0}`")]
+    Begin(char),
+    /// A part of the name of an input or output is empty.
+    #[error("has an empty part: `/` stands between two names")]
+    EmptyPart,
+}
+
 /// Checks that `text` can be the name of a dataflow or a node.
 ///
 /// A name is 1 to 64 ASCII letters, digits, `_`, `-` and `.`, and begins with neither `-` (options)
 /// nor `.` (`..`).
 ///
 /// # Errors
-/// The reason, as the end of a sentence that begins with the name: "contains a space".
-pub fn check_name(text: &str) -> Result<(), String> {
-    if text.is_empty() {
-        return Err("is empty".to_owned());
-    }
-    if text.len() > MAX_NAME_BYTES {
-        return Err(format!(
-            "is {} bytes long; the limit is {MAX_NAME_BYTES}",
-            text.len()
-        ));
-    }
-    if let Some(character) = text
+/// The first rule that it breaks.
+pub fn check_name(text: &str) -> Result<(), NameError> {
+    let first = text.chars().next().ok_or(NameError::Empty)?;
+    check_length(text, MAX_NAME_BYTES)?;
+    let wrong = text
         .chars()
-        .find(|&character| !is_name_character(character))
-    {
-        return Err(format!("contains {}", describe_character(character)));
+        .find(|&character| !is_name_character(character));
+    match wrong {
+        Some(character) => Err(NameError::Character(character)),
+        None if matches!(first, '-' | '.') => Err(NameError::Begin(first)),
+        None => Ok(()),
     }
-    if text.starts_with(['-', '.']) {
-        return Err(format!("begins with `{}`", &text[..1]));
+}
+
+fn check_length(text: &str, limit: usize) -> Result<(), NameError> {
+    let bytes = text.len();
+    match bytes > limit {
+        true => Err(NameError::TooLong { bytes, limit }),
+        false => Ok(()),
     }
-    Ok(())
 }
 
 /// Checks that `text` can be the name of an input or an output: names as of [`check_name`], with a
@@ -54,18 +79,13 @@ pub fn check_name(text: &str) -> Result<(), String> {
 ///
 /// # Errors
 /// As [`check_name`].
-pub(crate) fn check_port_name(text: &str) -> Result<(), String> {
+pub(crate) fn check_port_name(text: &str) -> Result<(), NameError> {
     if !text.contains('/') {
         return check_name(text);
     }
-    if text.len() > MAX_PORT_NAME_BYTES {
-        return Err(format!(
-            "is {} bytes long; the limit is {MAX_PORT_NAME_BYTES}",
-            text.len()
-        ));
-    }
+    check_length(text, MAX_PORT_NAME_BYTES)?;
     text.split('/').try_for_each(|part| match part {
-        "" => Err("has an empty part: `/` stands between two names".to_owned()),
+        "" => Err(NameError::EmptyPart),
         _ => check_name(part),
     })
 }
@@ -224,20 +244,24 @@ mod tests {
         ] {
             assert_eq!(check_name(name), Ok(()), "{name}");
         }
-        for name in [
-            "",
-            "..",
-            ".x",
-            "-x",
-            "a/b",
-            "a b",
-            "a\nb",
-            "саmera",
-            "a\u{202e}",
-            "a\0",
-            &"n".repeat(65),
+        let too_long = NameError::TooLong {
+            bytes: 65,
+            limit: MAX_NAME_BYTES,
+        };
+        for (name, error) in [
+            ("", NameError::Empty),
+            ("..", NameError::Begin('.')),
+            (".x", NameError::Begin('.')),
+            ("-x", NameError::Begin('-')),
+            ("a/b", NameError::Character('/')),
+            ("a b", NameError::Character(' ')),
+            ("a\nb", NameError::Character('\n')),
+            ("саmera", NameError::Character('с')),
+            ("a\u{202e}", NameError::Character('\u{202e}')),
+            ("a\0", NameError::Character('\0')),
+            (&"n".repeat(65), too_long),
         ] {
-            assert!(check_name(name).is_err(), "{name:?}");
+            assert_eq!(check_name(name), Err(error), "{name:?}");
         }
     }
 

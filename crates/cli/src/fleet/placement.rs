@@ -35,7 +35,7 @@ pub fn is_instance_of(run: &str, dataflow: &str) -> bool {
 /// Checks the name of a dataflow that a machine is to run, which may be an instance.
 pub fn check_instance_name(name: &str) -> Result<(), String> {
     let Some((dataflow, machine)) = name.split_once(AT) else {
-        return check_name(name);
+        return check_name(name).map_err(|error| error.to_string());
     };
     // As long as a name: it is part of the keeper's address.
     if name.len() > MAX_NAME_BYTES {
@@ -44,7 +44,7 @@ pub fn check_instance_name(name: &str) -> Result<(), String> {
             name.len()
         ));
     }
-    check_name(dataflow)?;
+    check_name(dataflow).map_err(|error| error.to_string())?;
     check_machine_name(machine)
 }
 

@@ -9,7 +9,8 @@ use nervure_protocol::nearest;
 use crate::diagnostic::{Code, Finding, Findings, ModuleFindings};
 use crate::keys::{Key, Shape};
 use crate::name::{
-    NAME_GRAMMAR, PORT_NAME_GRAMMAR, check_name, check_port_name, repair_name, repair_port_name,
+    NAME_GRAMMAR, NameError, PORT_NAME_GRAMMAR, check_name, check_port_name, repair_name,
+    repair_port_name,
 };
 use crate::quote::quoted;
 use crate::tree::{Kind, Text, Value};
@@ -130,7 +131,7 @@ impl<'a> Reader<'a> {
             return true;
         };
         let repaired = repair_name(&name.text);
-        self.report(invalid_name(name, what, &reason, NAME_GRAMMAR, repaired));
+        self.report(invalid_name(name, what, reason, NAME_GRAMMAR, repaired));
         false
     }
 
@@ -143,7 +144,7 @@ impl<'a> Reader<'a> {
         self.report(invalid_name(
             name,
             what,
-            &reason,
+            reason,
             PORT_NAME_GRAMMAR,
             repaired,
         ));
@@ -279,7 +280,7 @@ impl<'a> Reader<'a> {
 fn invalid_name(
     name: &Text,
     what: &str,
-    reason: &str,
+    reason: NameError,
     grammar: &str,
     repaired: Option<String>,
 ) -> Finding {
