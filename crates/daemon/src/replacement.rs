@@ -37,6 +37,14 @@ impl Failed {
     }
 }
 
+/// A run with its keeper.
+#[derive(Clone, Copy)]
+pub(crate) struct Running<'a> {
+    pub run: &'a str,
+    pub keeper: u32,
+    pub desired: &'a DesiredRun,
+}
+
 /// Prepares all programs of a run that can be.
 pub(crate) fn prepare_all(folder: &Folder, client: &Client, run: &str, desired: &DesiredRun) {
     for (node, program) in &desired.programs {
@@ -52,19 +60,12 @@ pub(crate) fn prepare_all(folder: &Folder, client: &Client, run: &str, desired: 
 pub(crate) fn set_all(
     folder: &Folder,
     client: &Client,
-    (run, keeper, desired): (&str, u32, &DesiredRun),
+    running: Running<'_>,
     without_lease: impl Fn() -> Vec<String>,
 ) -> BTreeMap<String, ActualProgram> {
     let mut programs = BTreeMap::new();
-    for (node, program) in &desired.programs {
-        let set = set(
-            folder,
-            client,
-            (run, keeper, desired),
-            node,
-            program,
-            &without_lease,
-        );
+    for (node, program) in &running.desired.programs {
+        let set = set(folder, client, running, node, program, &without_lease);
         let state = match set {
             Ok(()) => ProgramState::InPlace,
             Err(Failed {
@@ -80,7 +81,7 @@ pub(crate) fn set_all(
     }
     let mut states = programs.values().map(|program| &program.state);
     if states.all(|state| *state == ProgramState::InPlace) {
-        remove_others(&folder.run(run), desired);
+        remove_others(&folder.run(running.run), running.desired);
     }
     programs
 }
@@ -88,11 +89,16 @@ pub(crate) fn set_all(
 fn set(
     folder: &Folder,
     client: &Client,
-    (run, keeper, desired): (&str, u32, &DesiredRun),
+    running: Running<'_>,
     node: &str,
     program: &DesiredProgram,
     without_lease: impl Fn() -> Vec<String>,
 ) -> Result<(), Failed> {
+    let Running {
+        run,
+        keeper,
+        desired,
+    } = running;
     let path = folder.run(run);
     let place = place(&path, program).map_err(Failed::for_now)?;
     let noted = Folder::at(&place).and_then(|it| it.read_cache::<String>(FAILED));

@@ -21,7 +21,7 @@ use crate::machine::{Action, Daemon, Event, Kept};
 use crate::node_changes::ChangeSenders;
 use crate::part::{self, PartSpec};
 use crate::peers::Peers;
-use crate::replacement;
+use crate::replacement::{self, Running};
 use crate::reports::Reports;
 use crate::runs::{self, StoppedNodes};
 use crate::stand_ins;
@@ -540,8 +540,12 @@ impl Shell {
                 let lease = Arc::clone(&self.lease);
                 self.background(move |events| {
                     let spec = PartSpec::new(&folder, &run, &desired, true);
-                    let of_run = (run.as_str(), keeper, &desired);
-                    let programs = replacement::set_all(&folder, &client, of_run, || {
+                    let running = Running {
+                        run: &run,
+                        keeper,
+                        desired: &desired,
+                    };
+                    let programs = replacement::set_all(&folder, &client, running, || {
                         lease.nodes_without_lease(&spec)
                     });
                     // The lease may have ended meanwhile.

@@ -6,7 +6,7 @@ use annotate_snippets::{Annotation, AnnotationKind, Group, Level, Origin, Render
 
 use crate::diagnostic::{Diagnostic, Related, Severity};
 use crate::quote::visible;
-use crate::source::{Location, SourceText, Span};
+use crate::source::{Lines, Location, SourceText, Span};
 
 /// Longest line that is shown. Longer ones are not part of a dataflow, and their layout takes
 /// seconds.
@@ -66,29 +66,34 @@ fn snippet<'a>(
     let (first, last) = starts.fold((usize::MAX, 0), |(first, last), start| {
         (first.min(start), last.max(start))
     });
-    let (lines, first_line, offset) = source.lines_around(first, last);
+    let lines = source.lines_around(first, last);
     let label = diagnostic
         .expected
         .as_ref()
         .map(|expected| format!("expected {expected}"));
     let primary = AnnotationKind::Primary
-        .span(within_line(location.span, lines, offset))
+        .span(within_line(location.span, lines))
         .label(label);
     let context = related.into_iter().map(|related| {
-        let range = within_line(related.location.span, lines, offset);
+        let range = within_line(related.location.span, lines);
         AnnotationKind::Context
             .span(range)
             .label(related.message.as_str())
     });
-    Snippet::source(lines)
-        .line_start(first_line)
+    Snippet::source(lines.text)
+        .line_start(lines.first_line)
         .annotation(primary)
         .annotations(context)
 }
 
-/// `span` as a range of `lines`, which begin at `offset`. Cut at the end of its first line, so that
-/// a map of fifty lines is pointed at, not shown.
-fn within_line(span: Span, lines: &str, offset: usize) -> Range<usize> {
+/// `span` as a range of `lines`. Cut at the end of its first line, so that a map of fifty lines is pointed
+/// at, not shown.
+fn within_line(span: Span, lines: Lines<'_>) -> Range<usize> {
+    let Lines {
+        text: lines,
+        offset,
+        ..
+    } = lines;
     let start = span.start.saturating_sub(offset).min(lines.len());
     let line_end = lines[start..]
         .find(['\n', '\r'])

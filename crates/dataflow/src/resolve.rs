@@ -12,7 +12,7 @@ use crate::keys::Shape;
 use crate::name::{check_name, repair_name};
 use crate::parsed::{LocatedProgram, ParsedDataflow, ParsedInput, ParsedNode, ParsedSource};
 use crate::quote::{listed, quoted};
-use crate::resolve_services::{self, Servers};
+use crate::resolve_services::{self, FoundClient, Servers};
 use crate::source::Span;
 use crate::tree::Text;
 
@@ -270,7 +270,11 @@ pub(crate) fn assemble(
             .into_iter()
             .zip(servers)
             .map(|(client, found)| {
-                found.map(|(server, service)| (client.name.text, server, service))
+                found.map(|(server, service)| FoundClient {
+                    name: client.name.text,
+                    server,
+                    service,
+                })
             })
             .collect();
         clients.push(of_node?);

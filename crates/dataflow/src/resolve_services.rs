@@ -71,14 +71,25 @@ pub(crate) fn resolve(parsed: &ParsedDataflow, findings: &mut Findings<'_>) -> S
         .collect()
 }
 
+/// A client whose service was found.
+pub(crate) struct FoundClient {
+    /// Its name.
+    pub name: String,
+    /// Index of the node with the service.
+    pub server: usize,
+    /// Index of the service.
+    pub service: usize,
+}
+
 /// Adds the edges of all clients to a graph without them.
-pub(crate) fn connect(
-    nodes: &mut [Node],
-    edges: &mut Vec<Edge>,
-    clients: Vec<Vec<(String, usize, usize)>>,
-) {
+pub(crate) fn connect(nodes: &mut [Node], edges: &mut Vec<Edge>, clients: Vec<Vec<FoundClient>>) {
     for (node, clients) in clients.into_iter().enumerate() {
-        for (name, server, service) in clients {
+        for FoundClient {
+            name,
+            server,
+            service,
+        } in clients
+        {
             let service_name = nodes[server].services[service].name.clone();
             let of_client = format!("{service_name}~{}~{name}", nodes[node].id);
             let output = add_output(&mut nodes[node], format!("{name}~request"));

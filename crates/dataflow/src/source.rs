@@ -37,6 +37,16 @@ impl Span {
     }
 }
 
+/// Whole lines of a dataflow file.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lines<'t> {
+    pub text: &'t str,
+    /// Number of the first line, counted from 1.
+    pub first_line: usize,
+    /// Offset of the first byte in the file.
+    pub offset: usize,
+}
+
 /// A place in a dataflow file, by line and column.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Location {
@@ -98,9 +108,8 @@ impl SourceText {
         }
     }
 
-    /// The lines from byte `start` to byte `end` as one text, with the number of the first line and
-    /// the offset of its first byte.
-    pub(crate) fn lines_around(&self, start: usize, end: usize) -> (&str, usize, usize) {
+    /// The lines from byte `start` to byte `end`.
+    pub(crate) fn lines_around(&self, start: usize, end: usize) -> Lines<'_> {
         let first = self
             .line_starts
             .partition_point(|&line_start| line_start <= start)
@@ -117,7 +126,11 @@ impl SourceText {
             .get(last + 1)
             .copied()
             .unwrap_or(self.text.len());
-        (&self.text[begin..stop], first + 1, begin)
+        Lines {
+            text: &self.text[begin..stop],
+            first_line: first + 1,
+            offset: begin,
+        }
     }
 
     /// Length of the line with that number, counted from 1.

@@ -9,6 +9,17 @@ use crate::{Duplex, Outage, Schedule, Settings, nanos};
 /// Length of the intervals in which [`deliverable_bits`] counts.
 pub const STEP: Duration = Duration::from_millis(1);
 
+/// A direction of an air: that of a host's packets.
+#[derive(Clone, Copy, Debug)]
+pub struct Direction {
+    /// Whether both hosts share the air.
+    pub duplex: Duplex,
+    /// The seed of the air.
+    pub seed: u64,
+    /// The sending host.
+    pub host: usize,
+}
+
 /// The bits of IP packets of `packet_bytes` that a host's direction delivers if there are always
 /// packets, for each of the first `steps` intervals of [`STEP`]. Random loss counts by its
 /// expectation; bursts and interruptions are those of the [`Air`](crate::Air) with this seed. On a
@@ -19,18 +30,15 @@ pub const STEP: Duration = Duration::from_millis(1);
 /// When the schedule has no rate.
 pub fn deliverable_bits(
     schedule: &Schedule,
-    (duplex, seed, host): (Duplex, u64, usize),
+    direction: Direction,
     packet_bytes: u32,
     steps: usize,
 ) -> Vec<f64> {
-    let key = random::key(
-        seed,
-        if duplex == Duplex::Full {
-            host as u64 + 1
-        } else {
-            0
-        },
-    );
+    let number = match direction.duplex {
+        Duplex::Full => direction.host as u64 + 1,
+        Duplex::Half => 0,
+    };
+    let key = random::key(direction.seed, number);
     let (mut walk, mut bucket) = (BurstWalk::default(), None);
     let of_step = |step: usize| {
         let at = nanos(STEP) * step as u64;
@@ -97,10 +105,18 @@ mod tests {
         bits
     }
 
+    fn first_host(seed: u64) -> Direction {
+        Direction {
+            duplex: Duplex::Full,
+            seed,
+            host: 0,
+        }
+    }
+
     fn is_close(schedule: Schedule) {
         let end = Duration::from_secs(10);
         for seed in 0..3 {
-            let steps = deliverable_bits(&schedule, (Duplex::Full, seed, 0), 1500, 10_000);
+            let steps = deliverable_bits(&schedule, first_host(seed), 1500, 10_000);
             let (expected, seen) = (steps.iter().sum::<f64>(), saturated(&schedule, seed, end));
             assert!(
                 (0.97..1.03).contains(&(seen / expected)),
@@ -169,7 +185,7 @@ mod tests {
             policer: Some(policer),
             ..plain()
         });
-        let steps = deliverable_bits(&schedule, (Duplex::Full, 1, 0), 1500, 10_000);
+        let steps = deliverable_bits(&schedule, first_host(1), 1500, 10_000);
         let expected = 8.0 * 500_000.0 + 8_000_000.0 * 10.0;
         assert!((steps.iter().sum::<f64>() / expected - 1.0).abs() < 0.01);
         assert!((saturated(&schedule, 1, Duration::from_secs(10)) / expected - 1.0).abs() < 0.02);

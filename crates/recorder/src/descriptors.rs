@@ -5,16 +5,31 @@ use crate::form::{Form, Number, ScalarType};
 use crate::protobuf::{Field, FieldType, file_descriptor_set};
 use crate::sample::IncomingSample;
 
+/// The schema of a channel.
+pub(crate) struct ChannelSchema {
+    /// The name of its messages.
+    pub name: String,
+    /// The encoding of the schema.
+    pub encoding: &'static str,
+    /// The schema.
+    pub data: Vec<u8>,
+}
+
 impl Form {
-    /// Schema of the channel: the name of its messages, the encoding of the schema and the schema.
-    pub(crate) fn schema(self, sample: &IncomingSample<'_>) -> (String, &'static str, Vec<u8>) {
-        match (self, &sample.schema) {
+    /// The schema of the channel for samples like this one; `None` if it has none.
+    pub(crate) fn schema(self, sample: &IncomingSample<'_>) -> Option<ChannelSchema> {
+        let (name, encoding, data) = match (self, &sample.schema) {
             (Self::Arrow, Some(schema)) => ("arrow".to_owned(), "arrow", arrow_ipc::schema(schema)),
-            _ => match descriptors(self) {
-                Some((name, descriptor)) => (name, "protobuf", descriptor),
-                None => (String::new(), "", Vec::new()),
-            },
-        }
+            _ => {
+                let (name, descriptors) = descriptors(self)?;
+                (name, "protobuf", descriptors)
+            }
+        };
+        Some(ChannelSchema {
+            name,
+            encoding,
+            data,
+        })
     }
 }
 

@@ -540,10 +540,9 @@ impl Topic {
         if let Some(&id) = self.channels.get(&(form, schema_id)) {
             return Ok(id);
         }
-        let (name, encoding, data) = form.schema(sample);
-        let schema = match encoding {
-            "" => 0,
-            _ => writer.add_schema(&name, encoding, &data)?,
+        let schema = match form.schema(sample) {
+            None => 0,
+            Some(schema) => writer.add_schema(&schema.name, schema.encoding, &schema.data)?,
         };
         let mut metadata = BTreeMap::from([(VERSION_KEY.to_owned(), VERSION.to_owned())]);
         if let Some(type_name) = &self.type_name {

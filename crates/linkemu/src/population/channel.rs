@@ -3,7 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::{Duplex, Schedule, capacity};
+use crate::capacity::{self, Direction};
+use crate::{Duplex, Schedule};
 
 /// The time at which the load may begin.
 pub const START: Duration = Duration::from_secs(1);
@@ -98,8 +99,12 @@ impl Channel {
     /// The bits that the forward direction delivers at most in each [`capacity::STEP`] until `end`.
     pub fn deliverable_bits(&self, end: Duration) -> Vec<f64> {
         let steps = end.div_duration_f64(capacity::STEP).ceil() as usize;
-        let place = (self.duplex, self.seed, 0);
-        capacity::deliverable_bits(&self.forward, place, PACKET_BYTES, steps)
+        let direction = Direction {
+            duplex: self.duplex,
+            seed: self.seed,
+            host: 0,
+        };
+        capacity::deliverable_bits(&self.forward, direction, PACKET_BYTES, steps)
     }
 }
 
