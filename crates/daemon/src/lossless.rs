@@ -126,6 +126,8 @@ impl Confirmation {
 #[derive(Debug)]
 pub struct Unconfirmed<S> {
     samples: VecDeque<Entry<S>>,
+    /// The number of the first attempt, which no other sender of the stream has.
+    first: u64,
     attempt: u64,
     /// Number of samples at the front that were sent in this attempt, or left out.
     sent: usize,
@@ -147,6 +149,7 @@ impl<S> Unconfirmed<S> {
     pub fn new(attempt: u64) -> Self {
         Self {
             samples: VecDeque::new(),
+            first: attempt,
             attempt,
             sent: 0,
             next: 0,
@@ -219,7 +222,7 @@ impl<S> Unconfirmed<S> {
     /// Begins another attempt, if this one has begun. Samples of this one may or may not arrive.
     pub fn begin_again(&mut self) {
         if self.next > 0 {
-            self.begin(self.attempt + 1);
+            self.begin(self.attempt.saturating_add(1));
         }
     }
 
@@ -238,7 +241,12 @@ impl<S> Unconfirmed<S> {
         // An answer from before the first arrival of this attempt does not refuse it.
         let is_refused = takes_another && (is_new || confirmation.highest >= self.attempt);
         if is_refused {
-            self.begin(self.attempt.max(confirmation.highest) + 1);
+            // A sender whose clock has begun again may be below an earlier one, and that one may have used
+            // the next numbers: its samples may still arrive. Its own number makes the sum its own.
+            self.begin(match confirmation.highest > self.attempt {
+                true => confirmation.highest.saturating_add(self.first),
+                false => self.attempt.saturating_add(1),
+            });
         }
         (published, is_refused)
     }
