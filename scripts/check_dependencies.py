@@ -83,6 +83,11 @@ FORBIDDEN = [
     ),
     ("nervure-host", ["nervure-node"], "a host loads components, and is no node"),
     ("nervure-keeper", ["nervure-node"], "the keeper wires nodes, it is none"),
+    (
+        "nervure-launch",
+        ["nervure-daemon", "nervure-coordinator", "nervure-link", "tokio", "clap", "crossterm"],
+        "a dataflow of one machine is started without a fleet and without a terminal",
+    ),
 ]
 # `unsafe` is allowed in these crates, and in these files of others (starting, reaping, namespaces).
 UNSAFE_CRATES = {

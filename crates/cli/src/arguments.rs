@@ -12,7 +12,7 @@ use crate::{
         AttachArguments, LintArguments, ListArguments, LogsArguments, NodeArguments,
         ParamArguments, StopArguments, Target, TopArguments, TopicArguments, TopicsArguments,
     },
-    overrides::Overrides,
+    overrides::OverrideArguments,
     run_options::RunOptions,
 };
 
@@ -232,7 +232,7 @@ pub struct RunArguments {
     /// A dataflow file.
     pub file: PathBuf,
     #[command(flatten)]
-    pub overrides: Overrides,
+    pub overrides: OverrideArguments,
     /// Run the `build` commands of the nodes first.
     #[arg(long)]
     pub build: bool,

@@ -8,23 +8,21 @@ use std::{
 };
 
 use nervure_dataflow::{Dataflow, Host, Node, load_for};
+use nervure_launch::{Overrides, environments::Environments, hosts::BuiltHost};
 
 use serde_json::json;
 
 use crate::{
-    environments::{self, Environments, Uv},
     failure::Failure,
     format::count,
-    hosts::BuiltHost,
-    output,
-    overrides::Overrides,
-    repositories, source,
+    output, repositories, source,
+    uv::{self, Uv},
 };
 
 /// Builds the nodes of a dataflow file, and checks that every program exists afterwards. With
 /// `has_uv`, packages of Python go into an environment for each node.
 pub fn build(file: &Path, has_uv: bool, as_json: bool) -> Result<ExitCode, Failure> {
-    let dataflow = source::accept(load_for(file, &BuiltHost { host: &Host }), file)?;
+    let dataflow = source::accept(load_for(file, &BuiltHost { host: &Host }))?;
     let built = run_commands(&dataflow, file, has_uv)?;
     match built.len() {
         0 => note!("no node has a `build`"),
@@ -36,7 +34,7 @@ pub fn build(file: &Path, has_uv: bool, as_json: bool) -> Result<ExitCode, Failu
             report.require_programs();
             // Warnings were shown before the build.
             if report.has_errors() {
-                source::accept(report, file)?;
+                source::accept(report)?;
             }
             note!("built {}", count(number, "node"));
         }
@@ -52,13 +50,13 @@ pub fn build(file: &Path, has_uv: bool, as_json: bool) -> Result<ExitCode, Failu
 
 /// Builds the nodes of a dataflow file before its start.
 pub fn build_first(overrides: &Overrides, file: &Path, has_uv: bool) -> Result<(), Failure> {
-    run_commands(&overrides.read_to_build(file)?, file, has_uv)?;
+    run_commands(&source::read_to_build(file, overrides)?, file, has_uv)?;
     Ok(())
 }
 
 /// Removes the Python environments that builds of a dataflow file made.
 pub fn clean(file: &Path) -> Result<ExitCode, Failure> {
-    match environments::remove(file)? {
+    match uv::remove(file)? {
         Some(folder) => note!("removed {}", folder.display()),
         None => note!("there is nothing to remove"),
     }

@@ -31,7 +31,5 @@ pub fn enter(asked: Option<&Domain>) -> Result<(), Failure> {
 
 /// ` --domain red`, for command lines in messages; empty in the default domain.
 pub fn option() -> String {
-    let name = Domain::of_environment().unwrap_or_default();
-    let name = name.name();
-    name.map_or_else(String::new, |name| format!(" --domain {name}"))
+    Domain::of_environment().unwrap_or_default().option()
 }

@@ -3,6 +3,7 @@
 use std::{fmt::Display, io::Write, process::ExitCode};
 
 use nervure_dataflow::Diagnostic;
+use nervure_launch::ErrorKind;
 use nervure_protocol::domain::{DOMAIN_VARIABLE, DomainError};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -73,6 +74,21 @@ impl Display for Failure {
     }
 }
 
+impl From<nervure_launch::Error> for Failure {
+    fn from(error: nervure_launch::Error) -> Self {
+        let failure = match error.kind {
+            ErrorKind::Invalid => Self::invalid(error.text),
+            ErrorKind::Internal => Self::internal(error.text),
+        };
+        Self {
+            causes: error.causes,
+            hint: error.hint,
+            findings: error.findings,
+            ..failure
+        }
+    }
+}
+
 impl From<DomainError> for Failure {
     fn from(error: DomainError) -> Self {
         Self::invalid(format!("{DOMAIN_VARIABLE}: {error}"))
@@ -134,12 +150,6 @@ impl Failure {
     /// Adds the likely fix.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
-        self
-    }
-
-    /// Adds the findings in a dataflow file.
-    pub fn findings(mut self, findings: &[Diagnostic]) -> Self {
-        self.findings = findings.to_vec();
         self
     }
 

@@ -1,13 +1,6 @@
 //! Formats figures and times as text.
 
-use std::time::Duration;
-
-/// `20260131T235959Z`, for file names that sort by time.
-pub fn utc_name(utc_seconds: i64) -> String {
-    timestamp(utc_seconds.saturating_mul(1_000_000_000))
-        .strftime("%Y%m%dT%H%M%SZ")
-        .to_string()
-}
+pub use nervure_protocol::nanos::elapsed;
 
 /// `2026-01-31 23:59:59 +01:00`, in the time zone of the host, or of `TZ` in the environment.
 #[cfg(feature = "record")]
@@ -36,16 +29,6 @@ fn timestamp(utc_nanos: i64) -> jiff::Timestamp {
 /// `1 node`, `2 nodes`.
 pub fn count(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
-}
-
-/// `12.3 s`, `1 min 05 s`, `2 h 03 min`.
-pub fn elapsed(duration: Duration) -> String {
-    let seconds = duration.as_secs();
-    match seconds {
-        0..60 => format!("{:.1} s", duration.as_secs_f64()),
-        60..3600 => format!("{} min {:02} s", seconds / 60, seconds % 60),
-        _ => format!("{} h {:02} min", seconds / 3600, seconds / 60 % 60),
-    }
 }
 
 /// `850 ns`, `12.3 us`, `4.56 ms`, `1.23 s`: three significant digits.
@@ -104,15 +87,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_those_of_the_calendar() {
-        assert_eq!(utc_name(0), "19700101T000000Z");
-        assert_eq!(utc_name(951_782_399), "20000228T235959Z");
-        assert_eq!(utc_name(951_782_400), "20000229T000000Z");
-        assert_eq!(utc_name(4_107_542_399), "21000228T235959Z");
-        assert_eq!(utc_name(4_107_542_400), "21000301T000000Z");
-    }
-
-    #[test]
     fn figures_have_three_digits() {
         assert_eq!(latency(None), "-");
         assert_eq!(latency(Some(850)), "850 ns");
@@ -127,7 +101,5 @@ mod tests {
         assert_eq!(bandwidth(12_345.0), "12.3 kB/s");
         assert_eq!(bandwidth(38_880_000.0), "38.9 MB/s");
         assert_eq!(bandwidth(1.234e9), "1.23 GB/s");
-        assert_eq!(elapsed(Duration::from_millis(12_340)), "12.3 s");
-        assert_eq!(elapsed(Duration::from_secs(3_725)), "1 h 02 min");
     }
 }

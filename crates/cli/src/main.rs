@@ -10,7 +10,6 @@ mod build;
 mod complete;
 mod doctor;
 mod domain;
-mod environments;
 #[cfg(feature = "fleet")]
 mod export;
 mod failure;
@@ -20,11 +19,9 @@ mod fleet;
 #[path = "fleet/none.rs"]
 mod fleet;
 mod format;
-mod hosts;
 #[cfg(feature = "record")]
 mod info;
 mod inspect;
-mod limits;
 #[cfg(feature = "fleet")]
 mod link;
 mod log_outputs;
@@ -48,6 +45,7 @@ mod table;
 mod telemetry;
 mod threads;
 mod usage;
+mod uv;
 mod validate;
 
 use std::{io::Write, process::ExitCode};

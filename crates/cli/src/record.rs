@@ -29,7 +29,7 @@ use arguments::{RecordArguments, Split, Throttle};
 
 use crate::{
     failure::Failure,
-    format::{self, count},
+    format::count,
     inspect::{
         observing::locate,
         topics::{self, select_topics},
@@ -190,7 +190,9 @@ impl ActiveRecording {
             goes_on: role == Role::Node,
             ..series_options(arguments)?
         };
-        let time = format::utc_name(nervure_shm::utc_nanos().div_euclid(1_000_000_000));
+        let time = nervure_launch::log_folder::utc_name(
+            nervure_shm::utc_nanos().div_euclid(1_000_000_000),
+        );
         let now = Instant::now();
         let mut series =
             Series::create(file_names, time, options, now).map_err(|error| not_created(&error))?;

@@ -11,6 +11,7 @@ use nervure_dataflow::{
     UnansweredClient,
 };
 use nervure_keeper::plan::ClockPlan;
+use nervure_launch::Overrides;
 use nervure_protocol::{
     did_you_mean,
     wiring::{Policy, absolute_output},
@@ -20,13 +21,13 @@ use nervure_recorder::{DefinitionOrigin, Overview, PlayOptions, Recording, playe
 use crate::{
     failure::Failure,
     info,
-    overrides::Overrides,
     player::PlayerSettings,
     record::{
         arguments::{Played, Rate, ReplayArguments},
         selection,
     },
     run::{self, Replay},
+    source,
 };
 
 /// The id of the node that plays; gets a number if a node of the dataflow has that id.
@@ -57,7 +58,7 @@ pub fn replay(arguments: &ReplayArguments) -> Result<ExitCode, Failure> {
     let player = player(&recordings, &arguments.playing.definitions, &options)?;
     let dataflow = match &file {
         Some((file, overrides)) => {
-            let dataflow = overrides.read(file)?;
+            let dataflow = source::read(file, overrides)?;
             let replaced =
                 select_replaced(&dataflow, &topics, arguments, recording.name(), || {
                     recorded(&overview, &options.renamed)
@@ -126,7 +127,7 @@ fn check_overrides(
 ) -> Result<(), Failure> {
     for node in replaced.iter().map(|&index| &dataflow.nodes[index]) {
         if let Some(param) = overrides.param_of(dataflow, node) {
-            let text = format!("`{}={}` has no effect", param.name, param.value);
+            let text = format!("`{param}` has no effect");
             return Err(Failure::invalid(text)
                 .because(format!("`{}` is replaced by the recording", node.id)));
         }

@@ -7,14 +7,10 @@ pub mod edge_table;
 pub mod edges;
 pub mod escalation;
 pub mod json;
-mod keeper;
 mod live;
-pub mod log_folder;
 pub mod losses;
-pub mod memory;
 pub mod nodes;
 mod plain;
-pub mod plan;
 mod remedies;
 mod replay_drain;
 mod signals;
@@ -33,34 +29,37 @@ use std::{
 use nervure_dataflow::Dataflow;
 use nervure_keeper::{
     descendants,
-    log_space::{self, LogLimit},
     plan::{ClockPlan, Plan, TERMINATE_GRACE},
 };
-use nervure_node::running::{self, Connection, ConnectionError};
+use nervure_launch::{
+    Launch, Options,
+    keeper::{End, Keeper, Reports},
+};
+use nervure_node::running;
 use nervure_protocol::{
     cli_to_keeper, did_you_mean,
     graph::Program,
     report::{Level, LogRecord, Report},
 };
-use rustix::fd::OwnedFd;
+use rustix::{
+    fd::OwnedFd,
+    process::{Resource, Rlimit, getrlimit, setrlimit},
+};
 use serde_json::json;
 
 use crate::{
     arguments::RunArguments,
     build, domain,
-    environments::Environments,
     failure::{Failure, IMPERFECT, INTERNAL, KILLED},
-    format,
-    inspect::list,
     log_outputs, output,
     run_options::RunOptions,
+    source,
 };
 
 use display::{Display, Lines};
 use edges::Edges;
 use escalation::{AFTER_GRACE, Progress};
 use json::Json;
-use keeper::{Keeper, Reports};
 use live::Live;
 use losses::Losses;
 use plain::Plain;
@@ -83,13 +82,13 @@ const HOT_RELOAD_VARIABLE: &str = "NERVURE_HOT_RELOAD";
 
 /// Runs the dataflow of a file.
 pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
+    let (overrides, file) = (&arguments.overrides.overrides(), &arguments.file);
     if arguments.build {
-        build::build_first(&arguments.overrides, &arguments.file, arguments.uv)?;
+        build::build_first(overrides, file, arguments.uv)?;
     }
-    let (overrides, file) = (&arguments.overrides, &arguments.file);
     let mut dataflow = match arguments.uv {
-        true => overrides.read_to_start_in(&Environments::of(file)?, file)?,
-        false => overrides.read_to_start(file)?,
+        true => source::read_to_start_in_environments(file, overrides)?,
+        false => source::read_to_start(file, overrides)?,
     };
     if arguments.hot_reload {
         for node in &mut dataflow.nodes {
@@ -105,7 +104,7 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
         .map(|node| driven_clock(&dataflow, node))
         .transpose()?;
     // The keeper reads the file again for messages, from another working directory.
-    let file = arguments.file.canonicalize().ok();
+    let file = file.canonicalize().ok();
     start(
         dataflow,
         file,
@@ -141,35 +140,6 @@ pub fn run_detached(
         ..Purpose::default()
     };
     start(dataflow, Some(file), &options, true, purpose)
-}
-
-/// Fails if a dataflow of this name already runs from this file: two copies of a robot's drivers
-/// would compete for its hardware.
-fn check_not_running(dataflow: &str, file: &Path) -> Result<(), Failure> {
-    for address in running::dataflows()?
-        .into_iter()
-        .filter(|address| address.dataflow == dataflow)
-    {
-        let keeper = address.keeper;
-        match Connection::open(&address, "run") {
-            Ok(running) if running.welcome().file.as_deref().map(Path::new) == Some(file) => {
-                let ago = format::elapsed(list::age(running.welcome().started_utc_nanos));
-                let text = format!(
-                    "dataflow `{dataflow}` already runs from this file: keeper {keeper}, started {ago} ago"
-                );
-                return Err(Failure::invalid(text).hint(format!(
-                    "stop it with `nervure stop -d {keeper}{}`, or start a second one with `--name NAME`",
-                    domain::option()
-                )));
-            }
-            Err(error @ ConnectionError::NoAnswer { .. }) => {
-                note!("dataflow `{dataflow}` may already run from this file: {error}");
-            }
-            // The dataflow is from another file, or has ended meanwhile.
-            Ok(_) | Err(_) => {}
-        }
-    }
-    Ok(())
 }
 
 /// A clock that starts at the present time, and that the named node drives.
@@ -240,31 +210,28 @@ fn start(
             .map_err(|error| Failure::invalid(format!("`--name {name}`: {error}")))?;
         dataflow.name.clone_from(name);
     }
-    if let Some(file) = &file {
-        check_not_running(&dataflow.name, file)?;
-    }
-    // A node that joins reads its token from the log folder.
-    let needs_folder = !options.no_logs || plan::has_dynamic_nodes(&dataflow);
-    let log_folder = needs_folder
-        .then(|| log_folder::create(&dataflow.name))
-        .transpose()?;
-    let path = log_folder.as_ref().map(|folder| folder.path.clone());
-    let mut plan = plan::plan(&dataflow, path, options.grace, detached)?;
-    plan.log_limit = log_folder
-        .as_ref()
-        .filter(|_| !options.no_logs)
-        .map(|folder| folder.limit.clone());
-    plan.clock = purpose.clock;
-    plan.file = file;
-    plan.end_note = purpose.end_note;
-    if let (Some(limit), Some(folder)) = (&plan.log_limit, &plan.log_folder) {
-        kill_orphans(limit)?;
-        log_space::begin(folder).map_err(|error| {
-            Failure::internal(format!("cannot write to `{}`", folder.display())).because(error)
-        })?;
-    }
-    let display = choose_display(options, &plan);
-    let keeper = Keeper::start(&plan, purpose.lock)?;
+    let launch = Launch::prepare(
+        &dataflow,
+        Options {
+            file,
+            grace: options.grace,
+            has_logs: !options.no_logs,
+            reports_logs: true,
+            is_detached: detached,
+            clock: purpose.clock,
+            end_note: purpose.end_note,
+            lock: purpose.lock,
+        },
+        &mut |warning| note!("{warning}"),
+    )?;
+    let summary = Summary::new(launch.plan());
+    let min_levels = min_levels(launch.plan());
+    let display = choose_display(options, launch.plan());
+    // Orphans of a killed keeper become children of this process.
+    descendants::adopt_orphans()
+        .map_err(|error| Failure::internal("cannot start the keeper").because(error))?;
+    let keeper = launch.start(Path::new("/proc/self/exe"))?;
+    raise_descriptor_limit()?;
     let signals = signals::forward(&keeper)?;
     let mut run = SupervisedRun {
         begin: Instant::now(),
@@ -276,10 +243,10 @@ fn start(
         overdue_at: None,
         escalation: Progress::Idle,
         level: options.log_level.into(),
-        min_levels: min_levels(&plan),
+        min_levels,
         edges: Edges::default(),
         losses: Losses::default(),
-        summary: Summary::new(&plan),
+        summary,
         display,
         signals,
         keeper,
@@ -338,23 +305,16 @@ fn choose_display(options: &RunOptions, plan: &Plan) -> Box<dyn Display> {
     }
 }
 
-/// Kills the processes of dataflows whose keeper and `run` were killed: they may hold devices that
-/// the new nodes need.
-fn kill_orphans(limit: &LogLimit) -> Result<(), Failure> {
-    let failed = |error| {
-        Failure::internal("cannot find the processes that killed dataflows left behind")
-            .because(error)
+/// Reports arrive with many descriptors at once. The keeper was started with the original limit, which
+/// its nodes inherit.
+fn raise_descriptor_limit() -> Result<(), Failure> {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
     };
-    if !log_space::take_killed_runs(&limit.root).map_err(failed)? {
-        return Ok(());
-    }
-    let killed = descendants::kill_orphans().map_err(failed)?;
-    if killed > 0 {
-        note!(
-            "killed {killed} process(es) that a dataflow had left behind when its keeper and `run` were killed"
-        );
-    }
-    Ok(())
+    setrlimit(Resource::Nofile, raised)
+        .map_err(|error| Failure::internal("cannot start the keeper").because(error))
 }
 
 /// Why supervision ended.
@@ -410,7 +370,7 @@ impl SupervisedRun {
             }
             until = settled_at.map_or(until, |at: Instant| until.min(at));
             until = self.overdue_at.map_or(until, |at| until.min(at));
-            let reports = self.keeper.wait(self.signals.bell(), until)?;
+            let reports = self.keeper.wait(Some(self.signals.bell()), until)?;
             let is_over = matches!(reports, Reports::Closed(_));
             let (Reports::Some(messages) | Reports::Closed(messages)) = reports;
             let is_ready = messages
@@ -578,27 +538,27 @@ impl SupervisedRun {
         let elapsed = self.begin.elapsed();
         self.escalate()?;
         let keeper_end = self.keeper.end()?;
+        let leftovers = match keeper_end {
+            End::Orderly => Ok(0),
+            End::Failed | End::Killed { .. } => descendants::kill_all(),
+        };
         self.edges.sample(elapsed);
         self.summary.edges(&self.edges);
         self.display.conclude(&self.summary, &self.edges, elapsed);
-        match keeper_end {
-            keeper::End::Killed {
-                leftovers: Err(error),
-                ..
-            } => {
+        match (keeper_end, leftovers) {
+            (End::Killed { .. }, Err(error)) => {
                 return Err(Failure::internal("cannot end the dataflow").because(error));
             }
             _ if self.signals.is_kill_requested() => return Ok(ExitCode::from(KILLED)),
-            keeper::End::Orderly => {}
+            (End::Orderly, _) => {}
             // The keeper has printed the reason.
-            keeper::End::Failed => {
-                self.keeper.print_stderr();
+            (End::Failed, _) => {
+                if let Some(text) = self.keeper.stderr() {
+                    note!("{}", text.trim_end());
+                }
                 return Ok(ExitCode::from(INTERNAL));
             }
-            keeper::End::Killed {
-                how,
-                leftovers: Ok(killed),
-            } => {
+            (End::Killed { how }, Ok(killed)) => {
                 return Err(match self.escalation {
                     Progress::Begun(text) => {
                         Failure::internal("the dataflow had to be killed").because(text)

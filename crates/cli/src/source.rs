@@ -2,36 +2,60 @@
 
 use std::{io::IsTerminal, path::Path};
 
-use nervure_dataflow::{Dataflow, Report, load};
+use nervure_dataflow::{Dataflow, Report};
+use nervure_launch::{Overrides, environments::Environments, limits};
 
-use crate::{failure::Failure, limits, output};
+use crate::{failure::Failure, output};
 
-/// Reads the graph of a dataflow file. Prints the findings to stderr.
+/// Reads the graph of a dataflow file, whose programs may not be built yet. Prints the findings to
+/// stderr.
 ///
 /// # Errors
-/// If the file has errors, which are printed.
-pub fn read(file: &Path) -> Result<Dataflow, Failure> {
-    accept(load(file), file)
+/// If the file has errors, which are printed, and for an unknown parameter or a value that does not
+/// fit.
+pub fn read(file: &Path, overrides: &Overrides) -> Result<Dataflow, Failure> {
+    shown(overrides.load(file), overrides)
+}
+
+/// As [`read`], for a command that starts the nodes: a program that is not built yet is an error.
+pub fn read_to_start(file: &Path, overrides: &Overrides) -> Result<Dataflow, Failure> {
+    shown(overrides.load_to_start(file), overrides)
+}
+
+/// As [`read_to_start`], with the nodes in their Python environments.
+pub fn read_to_start_in_environments(
+    file: &Path,
+    overrides: &Overrides,
+) -> Result<Dataflow, Failure> {
+    let environments = Environments::of(file)?;
+    let report = overrides.load_to_start_in(&environments, file);
+    let mut dataflow = shown(report, overrides)?;
+    environments.activate(&mut dataflow)?;
+    Ok(dataflow)
+}
+
+/// As [`read`], before a build that may create any program. Shows no warnings: the file is read again
+/// after the build.
+pub fn read_to_build(file: &Path, overrides: &Overrides) -> Result<Dataflow, Failure> {
+    let report = overrides.load_to_build(file);
+    if report.has_errors() {
+        show_findings(&report);
+    }
+    Ok(overrides.apply(report)?)
+}
+
+fn shown(report: Report, overrides: &Overrides) -> Result<Dataflow, Failure> {
+    show_findings(&report);
+    Ok(overrides.apply(report)?)
 }
 
 /// The graph of a report. Prints the findings to stderr.
 ///
 /// # Errors
-/// As [`read`].
-pub fn accept(mut report: Report, file: &Path) -> Result<Dataflow, Failure> {
+/// If the file has errors.
+pub fn accept(mut report: Report) -> Result<Dataflow, Failure> {
     limits::check(&mut report);
-    show_findings(&report);
-    let summary = report.summary();
-    let Report {
-        dataflow,
-        diagnostics,
-        ..
-    } = report;
-    dataflow.ok_or_else(|| {
-        let summary = summary.as_deref().unwrap_or("it has errors");
-        Failure::invalid(format!("`{}` cannot be used: {summary}", file.display()))
-            .findings(&diagnostics)
-    })
+    shown(report, &Overrides::default())
 }
 
 /// Prints the findings of a file to stderr.

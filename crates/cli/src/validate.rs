@@ -6,12 +6,13 @@ use std::{
 };
 
 use nervure_dataflow::{Report, load};
+use nervure_launch::{Overrides, limits};
 use serde_json::{Value, json};
 
 use crate::{
     failure::{Failure, INVALID},
     format::count,
-    limits, output, source,
+    output, source,
 };
 
 /// Checks every file, and prints the findings of each.
@@ -65,7 +66,7 @@ fn json(file: &Path, report: &Report) -> Value {
 
 /// Prints the graph of a dataflow file.
 pub fn graph(file: &Path, as_json: bool) -> Result<ExitCode, Failure> {
-    let dataflow = source::read(file)?;
+    let dataflow = source::read(file, &Overrides::default())?;
     output::write(&match as_json {
         true => format!("{}\n", json!(dataflow)),
         false => dataflow.to_mermaid(),

@@ -64,6 +64,14 @@ impl Domain {
             .as_ref()
             .map_or_else(String::new, |name| format!(" in domain `{name}`"))
     }
+
+    /// ` --domain red`, for command lines in messages; empty for the default domain.
+    #[must_use]
+    pub fn option(&self) -> String {
+        self.0
+            .as_ref()
+            .map_or_else(String::new, |name| format!(" --domain {name}"))
+    }
 }
 
 impl FromStr for Domain {

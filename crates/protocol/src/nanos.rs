@@ -1,5 +1,5 @@
-//! Durations as whole nanoseconds in JSON. Use with `#[serde(with = ..)]`, on fields named
-//! `*_nanos`.
+//! Durations as whole nanoseconds in JSON, and as text in messages. Use with `#[serde(with = ..)]`,
+//! on fields named `*_nanos`.
 
 use std::time::Duration;
 
@@ -9,6 +9,17 @@ use serde::{Deserialize, Deserializer, Serializer};
 #[must_use]
 pub fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// `12.3 s`, `1 min 05 s`, `2 h 03 min`, for messages.
+#[must_use]
+pub fn elapsed(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match seconds {
+        0..60 => format!("{:.1} s", duration.as_secs_f64()),
+        60..3600 => format!("{} min {:02} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {:02} min", seconds / 3600, seconds / 60 % 60),
+    }
 }
 
 /// Writes a duration as nanoseconds.
@@ -53,5 +64,17 @@ pub mod optional {
         deserializer: D,
     ) -> Result<Option<Duration>, D::Error> {
         Option::<u64>::deserialize(deserializer).map(|nanos| nanos.map(Duration::from_nanos))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_the_units_of_people() {
+        assert_eq!(elapsed(Duration::from_millis(12_340)), "12.3 s");
+        assert_eq!(elapsed(Duration::from_secs(65)), "1 min 05 s");
+        assert_eq!(elapsed(Duration::from_secs(3_725)), "1 h 02 min");
     }
 }

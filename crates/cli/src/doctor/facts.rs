@@ -8,11 +8,9 @@ use rustix::{
 };
 
 use nervure_keeper::cgroups::NodeGroups;
+use nervure_launch::{log_folder, memory::cgroup_limit};
 
-use crate::{
-    fleet::connection,
-    run::{log_folder, memory::cgroup_limit},
-};
+use crate::fleet::connection;
 
 /// Facts about this machine.
 pub(super) struct Facts {

@@ -14,6 +14,7 @@ use std::{
 };
 
 use nervure_dataflow::{Dataflow, Diagnostic, Node, load};
+use nervure_launch::limits;
 use nervure_protocol::graph::{OperatorSource, Program};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -21,7 +22,7 @@ use serde_json::json;
 use crate::{
     failure::{Failure, IMPERFECT, INVALID},
     format::count,
-    limits, output,
+    output,
 };
 
 /// Reads Python programs; run by the interpreter of the programs.

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 use nervure_dataflow::Dataflow;
+use nervure_launch::Overrides;
 use nervure_protocol::domain::{DOMAIN_VARIABLE, Domain};
 
-use crate::{failure::Failure, overrides::Overrides};
+use crate::{failure::Failure, overrides::OverrideArguments, source};
 
 /// Options of all kinds of manifests.
 #[derive(Debug, Args)]
@@ -14,7 +15,7 @@ pub struct Exported {
     /// A dataflow file.
     pub file: PathBuf,
     #[command(flatten)]
-    pub overrides: Overrides,
+    pub overrides: OverrideArguments,
     /// Name the dataflow, instead of the name in its file.
     #[arg(long)]
     pub name: Option<String>,
@@ -32,7 +33,7 @@ pub struct Manifest {
 impl Exported {
     /// The dataflow, under the name that it runs by.
     pub fn read(&self) -> Result<Dataflow, Failure> {
-        let mut dataflow = self.overrides.read(&self.file)?;
+        let mut dataflow = source::read(&self.file, &self.overrides.overrides())?;
         if let Some(name) = &self.name {
             nervure_dataflow::check_name(name)
                 .map_err(|error| Failure::invalid(format!("`--name {name}`: {error}")))?;
@@ -49,22 +50,20 @@ impl Exported {
         })?;
         let mut arguments = vec!["run".to_owned()];
         arguments.extend(self.name.iter().map(|name| format!("--name={name}")));
-        let Overrides { params, variables } = &self.overrides;
+        let Overrides { params, variables } = self.overrides.overrides();
         let variables = variables.iter();
-        arguments.extend(variables.map(|one| format!("--env={}={}", one.name, one.value)));
+        arguments.extend(variables.map(|one| format!("--env={one}")));
         arguments.extend(["--".to_owned(), file_name.to_owned()]);
-        let params = params.iter();
-        arguments.extend(params.map(|one| format!("{}={}", one.name, one.value)));
+        arguments.extend(params.iter().map(ToString::to_string));
         Ok(arguments)
     }
 
     /// Parameters and variables of a dataflow with `machines` are those of its start.
     pub fn refuse_overrides(&self) -> Result<(), Failure> {
-        let Overrides { params, variables } = &self.overrides;
-        match params.iter().chain(variables).next() {
+        let Overrides { params, variables } = self.overrides.overrides();
+        match params.iter().chain(&variables).next() {
             Some(one) => Err(Failure::invalid(format!(
-                "`{}={}` is for the nodes, and the manifest runs the daemons of their machines",
-                one.name, one.value
+                "`{one}` is for the nodes, and the manifest runs the daemons of their machines"
             ))
             .hint("give it to `nervure start`")),
             None => Ok(()),

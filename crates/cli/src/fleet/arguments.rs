@@ -13,7 +13,7 @@ use nervure_coordinator::{Address, Invitation, ParseInvitationError, Role, check
 use serde::{Deserialize, Serialize};
 
 use super::binding::Binding;
-use crate::{failure::Failure, option_values::parse_duration, overrides::Overrides};
+use crate::{failure::Failure, option_values::parse_duration, overrides::OverrideArguments};
 
 /// The longest line with an invitation.
 const MAX_INVITATION_BYTES: u64 = 1024;
@@ -147,7 +147,7 @@ pub struct StartArguments {
     #[arg(long, value_name = "DURATION", default_value = "60s", requires = "rolling", value_parser = parse_duration)]
     pub step_timeout: Duration,
     #[command(flatten)]
-    pub overrides: Overrides,
+    pub overrides: OverrideArguments,
     /// Name the dataflow, instead of the name in its file.
     #[arg(long)]
     pub name: Option<String>,

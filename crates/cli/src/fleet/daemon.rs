@@ -35,7 +35,6 @@ use super::{
 use crate::{
     failure::Failure,
     inspect::{logs, processes},
-    run::memory,
     threads,
 };
 
@@ -287,7 +286,7 @@ impl Host for Command {
         Resources {
             cpus: std::thread::available_parallelism()
                 .map_or(0, |cpus| cpus.get().try_into().unwrap_or(u32::MAX)),
-            memory: memory::total().unwrap_or(0),
+            memory: nervure_launch::memory::total().unwrap_or(0),
             gpus: gpus(),
         }
     }

@@ -4,14 +4,11 @@ use std::{io::Read, process::ExitCode};
 
 use nervure_daemon::{PartSpec, StandIns};
 use nervure_dataflow::Dataflow;
+use nervure_launch::{Assignment, AssignmentError, Overrides};
 use nervure_protocol::cli_to_keeper::Replace;
 
 use super::{placement::check_instance_name, program::take_program};
-use crate::{
-    failure::Failure,
-    overrides::{Overrides, parse_param, parse_variable},
-    run,
-};
+use crate::{failure::Failure, run, source};
 
 /// The largest description of a part.
 const MAX_SPEC_BYTES: u64 = 4 << 20;
@@ -27,20 +24,13 @@ pub fn run_part() -> Result<ExitCode, Failure> {
     let lock = spec.inherited_lock().map_err(|error| {
         Failure::internal("the daemon has not handed down the lock of the part").because(error)
     })?;
-    let parse = |texts: &[String], parse: fn(&str) -> Result<_, String>| {
-        texts
-            .iter()
-            .map(|text| parse(text))
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(Failure::invalid)
-    };
     let overrides = Overrides {
-        params: parse(&spec.params, parse_param)?,
-        variables: parse(&spec.variables, parse_variable)?,
+        params: parsed(&spec.params, Assignment::param)?,
+        variables: parsed(&spec.variables, Assignment::variable)?,
     };
     check_instance_name(&spec.dataflow)
         .map_err(|error| Failure::invalid(format!("`{}`: {error}", spec.dataflow)))?;
-    let mut dataflow = overrides.read_to_start(&spec.file)?;
+    let mut dataflow = source::read_to_start(&spec.file, &overrides)?;
     dataflow.name.clone_from(&spec.dataflow);
     for (node, program) in &spec.programs {
         // Parameters are of the run.
@@ -51,7 +41,7 @@ pub fn run_part() -> Result<ExitCode, Failure> {
             params: of_node.cloned().collect(),
             variables: overrides.variables.clone(),
         };
-        let other = overrides.read_to_start(&program.file)?;
+        let other = source::read_to_start(&program.file, &overrides)?;
         take_program(&mut dataflow, &other, node, program)?;
     }
     let name_of = |role: &str| {
@@ -82,6 +72,14 @@ pub fn run_part() -> Result<ExitCode, Failure> {
     })?;
     let end_note = spec.end_note();
     run::run_detached(part.dataflow, spec.file, end_note, lock)
+}
+
+fn parsed(
+    texts: &[String],
+    parse: fn(&str) -> Result<Assignment, AssignmentError>,
+) -> Result<Vec<Assignment>, Failure> {
+    let parsed: Result<_, _> = texts.iter().map(|text| parse(text)).collect();
+    parsed.map_err(|error| Failure::invalid(error.to_string()))
 }
 
 /// Writes the keeper's request for each checked program.

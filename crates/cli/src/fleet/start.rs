@@ -7,6 +7,7 @@ use nervure_daemon::{
     state::{DesiredRun, Phase},
 };
 use nervure_dataflow::Dataflow;
+use nervure_launch::Overrides;
 use serde_json::json;
 
 use super::{
@@ -21,16 +22,11 @@ use super::{
     roll_node::{NewProgram, find_node, roll_node},
     stop::{KnownRun, desired_runs},
 };
-use crate::{
-    domain,
-    failure::Failure,
-    output,
-    overrides::{Assignment, Overrides},
-};
+use crate::{domain, failure::Failure, output, source};
 
 /// Starts a dataflow on its machines, or an instance on each: all are prepared before any node starts.
 pub fn start(arguments: &StartArguments) -> Result<ExitCode, Failure> {
-    let dataflow = arguments.overrides.read(&arguments.file)?;
+    let dataflow = source::read(&arguments.file, &arguments.overrides.overrides())?;
     let name = arguments
         .name
         .clone()
@@ -100,8 +96,7 @@ fn start_program(
     node: &str,
     arguments: &StartArguments,
 ) -> Result<ExitCode, Failure> {
-    let Overrides { params, variables } = &arguments.overrides;
-    if !params.is_empty() || !variables.is_empty() {
+    if arguments.overrides.overrides() != Overrides::default() {
         return Err(Failure::invalid(
             "`--node` replaces a program, and changes no parameters and variables",
         )
@@ -154,7 +149,7 @@ fn start_program(
 /// The desired state of each part, without its name and its machines. Sends the folder of the file.
 fn template(fleet: &Fleet, arguments: &StartArguments) -> Result<DesiredRun, Failure> {
     let (bundle, file) = send_programs(fleet, &arguments.file)?;
-    let text = |one: &Assignment| format!("{}={}", one.name, one.value);
+    let Overrides { params, variables } = arguments.overrides.overrides();
     Ok(DesiredRun {
         phase: Phase::Prepare,
         dataflow: String::new(),
@@ -162,8 +157,8 @@ fn template(fleet: &Fleet, arguments: &StartArguments) -> Result<DesiredRun, Fai
         file,
         role: String::new(),
         machines: BTreeMap::new(),
-        params: arguments.overrides.params.iter().map(text).collect(),
-        variables: arguments.overrides.variables.iter().map(text).collect(),
+        params: params.iter().map(ToString::to_string).collect(),
+        variables: variables.iter().map(ToString::to_string).collect(),
         is_paused: false,
         epoch: 0,
         programs: BTreeMap::new(),

@@ -23,7 +23,7 @@ use signal_hook::{
 use super::{
     arguments::AttachArguments, node::incarnation, places::Place, split_name, state::State,
 };
-use crate::{failure::Failure, output, run::plan::make_token};
+use crate::{failure::Failure, output};
 
 /// Interval between messages about waiting.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
@@ -43,7 +43,7 @@ pub fn attach(arguments: &AttachArguments) -> Result<ExitCode, Failure> {
     // The keeper holds the node's place while this connection is open, even if this process is
     // killed.
     let mut place = Connection::open(&address, "attach")?;
-    let token = make_token()?;
+    let token = nervure_launch::make_token()?;
     let request = cli_to_keeper::Attach {
         node: node.to_owned(),
         token: token.clone(),

@@ -36,7 +36,7 @@ pub fn lint(arguments: &LintArguments) -> Result<ExitCode, Failure> {
 fn lint_file(path: &Path, as_json: bool) -> Result<ExitCode, Failure> {
     let report = load(path);
     if report.has_errors() {
-        source::accept(report, path)?;
+        source::accept(report)?;
         return Err(Failure::invalid(format!(
             "`{}` cannot be used",
             path.display()

@@ -12,6 +12,7 @@ use std::{
 
 use regex_lite::Regex;
 
+use nervure_launch::log_folder;
 use nervure_node::running::{self, Connection, ConnectionError};
 use nervure_protocol::{
     cli_to_daemon,
@@ -32,7 +33,7 @@ use super::{
 use crate::{
     failure::{Failure, INTERNAL},
     format, output,
-    run::{display::record_line, log_folder},
+    run::display::record_line,
     threads,
 };
 

@@ -7,12 +7,12 @@ use std::{
 
 use clap::Args;
 use clap_complete::ArgValueCandidates;
+use nervure_launch::{Assignment, Overrides};
 
 use crate::{
     complete,
     failure::Failure,
     option_values::{parse_duration, parse_size},
-    overrides::{Assignment, Overrides, parse_param, parse_variable},
     run_options::RunOptions,
 };
 
@@ -65,7 +65,7 @@ pub struct ReplayArguments {
     #[arg(required = true, value_name = "RECORDING|FILE|NODE.PARAMETER=VALUE", add = ArgValueCandidates::new(complete::params_of_file))]
     words: Vec<PathBuf>,
     /// Set an environment variable of all nodes and for `${NAME}` in the file. May be repeated.
-    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = parse_variable)]
+    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = Assignment::variable)]
     variables: Vec<Assignment>,
     /// Replace this node too, even if it has inputs. May be given several times.
     #[arg(long, value_name = "NODE", add = ArgValueCandidates::new(complete::nodes_of_file))]
@@ -151,7 +151,7 @@ impl ReplayArguments {
     pub fn played(&self) -> Result<Played, Failure> {
         let (mut recordings, mut file, mut params) = (Vec::new(), None, Vec::new());
         for word in &self.words {
-            let param = word.to_str().and_then(|text| parse_param(text).ok());
+            let param = word.to_str().and_then(|text| Assignment::param(text).ok());
             if recordings.is_empty() || is_recording(word) {
                 recordings.push(word.clone());
             } else if let Some(param) = param.filter(|_| !word.exists()) {

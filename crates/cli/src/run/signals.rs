@@ -15,6 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use nervure_launch::keeper::{Keeper, send};
 use nervure_protocol::cli_to_keeper::Message;
 use rustix::fd::BorrowedFd;
 use signal_hook::{
@@ -23,10 +24,7 @@ use signal_hook::{
     low_level::signal_name,
 };
 
-use super::{
-    escalation::{AFTER_KILL, Escalation},
-    keeper::{Keeper, send},
-};
+use super::escalation::{AFTER_KILL, Escalation};
 use crate::failure::{Failure, KILLED};
 
 /// A second signal within this time is a duplicate: `timeout` signals both a process and its group.

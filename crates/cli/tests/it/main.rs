@@ -16,6 +16,7 @@ mod help;
 mod hostile_text;
 mod inspect;
 mod joined;
+mod launch;
 mod link;
 mod lint;
 mod log_outputs;

@@ -7,6 +7,7 @@ use nervure_dataflow::{Entry, Host, Surroundings};
 /// The host after a successful build: any program may exist then, whichever node's `build` creates
 /// it.
 pub struct BuiltHost<'a> {
+    /// The host before it.
     pub host: &'a dyn Surroundings,
 }
 
@@ -38,7 +39,7 @@ impl Surroundings for BuiltHost<'_> {
 }
 
 /// The host with additional environment variables.
-pub struct OverriddenHost {
+pub(crate) struct OverriddenHost {
     pub variables: BTreeMap<String, String>,
 }
 

@@ -17,19 +17,17 @@ use nervure_protocol::{
     wiring::{self, ClientSpec, InputSpec, OutputSpec, ServiceClientSpec, ServiceSpec, Source},
 };
 
-use super::memory::default_shared_memory;
-use crate::failure::Failure;
+use crate::{error::Error, memory::default_shared_memory};
 
 /// The plan of a dataflow. Nodes that join need a folder for their token.
-pub fn plan(
+pub(crate) fn plan(
     dataflow: &Dataflow,
     log_folder: Option<PathBuf>,
     grace: Duration,
     detached: bool,
-) -> Result<Plan, Failure> {
-    let memory = default_shared_memory().map_err(|error| {
-        Failure::internal("cannot read how much memory there is").because(error)
-    })?;
+) -> Result<Plan, Error> {
+    let memory = default_shared_memory()
+        .map_err(|error| Error::internal("cannot read how much memory there is").because(error))?;
     let NodePlans { nodes, edges } = plan_nodes(dataflow, memory);
     let token_folder = log_folder
         .as_deref()
@@ -53,14 +51,14 @@ pub fn plan(
 }
 
 /// The nodes and edges of a plan.
-pub struct NodePlans {
+pub(crate) struct NodePlans {
     pub nodes: Vec<NodePlan>,
     pub edges: Vec<EdgePlan>,
 }
 
 /// Plans the nodes and edges of a dataflow. `memory` is the default limit on a node's shared memory,
 /// in bytes.
-pub fn plan_nodes(dataflow: &Dataflow, memory: u64) -> NodePlans {
+pub(crate) fn plan_nodes(dataflow: &Dataflow, memory: u64) -> NodePlans {
     let edges = dataflow.edges.iter().map(|edge| EdgePlan {
         producer: edge.from.node,
         output: edge.from.output,
@@ -81,23 +79,24 @@ pub fn plan_nodes(dataflow: &Dataflow, memory: u64) -> NodePlans {
 }
 
 /// Whether processes can join the dataflow.
-pub fn has_dynamic_nodes(dataflow: &Dataflow) -> bool {
+pub(crate) fn has_dynamic_nodes(dataflow: &Dataflow) -> bool {
     dataflow.nodes.iter().any(|node| node.program.is_joined())
 }
 
 /// A token that admits a process as a node: 128 random bits in hexadecimal.
-pub fn make_token() -> Result<String, Failure> {
+///
+/// # Errors
+/// If the system gives no random bits.
+pub fn make_token() -> Result<String, Error> {
     let mut bytes = [0; 16];
     fs::File::open("/dev/urandom")
         .and_then(|mut random| random.read_exact(&mut bytes))
-        .map_err(|error| {
-            Failure::internal("cannot make a token from /dev/urandom").because(error)
-        })?;
+        .map_err(|error| Error::internal("cannot make a token from /dev/urandom").because(error))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// Makes the token for nodes with `path: dynamic`, in a file that only this user can read.
-fn write_token(log_folder: &Path) -> Result<String, Failure> {
+fn write_token(log_folder: &Path) -> Result<String, Error> {
     let path = log_folder.join(TOKEN_FILE);
     let token = make_token()?;
     let file = OpenOptions::new()
@@ -107,7 +106,7 @@ fn write_token(log_folder: &Path) -> Result<String, Failure> {
         .open(&path);
     file.and_then(|mut file| file.write_all(token.as_bytes()))
         .map_err(|error| {
-            Failure::internal(format!(
+            Error::internal(format!(
                 "the token for nodes with `path: dynamic` cannot be written to {}",
                 path.display()
             ))

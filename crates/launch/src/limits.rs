@@ -11,7 +11,7 @@ use nervure_protocol::{
 };
 use nervure_shm::{MAX_BLOCKS, MAX_COUNTER_ROWS};
 
-use crate::run::plan::{NodePlans, plan_nodes};
+use crate::plan::{NodePlans, plan_nodes};
 
 /// Adds an error to the report for each limit that its dataflow exceeds.
 pub fn check(report: &mut Report) {

@@ -8,11 +8,14 @@ use std::{
 
 /// Half of the memory of the host or of the container, in bytes: the default limit on a node's
 /// shared memory.
-pub fn default_shared_memory() -> Result<u64> {
+pub(crate) fn default_shared_memory() -> Result<u64> {
     Ok(total()? / 2)
 }
 
 /// The memory of the host or of the container, in bytes.
+///
+/// # Errors
+/// If /proc does not show it.
 pub fn total() -> Result<u64> {
     let meminfo = fs::read_to_string("/proc/meminfo")?;
     let kibibytes = meminfo.lines().find_map(|line| {
@@ -28,6 +31,7 @@ pub fn total() -> Result<u64> {
 }
 
 /// The lowest limit of the control groups (version 2) of this process; `None` without a limit.
+#[must_use]
 pub fn cgroup_limit() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;

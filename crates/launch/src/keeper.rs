@@ -4,6 +4,7 @@ use std::{
     fs::File,
     io::{self, Read, Seek},
     os::unix::process::{CommandExt, ExitStatusExt},
+    path::Path,
     process::{Child, Command, ExitStatus, Stdio},
     time::{Duration, Instant},
 };
@@ -20,13 +21,27 @@ use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fd::{AsFd, BorrowedFd, OwnedFd},
     fs::MemfdFlags,
-    process::{Pid, Resource, Rlimit},
+    process::Pid,
 };
 
-use crate::failure::{Failure, INTERNAL};
+use crate::{error::Error, log_folder::LogFolder};
+
+/// Exit code of a keeper that has printed the reason of its failure.
+const FAILED: i32 = 1;
 
 /// Time limit for the exit of a keeper that has closed its socket, and again after SIGKILL.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The inputs of a keeper.
+#[derive(Debug)]
+pub(crate) struct Start {
+    pub plan: Plan,
+    pub log_folder: Option<LogFolder>,
+    /// Whether log lines are among the reports.
+    pub reports_logs: bool,
+    /// A locked file, which the keeper holds until it ends; its nodes do not inherit it.
+    pub lock: Option<OwnedFd>,
+}
 
 /// The process of a keeper, and the socket to it.
 #[derive(Debug)]
@@ -35,8 +50,9 @@ pub struct Keeper {
     socket: Seqpacket,
     buffer: Vec<u8>,
     has_finished: bool,
-    /// The stderr of a detached keeper. Other keepers write to `run`'s.
+    /// The stderr of a detached keeper. Other keepers have that of this process.
     stderr: Option<File>,
+    _log_folder: Option<LogFolder>,
 }
 
 /// A report, and the counters page of a node that was started.
@@ -58,64 +74,55 @@ pub enum End {
     Orderly,
     /// With an error. The keeper has printed the reason to stderr.
     Failed,
-    /// Killed, or without a reason.
+    /// Killed, or without a reason. Its nodes are killed with it; their descendants may live.
     Killed {
         /// The signal or exit code, as text.
         how: String,
-        /// Number of processes that the nodes left behind and that were killed.
-        leftovers: io::Result<usize>,
     },
 }
 
 impl Keeper {
-    /// Starts a keeper, sends it the plan, and requests reports. Until then it starts no node. It holds
-    /// `lock` until it ends; its nodes do not inherit it.
-    pub fn start(plan: &Plan, lock: Option<OwnedFd>) -> Result<Self, Failure> {
-        Self::try_start(plan, lock)
-            .map_err(|error| Failure::internal("cannot start the keeper").because(error))
+    /// Starts a keeper, sends it the plan, and requests reports. Until then it starts no node.
+    pub(crate) fn start(command: &Path, start: Start) -> Result<Self, Error> {
+        Self::try_start(command, start)
+            .map_err(|error| Error::internal("cannot start the keeper").because(error))
     }
 
-    fn try_start(plan: &Plan, lock: Option<OwnedFd>) -> io::Result<Self> {
-        // Orphans of a killed keeper become children of this process.
-        descendants::adopt_orphans()?;
+    fn try_start(command: &Path, start: Start) -> io::Result<Self> {
+        let Start {
+            plan,
+            log_folder,
+            reports_logs,
+            lock,
+        } = start;
         let (socket, theirs) = Seqpacket::pair()?;
-        let mut command = Command::new("/proc/self/exe");
+        let mut command = Command::new(command);
         command
             .arg0("nervure")
             .arg("__keeper")
-            // This `run` may itself be a child of a node of another dataflow.
+            // This process may itself be a child of a node of another dataflow.
             .env_remove(descendants::MARK_VARIABLE)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             // A keeper writes nothing there.
             .stdout(lock.map_or_else(Stdio::null, Stdio::from));
-        // A reader of the stderr of `run` must see end of file when `run` ends, so a detached
-        // keeper does not inherit it.
-        let stderr = plan.detached.then(|| stderr_file(plan)).transpose()?;
+        // A reader of this process's stderr must see end of file when the process ends, so a
+        // detached keeper does not inherit it.
+        let stderr = plan.detached.then(|| stderr_file(&plan)).transpose()?;
         match &stderr {
             Some(file) => command.stderr(file.try_clone()?),
-            // A process group of its own keeps Ctrl-C from the keeper: `run` stops it in order. A
-            // detached keeper calls setsid, which a group leader cannot.
+            // A process group of its own keeps Ctrl-C from the keeper, which the end of this process
+            // stops in order. A detached keeper calls setsid, which a group leader cannot.
             None => command.process_group(0),
         };
         let process = command.spawn()?;
-        // Reports arrive with many descriptors at once. The keeper was started with the original
-        // limit, which its nodes inherit.
-        let limit = rustix::process::getrlimit(Resource::Nofile);
-        rustix::process::setrlimit(
-            Resource::Nofile,
-            Rlimit {
-                current: limit.maximum,
-                ..limit
-            },
-        )?;
-        nervure_keeper::send_plan(&socket, plan)?;
+        nervure_keeper::send_plan(&socket, &plan)?;
         let hello = Hello {
             versions: VERSIONS,
             program: "run".to_owned(),
         };
-        // `run` sums up the dataflow, and observers are not a part of it.
+        // A summary is of the dataflow, and observers are not a part of it.
         let watch = Watch {
-            logs: true,
+            logs: reports_logs,
             follow: true,
             without_observers: true,
         };
@@ -137,27 +144,30 @@ impl Keeper {
             buffer,
             has_finished: false,
             stderr,
+            _log_folder: log_folder,
         })
     }
 
     /// The process of the keeper.
+    #[must_use]
     pub fn pid(&self) -> Pid {
         Pid::from_child(&self.process)
     }
 
-    /// Prints the stderr of a detached keeper.
-    pub fn print_stderr(&self) {
-        let read = |mut file: &File| {
-            let mut text = String::new();
-            file.rewind()?;
-            file.read_to_string(&mut text).map(|_| text)
-        };
-        if let Some(text) = self.stderr.as_ref().and_then(|file| read(file).ok()) {
-            note!("{}", text.trim_end());
-        }
+    /// Text on the stderr of a detached keeper; `None` for another one.
+    #[must_use]
+    pub fn stderr(&self) -> Option<String> {
+        let mut file = self.stderr.as_ref()?;
+        let mut text = String::new();
+        file.rewind().ok()?;
+        file.read_to_string(&mut text).ok()?;
+        Some(text)
     }
 
     /// Another handle of the socket to the keeper.
+    ///
+    /// # Errors
+    /// If this process has no free descriptor.
     pub fn second_socket(&self) -> io::Result<Seqpacket> {
         Ok(self.socket.as_fd().try_clone_to_owned()?.into())
     }
@@ -168,11 +178,14 @@ impl Keeper {
     }
 
     /// Waits until the keeper sends a report, `bell` is readable, or the deadline has passed.
-    pub fn wait(&mut self, bell: BorrowedFd<'_>, until: Instant) -> Result<Reports, Failure> {
+    ///
+    /// # Errors
+    /// If a message cannot be received, or cannot be decoded.
+    pub fn wait(&mut self, bell: Option<BorrowedFd<'_>>, until: Instant) -> Result<Reports, Error> {
         let failed =
-            |error: io::Error| Failure::internal("cannot receive from the keeper").because(error);
+            |error: io::Error| Error::internal("cannot receive from the keeper").because(error);
         let timeout = until.saturating_duration_since(Instant::now());
-        poll_both(self.socket.as_fd(), bell, timeout).map_err(failed)?;
+        poll_readable(self.socket.as_fd(), bell, timeout).map_err(failed)?;
         // Limits a batch, so that a flood of log lines does not delay timers.
         const MAX_REPORTS: usize = 1000;
         let mut reports = Vec::new();
@@ -195,11 +208,14 @@ impl Keeper {
         Ok(Reports::Some(reports))
     }
 
-    /// Waits for the exit of a keeper that has closed its socket. After a killed one, removes its
-    /// control groups and kills its processes.
-    pub fn end(&mut self) -> Result<End, Failure> {
+    /// Waits for the exit of a keeper that has closed its socket. Removes the control groups of a
+    /// killed one.
+    ///
+    /// # Errors
+    /// If it does not exit in time, even on SIGKILL.
+    pub fn end(&mut self) -> Result<End, Error> {
         let failed = |error: io::Error| {
-            Failure::internal("cannot wait for the end of the keeper").because(error)
+            Error::internal("cannot wait for the end of the keeper").because(error)
         };
         let status = match self.wait_for_exit(EXIT_TIMEOUT).map_err(failed)? {
             Some(status) => status,
@@ -217,15 +233,14 @@ impl Keeper {
             return Ok(End::Orderly);
         }
         cgroups::remove_orphans();
-        let leftovers = descendants::kill_all();
-        if status.code() == Some(INTERNAL.into()) {
+        if status.code() == Some(FAILED) {
             return Ok(End::Failed);
         }
         let how = match status.signal() {
             Some(signal) => descendants::End::Signal(signal).to_string(),
             None => status.to_string(),
         };
-        Ok(End::Killed { how, leftovers })
+        Ok(End::Killed { how })
     }
 }
 
@@ -263,11 +278,14 @@ pub fn send(socket: &Seqpacket, message: &cli_to_keeper::Message) {
     }
 }
 
-fn poll_both(socket: BorrowedFd<'_>, bell: BorrowedFd<'_>, timeout: Duration) -> io::Result<()> {
-    let mut polled = [
-        PollFd::new(&socket, PollFlags::IN),
-        PollFd::new(&bell, PollFlags::IN),
-    ];
+fn poll_readable(
+    socket: BorrowedFd<'_>,
+    bell: Option<BorrowedFd<'_>>,
+    timeout: Duration,
+) -> io::Result<()> {
+    let files = [Some(socket), bell];
+    let files = files.iter().flatten();
+    let mut polled: Vec<_> = files.map(|file| PollFd::new(file, PollFlags::IN)).collect();
     let millis = timeout.as_nanos().div_ceil(1_000_000) as i64;
     let timeout = Timespec {
         tv_sec: millis / 1000,

@@ -12,7 +12,7 @@ use nervure_dataflow::parse_size;
 use nervure_keeper::log_space::{self, LogLimit};
 use nervure_protocol::domain::Domain;
 
-use crate::{failure::Failure, format};
+use crate::error::Error;
 
 /// Default limit on the logs of all runs, in bytes. NERVURE_LOG_LIMIT overrides it.
 const DEFAULT_LIMIT: u64 = 2_000_000_000;
@@ -20,22 +20,21 @@ const DEFAULT_LIMIT: u64 = 2_000_000_000;
 /// The folder of a run. Its lock keeps other runs from removing it, until this value is dropped and
 /// the keeper has ended.
 #[derive(Debug)]
-pub struct LogFolder {
+pub(crate) struct LogFolder {
     pub path: PathBuf,
     pub limit: LogLimit,
     _lock: File,
 }
 
 /// Creates the folder of a new run, and removes old logs beyond the limit.
-pub fn create(dataflow: &str) -> Result<LogFolder, Failure> {
+pub(crate) fn create(dataflow: &str) -> Result<LogFolder, Error> {
     let bytes = limit()?;
     let refused = |why: String| {
-        Failure::internal(why)
-            .hint("set NERVURE_LOG_DIR to another folder, or run with `--no-logs`")
+        Error::internal(why).hint("set NERVURE_LOG_DIR to another folder, or run with `--no-logs`")
     };
     let root = root_of_default_domain().map_err(refused)?;
     let failed = |folder: &Path, error: io::Error| {
-        Failure::internal(format!(
+        Error::internal(format!(
             "cannot create the log folder `{}`",
             folder.display()
         ))
@@ -49,12 +48,12 @@ pub fn create(dataflow: &str) -> Result<LogFolder, Failure> {
     let runs = root.join(dataflow);
     log_space::make_folder(&runs).map_err(|error| failed(&runs, error))?;
     let utc_seconds = nervure_shm::utc_nanos().div_euclid(1_000_000_000);
-    let name = format!("{}-{}", format::utc_name(utc_seconds), std::process::id());
+    let name = format!("{}-{}", utc_name(utc_seconds), std::process::id());
     let (path, lock) =
         create_locked(&runs, &name).map_err(|error| failed(&runs.join(&name), error))?;
     let limit = LogLimit { root, bytes };
     limit.enforce(&path).map_err(|error| {
-        Failure::internal(format!(
+        Error::internal(format!(
             "cannot remove old logs in `{}`",
             limit.root.display()
         ))
@@ -65,6 +64,15 @@ pub fn create(dataflow: &str) -> Result<LogFolder, Failure> {
         limit,
         _lock: lock,
     })
+}
+
+/// `20260131T235959Z`, for file names that sort by time.
+#[must_use]
+pub fn utc_name(utc_seconds: i64) -> String {
+    jiff::Timestamp::from_second(utc_seconds)
+        .unwrap_or_default()
+        .strftime("%Y%m%dT%H%M%SZ")
+        .to_string()
 }
 
 /// Creates and locks a folder with a unique name: in containers many processes have the same id.
@@ -94,14 +102,14 @@ fn create_locked(runs: &Path, name: &str) -> io::Result<(PathBuf, File)> {
 }
 
 /// Reads the limit in bytes from NERVURE_LOG_LIMIT, such as `500MB`.
-fn limit() -> Result<u64, Failure> {
+fn limit() -> Result<u64, Error> {
     const NAME: &str = "NERVURE_LOG_LIMIT";
     let Some(text) = env::var_os(NAME).filter(|text| !text.is_empty()) else {
         return Ok(DEFAULT_LIMIT);
     };
     let text = text.to_string_lossy();
     parse_size(&text).map_err(|error| {
-        Failure::invalid(format!("{NAME}: `{text}` {error}"))
+        Error::invalid(format!("{NAME}: `{text}` {error}"))
             .hint("write a number and a unit, such as `500MB`")
     })
 }
@@ -187,6 +195,15 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
+
+    #[test]
+    fn names_of_times_are_those_of_the_calendar() {
+        assert_eq!(utc_name(0), "19700101T000000Z");
+        assert_eq!(utc_name(951_782_399), "20000228T235959Z");
+        assert_eq!(utc_name(951_782_400), "20000229T000000Z");
+        assert_eq!(utc_name(4_107_542_399), "21000228T235959Z");
+        assert_eq!(utc_name(4_107_542_400), "21000301T000000Z");
+    }
 
     #[test]
     fn the_environment_configures_the_folder() {
