@@ -73,10 +73,6 @@ const TICK: Duration = Duration::from_millis(500);
 /// Supervision of a detached dataflow after it is ready, so that immediate failures are reported.
 const SETTLING: Duration = Duration::from_millis(500);
 
-/// Grace period where no option sets it: the default of `run`.
-#[cfg(feature = "fleet")]
-const DEFAULT_GRACE: Duration = Duration::from_secs(5);
-
 /// Set for hosts of operators that load changed files again.
 const HOT_RELOAD_VARIABLE: &str = "NERVURE_HOT_RELOAD";
 
@@ -115,31 +111,6 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
             ..Purpose::default()
         },
     )
-}
-
-/// Starts a dataflow that runs until it is stopped, and returns when it is ready. When it has ended, the
-/// first file of the note is renamed to the second. The keeper holds `lock` as long as it lives.
-#[cfg(feature = "fleet")]
-pub fn run_detached(
-    dataflow: Dataflow,
-    file: PathBuf,
-    end_note: (PathBuf, PathBuf),
-    lock: OwnedFd,
-) -> Result<ExitCode, Failure> {
-    let options = RunOptions {
-        stop_after: None,
-        log_level: crate::option_values::LogLevel::Warn,
-        json: false,
-        grace: DEFAULT_GRACE,
-        name: None,
-        no_logs: false,
-    };
-    let purpose = Purpose {
-        end_note: Some(end_note),
-        lock: Some(lock),
-        ..Purpose::default()
-    };
-    start(dataflow, Some(file), &options, true, purpose)
 }
 
 /// A clock that starts at the present time, and that the named node drives.
@@ -181,7 +152,6 @@ pub fn run_replay(
     let purpose = Purpose {
         clock: replay.clock,
         player: Some(replay.player),
-        ..Purpose::default()
     };
     start(dataflow, file, options, false, purpose)
 }
@@ -192,10 +162,6 @@ struct Purpose {
     clock: Option<ClockPlan>,
     /// The node that plays a recording.
     player: Option<String>,
-    /// [`Plan::end_note`].
-    end_note: Option<(PathBuf, PathBuf)>,
-    /// A locked file, which the keeper inherits.
-    lock: Option<OwnedFd>,
 }
 
 fn start(
@@ -219,8 +185,7 @@ fn start(
             reports_logs: true,
             is_detached: detached,
             clock: purpose.clock,
-            end_note: purpose.end_note,
-            lock: purpose.lock,
+            ..Options::default()
         },
         &mut |warning| note!("{warning}"),
     )?;

@@ -1,14 +1,18 @@
 //! `nervure __part`: checks or starts the part of a dataflow on this machine, for the daemon.
 
-use std::{io::Read, process::ExitCode};
+use std::{io::Read, path::Path, process::ExitCode, time::Duration};
 
 use nervure_daemon::{PartSpec, StandIns};
 use nervure_dataflow::Dataflow;
-use nervure_launch::{Assignment, AssignmentError, Overrides};
+use nervure_launch::{Assignment, AssignmentError, Launch, Options, Overrides};
 use nervure_protocol::cli_to_keeper::Replace;
+use rustix::fd::OwnedFd;
 
 use super::{placement::check_instance_name, program::take_program};
-use crate::{failure::Failure, run, source};
+use crate::{
+    failure::{Failure, IMPERFECT},
+    source,
+};
 
 /// The largest description of a part.
 const MAX_SPEC_BYTES: u64 = 4 << 20;
@@ -70,8 +74,7 @@ pub fn run_part() -> Result<ExitCode, Failure> {
     spec.write_stand_ins(&stand_ins).map_err(|error| {
         Failure::internal("cannot write the stand-ins of the part").because(error)
     })?;
-    let end_note = spec.end_note();
-    run::run_detached(part.dataflow, spec.file, end_note, lock)
+    start(&part.dataflow, spec, lock)
 }
 
 fn parsed(
@@ -80,6 +83,32 @@ fn parsed(
 ) -> Result<Vec<Assignment>, Failure> {
     let parsed: Result<_, _> = texts.iter().map(|text| parse(text)).collect();
     parsed.map_err(|error| Failure::invalid(error.to_string()))
+}
+
+/// Starts the keeper, which then has the lock. Returns when every node is ready: failures before that are
+/// in the output of this process.
+fn start(dataflow: &Dataflow, spec: PartSpec, lock: OwnedFd) -> Result<ExitCode, Failure> {
+    let options = Options {
+        end_note: Some(spec.end_note()),
+        file: Some(spec.file),
+        is_detached: true,
+        lock: Some(lock),
+        ..Options::default()
+    };
+    let launch = Launch::prepare(dataflow, options, &mut |warning| note!("{warning}"))?;
+    let mut running = launch.run(Path::new("/proc/self/exe"))?;
+    if running.wait_ready(Duration::MAX)? {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let outcome = running.wait(Duration::MAX)?;
+    let failed = outcome.map_or(&[][..], |outcome| &outcome.failed);
+    for ended in failed {
+        note!("node `{}` failed: {}", ended.id, ended.reason);
+    }
+    Ok(match failed {
+        [] => ExitCode::SUCCESS,
+        _ => ExitCode::from(IMPERFECT),
+    })
 }
 
 /// Writes the keeper's request for each checked program.
