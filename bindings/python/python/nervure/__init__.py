@@ -11,14 +11,18 @@ outputs. The dataflow file declares its inputs and outputs::
             node.send("brightness", event.numpy().mean(), like=event)
 
 ``observe("camera/image")`` receives samples of a running dataflow, from any program.
+``launch("drive.yml")`` starts a dataflow for a test or a notebook.
 
 NumPy and pyarrow are imported when a value is first requested in one of their types.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from nervure import _stacks
 from nervure._native import Event, Loan, Node, Observer, __version__, observe
 from nervure.errors import (
     ConnectError,
+    LaunchError,
     LoanError,
     NervureError,
     NodeForked,
@@ -37,11 +41,16 @@ from nervure.errors import (
     UnknownParam,
 )
 
+if TYPE_CHECKING:
+    from nervure._launch import Launched, Outcome, launch
+
 _stacks.enable()
 
 __all__ = [
     "ConnectError",
     "Event",
+    "LaunchError",
+    "Launched",
     "Loan",
     "LoanError",
     "NervureError",
@@ -51,6 +60,7 @@ __all__ = [
     "NotSendable",
     "Observer",
     "OutOfMemory",
+    "Outcome",
     "SampleError",
     "ServiceError",
     "ServiceGone",
@@ -62,5 +72,15 @@ __all__ = [
     "UnknownOutput",
     "UnknownParam",
     "__version__",
+    "launch",
     "observe",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Nodes start none, and start faster without the modules that this needs.
+    if name in ("Launched", "Outcome", "launch"):
+        from nervure import _launch
+
+        return getattr(_launch, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -77,3 +77,7 @@ class SampleError(NervureError, ValueError):
 
 class LoanError(NervureError, RuntimeError):
     """The loan was sent or discarded, or cannot be sent while views of its array are alive."""
+
+
+class LaunchError(NervureError, RuntimeError):
+    """A dataflow cannot be started, or one of its nodes or edges has failed."""
