@@ -6,8 +6,8 @@ use arrow::array::make_array;
 use nervure_node::binding::{ALL_INPUTS_CLOSED, Heard, SilentInputs};
 use nervure_node::{Event as Nervure, Handle, Sample};
 
-use crate::bridge::to_dora;
 use super::{Event, StopCause};
+use crate::bridge::to_dora;
 use crate::metadata::{self, Metadata};
 use dora_arrow_convert::{DoraArray, IntoArrow};
 
