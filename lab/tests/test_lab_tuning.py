@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from nervure_lab import cli
 from nervure_lab.comparison.accounting import figures
@@ -64,6 +64,7 @@ def test_a_history_with_a_recovery_time_drains_in_it() -> None:
     mbit=st.floats(0.1, 10_000.0),
     utilisation=st.floats(0.1, 1.0),
 )
+@example(payload=125000, rate=0.1531677505614406, mbit=1.0, utilisation=0.1531677505614406)
 def test_what_the_refusal_proposes_fits(payload: int, rate: float, mbit: float, utilisation: float) -> None:
     budget = Budget(payload, rate, mbit * 1e6, utilisation=utilisation)
     if budget.fits:

@@ -7,7 +7,7 @@ a throughput in bit/s by a payload in bytes and leaves out the utilisation.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nervure_lab.quantities import format_size
 
@@ -77,10 +77,10 @@ class Budget:
         ]
         if payload > 0:
             lines.append(f"  --payload {payload // 1000}KB")
-        lines.append(
-            f"  --bandwidth {math.floor(self.offered_bits / self.utilisation / 1e6) + 1}Mbps, if there is a "
-            "faster link"
-        )
+        megabits = math.floor(self.offered_bits / self.utilisation / 1e6) + 1
+        # The quotient may be rounded down to just below a whole number that does not fit.
+        megabits += not replace(self, bandwidth_bits=megabits * 1e6).fits
+        lines.append(f"  --bandwidth {megabits}Mbps, if there is a faster link")
         raise DoesNotFit("\n".join(lines))
 
     @property
