@@ -383,9 +383,15 @@ fn send(
 }
 
 fn noise() -> Vec<u8> {
-    let mut noise = vec![0; 2 * NOISE_BYTES];
-    Rng::with_seed(1).fill(&mut noise);
-    noise
+    // Marsaglia's xorshift generator, as in `python_node.py`, which checks these bytes.
+    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+    let next = |_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    (0..2 * NOISE_BYTES).map(next).collect()
 }
 
 /// The bytes between the marks at both ends of a sample with this number.
