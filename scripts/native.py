@@ -155,7 +155,11 @@ def built(package: str, options: list[str]) -> list[dict[str, Any]]:
     # No other crate type: beside one, cargo does not optimise the library as a whole, and it is larger.
     command += ["--package", package, "--lib", "--crate-type", "staticlib"]
     workspace = REPOSITORY if package in NERVURE else DORA
-    done = subprocess.run(command, cwd=workspace, stdout=subprocess.PIPE, text=True, check=False)
+    # Cargo locks a folder twice, and waits for itself, where two settings name it in different words.
+    environment = {"CARGO_TARGET_DIR": str(REPOSITORY.resolve() / "target"), **os.environ}
+    done = subprocess.run(
+        command, cwd=workspace, env=environment, stdout=subprocess.PIPE, text=True, check=False
+    )
     if done.returncode != 0:
         raise SystemExit(done.returncode)
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
