@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Checks the sentences of comments, docstrings and pages: `scripts/check_sentences.py [--list] [PATH..]`.
 
-A sentence begins with the thing, and its verb follows. A clause with "what", "who" or "which of them" in the
-place of a noun names no thing: "The peer's identity is known after the handshake" does. Lines with such a
-clause are counted; quinn, neqo, uv and iceoryx2 have at most 2 in 1,000 lines of comments.
+A sentence names its subject: "The peer's identity is known after the handshake". The script counts lines
+with a clause that stands in the place of a noun. Quinn, neqo, uv and iceoryx2 have at most 2 in 1,000 lines
+of comments.
 """
 
 import argparse
