@@ -18,7 +18,7 @@ use crate::arrivals::{Arrivals, Taker};
 use crate::bridge::Bridge;
 use crate::crossing::{Crossing, Failures, spawn};
 use crate::lossless::{Confirmation, Place, Unconfirmed};
-use crate::sender::{RETRY, qos};
+use crate::sender::{RETRY, open};
 use crate::totals::Counted;
 
 /// The sender of a topic.
@@ -150,7 +150,7 @@ impl<'b> ConfirmedSender<'b> {
             let mut samples = shared.lock();
             if self.stream.is_none() {
                 samples.unconfirmed.begin_again();
-                self.stream = self.open();
+                self.stream = open(self.bridge, self.crossing, self.machine, self.spec);
             }
             let (place, sample) = samples.unconfirmed.to_send()?;
             let Some(stream) = &self.stream else {
@@ -186,12 +186,6 @@ impl<'b> ConfirmedSender<'b> {
     fn encode(&self, place: Place, sample: &Sample) -> Result<Bytes, SampleError> {
         let published = self.bridge.clock().time(sample.header().publish_mono);
         remote::encode(sample, published, &place.encode()).map(Bytes::from)
-    }
-
-    fn open(&self) -> Option<OutgoingStream> {
-        let key = self.bridge.key_of(self.machine)?;
-        let name = self.crossing.stream_name(&self.spec.topic);
-        self.bridge.open_stream(key, &name, qos(self.spec))
     }
 
     /// Leaves out the next sample, which cannot be sent.

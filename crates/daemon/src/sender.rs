@@ -172,7 +172,10 @@ impl Sender<'_> {
     /// Sends on the present stream, or on a new one if the machine lacks that. `None` without a connection.
     fn try_send(&mut self, message: &Bytes) -> Option<Result<(), LinkSendError>> {
         for _ in 0..2 {
-            self.stream = self.stream.take().or_else(|| self.open());
+            self.stream = self
+                .stream
+                .take()
+                .or_else(|| open(self.bridge, self.crossing, self.machine, self.spec));
             match self.stream.as_ref()?.try_send(message.clone()) {
                 Ok(()) => return Some(Ok(())),
                 Err(StreamError::Send(
@@ -266,7 +269,7 @@ impl Sender<'_> {
             && !self.bridge.is_excluded(self.machine)
         {
             let Some(stream) = &self.stream else {
-                self.stream = self.open();
+                self.stream = open(self.bridge, self.crossing, self.machine, self.spec);
                 if self.stream.is_none() {
                     std::thread::sleep(RETRY);
                 }
@@ -300,12 +303,6 @@ impl Sender<'_> {
         let mut ended = std::mem::take(&mut self.last);
         ended.unconfirmed += std::mem::take(&mut ended.held);
         self.past = self.past + ended;
-    }
-
-    fn open(&self) -> Option<OutgoingStream> {
-        let key = self.bridge.key_of(self.machine)?;
-        let name = self.crossing.stream_name(&self.spec.topic);
-        self.bridge.open_stream(key, &name, qos(self.spec))
     }
 
     /// Keeps the counters for the report. A stream whose session is gone counts as of its last sample.
@@ -343,7 +340,18 @@ impl Sender<'_> {
     }
 }
 
-pub(crate) fn qos(stream: &Stream) -> Qos {
+/// Opens the stream of a topic to a machine; `None` without a connection.
+pub(crate) fn open(
+    bridge: &Bridge,
+    crossing: &Crossing,
+    machine: &str,
+    spec: &Stream,
+) -> Option<OutgoingStream> {
+    let name = crossing.stream_name(&spec.topic);
+    bridge.open_stream(bridge.key_of(machine)?, &name, qos(spec))
+}
+
+fn qos(stream: &Stream) -> Qos {
     let delivery = match stream.delivery {
         Delivery::KeepAll { depth } => qos::Delivery::keep_all(depth),
         Delivery::KeepLast { depth } => qos::Delivery::keep_last(depth),

@@ -101,9 +101,7 @@ impl NodeState {
             (None, None) => "starts",
         }
     }
-}
 
-impl NodeState {
     /// The state as its machine would report it to others.
     fn reported(&self) -> daemon_to_cli::NodeState {
         use daemon_to_cli::NodeState;
