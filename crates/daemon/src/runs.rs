@@ -203,7 +203,11 @@ fn follow_reports(keeper: u32, report: impl Fn(&NodeStates)) -> bool {
     let mut connection = loop {
         match connect() {
             Ok(connection) => break connection,
-            Err(ConnectionError::NoAnswer { .. } | ConnectionError::System(_)) => {
+            Err(
+                ConnectionError::NoAnswer { .. }
+                | ConnectionError::System(_)
+                | ConnectionError::List(_),
+            ) => {
                 std::thread::sleep(Duration::from_millis(200));
             }
             Err(_) => return false,
@@ -330,7 +334,11 @@ fn stop_or_start(
                 .and_then(|address| Connection::open(&address, "lease")?.ask(&message));
             match answer {
                 // A keeper that does not answer now may be stopped (SIGSTOP).
-                Err(ConnectionError::NoAnswer { .. } | ConnectionError::System(_)) => {
+                Err(
+                    ConnectionError::NoAnswer { .. }
+                    | ConnectionError::System(_)
+                    | ConnectionError::List(_),
+                ) => {
                     std::thread::sleep(Duration::from_millis(200));
                 }
                 // It does not run, or runs already.
@@ -377,7 +385,11 @@ fn order(keeper: u32, program: &str, message: &Message) -> bool {
     loop {
         match send() {
             // A keeper that does not answer now may be stopped (SIGSTOP).
-            Err(ConnectionError::NoAnswer { .. } | ConnectionError::System(_)) => {
+            Err(
+                ConnectionError::NoAnswer { .. }
+                | ConnectionError::System(_)
+                | ConnectionError::List(_),
+            ) => {
                 std::thread::sleep(Duration::from_millis(200));
             }
             answer => return answer.is_ok(),
