@@ -272,6 +272,40 @@ fn nodes_of_a_module_take_its_place() {
     );
 }
 
+#[test]
+fn inputs_that_a_module_leaves_out_move_those_of_loop_and_sync() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+    write("node.py", "");
+    write(
+        "fuse.yml",
+        "module: {name: fuse, inputs: [image], inputs_optional: [depth]}\nnodes:\n  - id: fuse\n    path: node.py\n    \
+         inputs: {depth: _mod/depth, tick: nervure/timer/hz/10, image: _mod/image, imu: source/imu}\n    \
+         loop: {input: tick, finish_within: 2ms}\n    sync: {inputs: [depth, image], collect: [imu]}\n  \
+         - {id: source, path: node.py, outputs: [imu]}\n",
+    );
+    write(
+        "main.yml",
+        "nodes:\n  - {id: camera, path: node.py, outputs: [image]}\n  \
+         - {id: m, module: fuse.yml, inputs: {image: camera/image}}\n",
+    );
+    let report = nervure_dataflow::load(&folder.path().join("main.yml"));
+    let dataflow = report
+        .dataflow
+        .unwrap_or_else(|| panic!("{:?}", report.diagnostics));
+    let fuse = dataflow.node("m.fuse").unwrap();
+    let name = |input: usize| fuse.inputs[input].name.as_str();
+    let sync = fuse.settings.sync.as_ref().unwrap();
+    assert_eq!(name(fuse.settings.loop_deadline.unwrap().input), "tick");
+    assert_eq!(
+        (
+            sync.inputs.iter().copied().map(name).collect::<Vec<_>>(),
+            sync.collect.iter().copied().map(name).collect::<Vec<_>>()
+        ),
+        (vec!["image"], vec!["imu"])
+    );
+}
+
 fn fixtures() -> Vec<(String, Report)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/good");
     let entries: Vec<_> = fs::read_dir(folder)

@@ -131,6 +131,7 @@ fn oversized_welcome(dataflow: &str, node: &NodePlan) -> Option<usize> {
         clients: node.clients.clone(),
         params: node.settings.params.iter().map(param).collect(),
         loop_deadline: node.settings.loop_deadline,
+        sync: node.settings.sync.clone(),
         memory_lock: node.settings.memory_lock,
     });
     match encode(&welcome) {

@@ -72,6 +72,9 @@ pub struct NodeSettings {
     /// The deadline for events of one of its inputs.
     #[serde(rename = "loop", skip_serializing_if = "Option::is_none")]
     pub loop_deadline: Option<DeadlineSpec>,
+    /// Inputs whose samples it gets together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sync: Option<SyncSpec>,
 }
 
 /// The program of a node. Paths are absolute.
@@ -330,6 +333,39 @@ pub struct LastValueSpec {
     pub output: usize,
     /// The value, which a node can send.
     pub value: serde_json::Value,
+}
+
+/// Inputs whose samples a node gets together: `sync`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SyncSpec {
+    /// Indices of the inputs of which a set has one sample each.
+    pub inputs: Vec<usize>,
+    /// Indices of the inputs of which a set has all samples since the set before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub collect: Vec<usize>,
+    /// Which samples belong together.
+    pub policy: SyncPolicy,
+    /// Largest difference between the stamps of a set; `None` for 0 with [`SyncPolicy::Exact`], and no
+    /// limit with [`SyncPolicy::Approximate`].
+    #[serde(
+        default,
+        rename = "tolerance_nanos",
+        with = "nanos::optional",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub tolerance: Option<Duration>,
+    /// Most samples of each input that wait for the others.
+    pub queue_size: u32,
+}
+
+/// Which samples of several inputs belong together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SyncPolicy {
+    /// The first whose stamps are equal, or differ by the tolerance at most.
+    Exact,
+    /// Those whose stamps differ least.
+    Approximate,
 }
 
 /// The deadline for events of one of a node's inputs: `loop`.

@@ -3,7 +3,7 @@
 //! Order: `Welcome`, an `AttachOutput` or `AttachInput` for each declared edge, `Wired`, and
 //! `Start` once the dataflow is ready. After that edges come and go at run time.
 
-use crate::graph::DeadlineSpec;
+use crate::graph::{DeadlineSpec, SyncSpec};
 use crate::wiring::{ClientSpec, InputSpec, OutputSpec, Queue, Return, ServiceSpec};
 use serde::{Deserialize, Serialize};
 
@@ -113,6 +113,9 @@ pub struct Welcome {
     /// The deadline of its loop.
     #[serde(default)]
     pub loop_deadline: Option<DeadlineSpec>,
+    /// Inputs whose samples it gets together.
+    #[serde(default)]
+    pub sync: Option<SyncSpec>,
     /// Whether the node locks the memory of its process.
     #[serde(default)]
     pub memory_lock: bool,

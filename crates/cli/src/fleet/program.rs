@@ -108,6 +108,7 @@ fn differing(old: &Node, new: &Node) -> Option<&'static str> {
         ("ready", before.ready == after.ready),
         ("min_log_level", before.min_log_level == after.min_log_level),
         ("loop", before.loop_deadline == after.loop_deadline),
+        ("sync", before.sync == after.sync),
     ];
     let mut other = keys.into_iter().filter(|(_, is_same)| !is_same);
     other.next().map(|(key, _)| key)

@@ -16,7 +16,7 @@ use Shape::*;
 pub(crate) use dataflow::{DATAFLOW, MACHINE, MODULE, MODULE_FILE, RESOURCES};
 pub(crate) use dora::{CUSTOM, DEPLOY, OPERATOR, PYTHON_SOURCE};
 pub(crate) use edge::{INPUT, OUTPUT, QOS};
-pub(crate) use node::{LOOP, NODE, ON_FAILURE, PARAM, SCHEDULING};
+pub(crate) use node::{LOOP, NODE, ON_FAILURE, PARAM, SCHEDULING, SYNC};
 
 /// A map in a dataflow file and the keys that it can have.
 #[derive(Debug)]
@@ -114,6 +114,8 @@ pub(crate) const QUEUE_SIZE: RangeInclusive<i64> = 1..=65_536;
 pub(crate) const MAX_HELD: RangeInclusive<i64> = 1..=131_072;
 pub(crate) const HISTORY: RangeInclusive<i64> = 0..=1_000;
 pub(crate) const MAX_RESTARTS: RangeInclusive<i64> = 0..=1_000_000;
+/// A queue of 1 drops many samples: each waits for its partners while the next one comes.
+pub(crate) const SYNC_QUEUE_SIZE: RangeInclusive<i64> = 2..=1_000;
 pub(crate) const PRIORITY: RangeInclusive<i64> = 1..=99;
 pub(crate) const NICE: RangeInclusive<i64> = -20..=19;
 pub(crate) const PROCESSOR: RangeInclusive<i64> = 0..=4_095;
@@ -136,6 +138,7 @@ pub(crate) const LOG_LEVELS: &[&str] = &["error", "warn", "info", "debug", "trac
 pub(crate) const RELIABILITIES: &[&str] = &["reliable", "best_effort"];
 pub(crate) const TRAFFIC_CLASSES: &[&str] = &["control", "default", "bulk"];
 pub(crate) const READY: &[&str] = &["auto", "manual"];
+pub(crate) const SYNC_POLICIES: &[&str] = &["approximate", "exact"];
 pub(crate) const ON_PARTITION: &[&str] = &["continue", "stop"];
 
 /// Keys that define the program and the outputs of a node in the place of `path`.
@@ -159,6 +162,7 @@ pub(crate) static LEVELS: &[&Level] = &[
     &MODULE_FILE,
     &MODULE,
     &LOOP,
+    &SYNC,
     &ON_FAILURE,
     &PARAM,
     &SCHEDULING,

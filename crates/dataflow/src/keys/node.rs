@@ -170,6 +170,11 @@ pub(crate) static NODE: Level = Level {
             Map(&LOOP),
             "Deadline for events of one of the inputs (see loop).",
         ),
+        optional(
+            "sync",
+            Map(&SYNC),
+            "Inputs whose samples the node gets together, matched by their stamps, as one event `SYNC` (see sync).",
+        ),
         Key {
             aliases: &["shared_memory_pool_size"],
             ..optional(
@@ -210,11 +215,6 @@ pub(crate) static NODE: Level = Level {
             "actions",
             "until then, use outputs for goal, feedback and result",
             "Goals that the node works on.",
-        ),
-        later(
-            "sync",
-            "until then, match samples by their stamps in the node",
-            "Inputs that are delivered together.",
         ),
         later(
             "resources",
@@ -317,6 +317,38 @@ pub(crate) static LOOP: Level = Level {
             "finish_within",
             Interval,
             "Longest time from the moment when a tick was due, or a sample was taken from its queue, until the node asks for its next event. When the node takes longer, its next event is `DEADLINE_MISSED`.",
+        ),
+    ],
+};
+
+pub(crate) static SYNC: Level = Level {
+    name: "sync",
+    noun: "`sync`",
+    keys: &[
+        required(
+            "inputs",
+            Names,
+            "The inputs of which an event has one sample each.",
+        ),
+        optional(
+            "collect",
+            Names,
+            "Inputs of which an event has all samples since the event before, up to the stamp of the first of `inputs`: `{inputs: [image], collect: [imu]}`. The event waits until a newer sample of each has come. At most `queue_size` of the input wait.",
+        ),
+        optional(
+            "policy",
+            OneOf(SYNC_POLICIES),
+            "`approximate` (default): the samples whose stamps differ least, by the rule of `ApproximateTime` in ROS 2's message_filters; each is used once at most. `exact`: the first whose stamps are equal, or differ by `tolerance` at most.",
+        ),
+        optional(
+            "tolerance",
+            Duration,
+            "Largest difference between the stamps of an event. Default: 0 with `exact`, no limit with `approximate`.",
+        ),
+        optional(
+            "queue_size",
+            Integer(&SYNC_QUEUE_SIZE),
+            "Most samples of each input that wait for their partners; beyond it the oldest is dropped, and counted as unmatched. Default 10.",
         ),
     ],
 };

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use nervure_protocol::nearest;
 use nervure_protocol::wiring::{MAX_NODE_INPUTS, Policy};
 
 use super::machines::read_qos;
@@ -13,6 +14,7 @@ use crate::diagnostic::{Code, Finding};
 use crate::graph::{InputQueue, QueuePolicy};
 use crate::keys::{INPUT, MAX_HELD, QUEUE_POLICIES, QUEUE_SIZE, Shape};
 use crate::parsed::{ParsedInput, ParsedSource};
+use crate::quote::{listed, quoted};
 use crate::tree::{Entry, Kind, Text, Value};
 
 /// The inputs, and whether all of them could be read.
@@ -256,4 +258,18 @@ fn read_timer_queue(reader: &mut Reader<'_>, keys: &Keys<'_>) -> InputQueue {
         }
     }
     InputQueue::LATEST
+}
+
+pub(super) fn unknown_input(name: &Text, inputs: &[ParsedInput]) -> Finding {
+    let names = || inputs.iter().map(|input| input.name.text.as_str());
+    let message = format!("the node has no input {}", quoted(&name.text));
+    Finding::error(Code::UnknownInput, name.span, message).nearest(
+        nearest(&name.text, names()),
+        || match inputs {
+            [] => {
+                Some("the node has no inputs: add a timer, `tick: nervure/timer/hz/200`".to_owned())
+            }
+            _ => Some(format!("its inputs are {}", listed(names()))),
+        },
+    )
 }

@@ -23,5 +23,6 @@ mod restart;
 mod scheduling;
 mod services;
 mod sources;
+mod sync;
 mod types;
 mod variables;

@@ -11,6 +11,7 @@ use super::map::{Keys, duplicate_name, read_entries, read_keys};
 use super::node::{Host, read_node};
 use super::program::{ProgramLocator, read_build};
 use super::reader::{Reader, wrong_type};
+use super::sync::renumber_inputs;
 use super::variables::Variables;
 use crate::decode::decode;
 use crate::diagnostic::{Code, Finding, Findings};
@@ -213,8 +214,14 @@ fn include(
     for mut node in module.nodes.drain(..) {
         place(&mut node, path.span);
         let optional = &module.optional;
-        node.inputs
-            .retain_mut(|input| rewrite(reader, input, &id.text, &ids, &bound, optional));
+        let mut kept = Vec::new();
+        let mut remaining = 0..;
+        node.inputs.retain_mut(|input| {
+            let is_kept = rewrite(reader, input, &id.text, &ids, &bound, optional);
+            kept.push(is_kept.then(|| remaining.next()).flatten());
+            is_kept
+        });
+        renumber_inputs(&mut node.settings, &kept);
         if let Some(own) = &mut node.id {
             own.text = format!("{}.{}", id.text, own.text);
         }

@@ -4,11 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use nervure_protocol::graph::{DeadlineSpec, NodeSettings, Ready, Scheduling};
-use nervure_protocol::nearest;
 
 use super::environment::read_environment;
 use super::git::read_git;
-use super::inputs::read_inputs;
+use super::inputs::{read_inputs, unknown_input};
 use super::last_values::read_last_values;
 use super::log_outputs::read_log_outputs;
 use super::map::{Keys, read_keys};
@@ -20,11 +19,12 @@ use super::reader::{Reader, wrong_type};
 use super::restart::read_restart;
 use super::scheduling::{read_processors, read_scheduling};
 use super::services::{read_clients, read_services};
+use super::sync::{hold_for_sync, read_sync};
 use super::variables::Variables;
 use crate::diagnostic::{Code, Finding};
 use crate::keys::{CUSTOM, DEPLOY, LOG_LEVELS, LOOP, NODE, ON_PARTITION, READY, Shape};
-use crate::parsed::{ParsedInput, ParsedNode};
-use crate::quote::{listed, quoted};
+use crate::parsed::ParsedNode;
+use crate::quote::quoted;
 use crate::surroundings;
 use crate::tree::{Entry, Kind, Text, Value};
 
@@ -117,6 +117,7 @@ pub(super) fn read_node(
         single_operator: code.single,
     };
     node.settings = read_settings(reader, host, &keys, &node);
+    hold_for_sync(&node.settings, &mut node.inputs);
     if let (Scheduling::Deadline { .. }, Some(entry)) =
         (node.settings.scheduling, keys.entry("cpu_affinity"))
     {
@@ -251,6 +252,9 @@ fn read_settings(
         loop_deadline: keys
             .value("loop")
             .and_then(|value| read_loop_deadline(reader, value, node)),
+        sync: keys
+            .value("sync")
+            .and_then(|value| read_sync(reader, value, node)),
     }
 }
 
@@ -350,18 +354,4 @@ fn read_loop_deadline(
         input: input?,
         finish_within: finish_within?,
     })
-}
-
-fn unknown_input(name: &Text, inputs: &[ParsedInput]) -> Finding {
-    let names = || inputs.iter().map(|input| input.name.text.as_str());
-    let message = format!("the node has no input {}", quoted(&name.text));
-    Finding::error(Code::UnknownInput, name.span, message).nearest(
-        nearest(&name.text, names()),
-        || match inputs {
-            [] => {
-                Some("the node has no inputs: add a timer, `tick: nervure/timer/hz/200`".to_owned())
-            }
-            _ => Some(format!("its inputs are {}", listed(names()))),
-        },
-    )
 }

@@ -248,6 +248,7 @@ impl Network {
             clients: plan.clients.clone(),
             params,
             loop_deadline: plan.settings.loop_deadline,
+            sync: plan.settings.sync.clone(),
             memory_lock: plan.settings.memory_lock,
         });
         let restarted = state.incarnation() > 0 && !self.graph.is_guest(node);
