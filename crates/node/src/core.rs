@@ -1,5 +1,6 @@
 //! State that every part of a node shares: sending, receiving and the control thread.
 
+use crate::sample::Sample;
 use crate::trace::Traces;
 use nervure_protocol::keeper_to_node::{NeighbourEvent, Welcome};
 use nervure_protocol::node_to_keeper::Message;
@@ -77,6 +78,17 @@ fn has_packet(socket: &Seqpacket) -> bool {
 }
 
 impl Core {
+    /// Takes note that the program is about to handle a sample: what it sends belongs to the same trace.
+    /// Returns whether the sample has one.
+    #[inline]
+    pub(crate) fn begins_trace(&self, input: usize, sample: &Sample) -> bool {
+        let is_traced = sample.header().trace_id != 0;
+        if is_traced {
+            self.traces.begin(input, sample);
+        }
+        is_traced
+    }
+
     pub(crate) fn new(
         welcome: Welcome,
         socket: Arc<Seqpacket>,

@@ -54,7 +54,7 @@ pub use self::{
     handle::Handle,
     node::Node,
     observer::{ObserveError, Observer},
-    receiving::{CallError, Event, Events, Next, ReplyError, Request, Ticket},
+    receiving::{CallError, Event, Events, Next, ReplyError, Request, SyncedSamples, Ticket},
     sample::{Sample, SampleError},
     sending::{Envelope, Loan, LoanSlice, Publisher},
 };

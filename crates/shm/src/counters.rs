@@ -224,6 +224,11 @@ impl CountersPage {
         })
     }
 
+    /// Counts received samples of an input that found no partner.
+    pub fn count_unmatched(&self, input: u32, samples: u64) {
+        self.input_row(input).inspect(|row| row.unmatched(samples));
+    }
+
     /// Counts that the node was notified of a stale input.
     pub fn count_stale(&self, input: u32) {
         self.input_row(input).inspect(InputRow::stale);

@@ -1,4 +1,5 @@
 use super::request::Request;
+use super::sync::SyncedSamples;
 use crate::ParamValue;
 use crate::core::Notice;
 use crate::sample::Sample;
@@ -17,6 +18,9 @@ pub enum Event {
         /// The sample, a view of its producer's memory.
         sample: Sample,
     },
+    /// Samples of the inputs of `sync` that belong together. These inputs have no event
+    /// [`Event::Input`].
+    Synced(SyncedSamples),
     /// A timer is due.
     Tick {
         /// The name of the input that is wired to the timer.
@@ -106,6 +110,7 @@ impl Event {
     pub fn kind(&self) -> &str {
         match self {
             Self::Input { .. } | Self::Tick { .. } => "INPUT",
+            Self::Synced(_) => "SYNC",
             Self::InputClosed { .. } => "INPUT_CLOSED",
             Self::Stale { .. } => "STALE",
             Self::DeadlineMissed { .. } => "DEADLINE_MISSED",

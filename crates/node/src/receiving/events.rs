@@ -13,12 +13,12 @@ use super::deadlines::{LoopDeadline, Overrun};
 use super::event::Event;
 use super::request::Request;
 use super::schedule::{DueItem, Schedule};
+use super::sync::Synchroniser;
 use super::wait::{WaitPlan, Waiter};
 use crate::core::Core;
 use crate::diagnostics::emit;
 use crate::error::UnknownName;
 use crate::sample::Sample;
-use crate::sending::Publisher;
 use nervure_protocol::nanos::nanos;
 use nervure_protocol::node_to_keeper::Message;
 use nervure_protocol::wiring::InputSpec;
@@ -46,6 +46,7 @@ pub struct Events {
     /// Per input.
     roles: Vec<Role>,
     schedule: Schedule,
+    sync: Option<Synchroniser>,
     calls: Calls,
     loop_deadline: Option<LoopDeadline>,
     /// Events that are not about samples and not delivered yet.
@@ -142,13 +143,17 @@ impl Events {
         let roles = roles(&core);
         let is_answers = |role: &&Role| matches!(role, Role::Answers { .. });
         let answers = roles.iter().filter(is_answers).count();
+        let names: Vec<Arc<str>> = inputs
+            .iter()
+            .map(|input| Arc::from(input.name.as_str()))
+            .collect();
+        let sync = core.welcome.sync.as_ref();
+        let sync = sync.and_then(|spec| Synchroniser::new(spec, inputs, &names));
         let loop_deadline = core.welcome.loop_deadline;
         let loop_deadline = loop_deadline.filter(|it| it.input < inputs.len());
         Self {
-            names: inputs
-                .iter()
-                .map(|input| Arc::from(input.name.as_str()))
-                .collect(),
+            names,
+            sync,
             newest: vec![Newest::default(); inputs.len()],
             open_inputs: inputs.len() - schedule.timers() - answers,
             roles,
@@ -242,7 +247,7 @@ impl Events {
             self.end_turn_of_loop();
         }
         loop {
-            if let Some(event) = self.pending_or_due() {
+            if let Some(event) = self.pending_or_due().or_else(|| self.next_synced()) {
                 return Ok(Next::Event(event));
             }
             let arrival = self.inbox.try_next()?;
@@ -362,28 +367,16 @@ impl Events {
         // Edges that were attached since the last call come first.
         self.inbox.refresh();
         self.newest[index].is_wanted = true;
-        if let Ok(Some(raw)) = self.inbox.take_newest(index as u32) {
+        let is_synced = self.sync.as_ref().is_some_and(|sync| sync.has(index));
+        // A sample that is taken here would be missing in its set.
+        if !is_synced && let Ok(Some(raw)) = self.inbox.take_newest(index as u32) {
             let sample = Sample::new(raw);
-            if sample.header().trace_id != 0 {
-                self.core.traces.begin(index, &sample);
-                self.handles_traced = true;
-            }
+            self.handles_traced |= self.core.begins_trace(index, &sample);
             self.schedule
                 .note_published(index, &sample, &self.core.clock);
             self.newest[index].sample = Some(sample);
         }
         Ok(self.newest[index].sample.clone())
-    }
-
-    #[inline(never)]
-    fn request(&self, service: usize, client: usize, sample: Sample) -> Option<Event> {
-        let spec = &self.core.welcome.services[service];
-        let asker = &spec.clients[client];
-        let output = self.core.outputs.get(asker.output as usize)?.clone();
-        let publisher = Publisher::new(output, self.core.clone());
-        let name = Arc::from(spec.name.as_str());
-        let request = Request::new(name, asker.node.clone(), sample, publisher);
-        Some(Event::Request(request))
     }
 
     /// Takes over the notices of the control thread.
@@ -515,39 +508,56 @@ impl Events {
             self.knows_start = self.core.await_edges();
         }
         let (input, sample) = (input as usize, Sample::new(sample));
-        let is_traced = sample.header().trace_id != 0;
         match self.roles[input] {
+            Role::Data => {}
             Role::Answers { client } => {
                 self.calls.answer(client, sample);
                 return None;
             }
-            _ if is_traced => {
-                self.core.traces.begin(input, &sample);
-                self.handles_traced = true;
+            Role::Requests { service, client } => {
+                self.handles_traced |= self.core.begins_trace(input, &sample);
+                let request = Request::received(&self.core, service, client, sample);
+                return request.map(Event::Request);
             }
-            _ => {}
         }
-        match self.roles[input] {
-            Role::Data | Role::Answers { .. } => {}
-            Role::Requests { service, client } => return self.request(service, client, sample),
-        }
-        let turn = self.loop_deadline.as_mut();
-        if let Some(turn) = turn.filter(|turn| turn.input == input) {
-            turn.sample(sample.raw().received_mono());
-        }
-        self.schedule
-            .note_published(input, &sample, &self.core.clock);
         if let Some(poll) = &mut self.poll {
             poll.count_sample(input);
         }
+        self.schedule
+            .note_published(input, &sample, &self.core.clock);
         let newest = &mut self.newest[input];
         if newest.is_wanted {
             newest.sample = Some(sample.clone());
+        }
+        if let Some(sync) = self.sync.as_mut().filter(|sync| sync.has(input)) {
+            sync.add(input, sample, &self.core.producer.counters);
+            return self.next_synced();
+        }
+        self.handles_traced |= self.core.begins_trace(input, &sample);
+        let turn = self.loop_deadline.as_mut();
+        if let Some(turn) = turn.filter(|turn| turn.input == input) {
+            turn.sample(sample.raw().received_mono());
         }
         Some(Event::Input {
             id: self.names[input].clone(),
             sample,
         })
+    }
+
+    /// The next samples that belong together.
+    fn next_synced(&mut self) -> Option<Event> {
+        let set = self.sync.as_mut()?.next()?;
+        let is_traced = |(_, sample): &(usize, &Sample)| sample.header().trace_id != 0;
+        if let Some((input, sample)) = set.by_input().find(is_traced) {
+            self.handles_traced |= self.core.begins_trace(input, sample);
+        }
+        // The turn does not contain the time for which a sample has waited for the others.
+        if let Some(turn) = &mut self.loop_deadline
+            && set.by_input().any(|(input, _)| turn.input == input)
+        {
+            turn.sample(monotonic_nanos());
+        }
+        Some(Event::Synced(set))
     }
 
     /// Handles an arrival that is not a sample.
@@ -598,13 +608,23 @@ impl Events {
         self.schedule.close(input);
         self.open_inputs -= 1;
         if self.open_inputs == 0 && self.schedule.timers() == 0 {
+            // After the input's own event, and the samples that it completes.
             let reason = || ALL_INPUTS_CLOSED.to_owned();
-            self.stop.get_or_insert_with(reason);
+            self.stop_when_drained.get_or_insert_with(reason);
         }
-        // The stop that this may cause comes after the input's own event.
-        (self.roles[input] == Role::Data).then(|| Event::InputClosed {
+        if self.roles[input] != Role::Data {
+            return None;
+        }
+        let closed = Event::InputClosed {
             id: self.names[input].clone(),
-        })
+        };
+        let Some(sync) = &mut self.sync else {
+            return Some(closed);
+        };
+        sync.close(input, &self.core.producer.counters);
+        let sets = std::iter::from_fn(|| sync.next()).map(Event::Synced);
+        self.pending.extend(sets.chain([closed]));
+        self.pending.pop_front()
     }
 }
 

@@ -7,6 +7,7 @@ mod event;
 mod events;
 mod request;
 mod schedule;
+mod sync;
 mod timer;
 mod wait;
 
@@ -16,5 +17,6 @@ pub use self::{
     event::Event,
     events::{ALL_INPUTS_CLOSED, Events, Next, PRODUCER_ENDED},
     request::{ReplyError, Request},
+    sync::SyncedSamples,
     wait::{WaitPlan, Waiter},
 };

@@ -1,5 +1,6 @@
 //! The serving side of requests.
 
+use crate::core::Core;
 use crate::sample::Sample;
 use crate::sending::{Envelope, Publisher};
 use nervure_message::{Encode, Metadata};
@@ -49,23 +50,27 @@ pub enum ReplyError {
 }
 
 impl Request {
-    pub(super) fn new(
-        service: Arc<str>,
-        client: String,
+    /// A request to a service of this node by a client, both by their indices.
+    pub(super) fn received(
+        core: &Arc<Core>,
+        service: usize,
+        client: usize,
         sample: Sample,
-        publisher: Publisher,
-    ) -> Self {
+    ) -> Option<Self> {
+        let spec = &core.welcome.services[service];
+        let client = &spec.clients[client];
+        let output = core.outputs.get(client.output as usize)?.clone();
         let pending = PendingAnswer {
-            service,
-            client,
+            service: Arc::from(spec.name.as_str()),
+            client: client.node.clone(),
             correlation_id: sample.header().correlation_id,
-            publisher,
+            publisher: Publisher::new(output, core.clone()),
             is_answered: AtomicBool::new(false),
         };
-        Self {
+        Some(Self {
             sample,
             pending: Arc::new(pending),
-        }
+        })
     }
 
     /// The service's name.
