@@ -164,6 +164,8 @@ typedef enum nervure_event_kind {
     NERVURE_EVENT_KIND_PAUSE = 11,
     // The dataflow is resumed.
     NERVURE_EVENT_KIND_RESUME = 12,
+    // Samples of the inputs of `sync` that belong together: `set` has them.
+    NERVURE_EVENT_KIND_SYNC = 13,
 } nervure_event_kind;
 
 // Shared memory for a value, which is filled in place, and then sent without a copy.
@@ -184,6 +186,9 @@ typedef struct nervure_request nervure_request;
 // A received sample: a view of its producer's memory, which the producer gets back when the sample is freed. Keep few
 // samples; copy data that you need for longer.
 typedef struct nervure_sample nervure_sample;
+
+// Samples of several inputs that belong together: of `NERVURE_EVENT_KIND_SYNC`.
+typedef struct nervure_set nervure_set;
 
 // Bytes, or a text.
 typedef struct nervure_bytes {
@@ -267,6 +272,8 @@ typedef struct nervure_event {
     uint64_t count;
     // Whether a failed node is started again.
     bool restarts;
+    // The samples of `NERVURE_EVENT_KIND_SYNC`, else NULL.
+    const struct nervure_set *set;
 } nervure_event;
 
 // Times and numbers of a sample.
@@ -301,6 +308,17 @@ extern "C" {
 
 // The library's version.
 const char *nervure_version(void);
+
+// Returns the number of samples of an input in a set: 1 of a matched input, any number of a collected one, 0 for another
+// name, and if a pointer is NULL.
+size_t nervure_set_count(const struct nervure_set *set,
+                         const char *input);
+
+// Returns the sample of an input in a set, of a collected input that with this index, counted from 0; NULL if there is none.
+// It is valid until the next call of `nervure_next` with the node; `nervure_sample_keep` keeps it.
+const struct nervure_sample *nervure_set_sample(const struct nervure_set *set,
+                                                const char *input,
+                                                size_t index);
 
 // Answers a request, once. It is no error if the caller has ended.
 enum nervure_status nervure_reply(const struct nervure_request *request, const struct nervure_value *value);

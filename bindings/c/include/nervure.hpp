@@ -446,6 +446,20 @@ public:
         return SampleView(event_->sample);
     }
 
+    // Of an event NERVURE_EVENT_KIND_SYNC, the sample of an input; of a collected input that with this index.
+    SampleView sample(const char *input, std::size_t index = 0) const {
+        const nervure_sample *sample = nervure_set_sample(event_->set, input, index);
+        if (sample == nullptr) {
+            detail::fail(NERVURE_STATUS_ARGUMENT, "the event has no such sample");
+        }
+        return SampleView(sample);
+    }
+
+    // Of an event NERVURE_EVENT_KIND_SYNC, the number of samples of an input.
+    std::size_t count(const char *input) const noexcept { return nervure_set_count(event_->set, input); }
+
+    bool is_sync() const noexcept { return kind() == NERVURE_EVENT_KIND_SYNC; }
+
     // Answers a request at once. To answer it later, keep a Request of get().request.
     void reply(const Value &value) const { detail::check(nervure_reply(event_->request, value.get())); }
 

@@ -2,11 +2,13 @@
 
 use std::ffi::{CString, c_char};
 use std::ptr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nervure_node::message::Scalar;
 use nervure_node::{
     Event as Received, Events, Handle, Next, ParamValue, Request as ReceivedRequest,
+    Sample as ReceivedSample, SyncedSamples,
 };
 
 use crate::pointers::{self, owned};
@@ -47,6 +49,8 @@ pub enum EventKind {
     Pause = 11,
     /// The dataflow is resumed.
     Resume = 12,
+    /// Samples of the inputs of `sync` that belong together: `set` has them.
+    Sync = 13,
 }
 
 /// An event. Its pointers are valid until the next call of `nervure_next` with the node.
@@ -73,6 +77,8 @@ pub struct Event {
     pub count: u64,
     /// Whether a failed node is started again.
     pub restarts: bool,
+    /// The samples of `NERVURE_EVENT_KIND_SYNC`, else NULL.
+    pub set: *const SampleSet,
 }
 
 impl std::fmt::Debug for Event {
@@ -89,6 +95,27 @@ pub struct Request {
     pub(crate) request: ReceivedRequest,
 }
 
+/// Samples of several inputs that belong together: of `NERVURE_EVENT_KIND_SYNC`.
+#[derive(Debug)]
+pub struct SampleSet {
+    samples: Vec<(Arc<str>, Sample)>,
+}
+
+impl SampleSet {
+    fn new(set: &SyncedSamples) -> Self {
+        let sample =
+            |(input, sample): (&Arc<str>, &ReceivedSample)| (input.clone(), Sample(sample.clone()));
+        Self {
+            samples: set.iter().map(sample).collect(),
+        }
+    }
+
+    fn of<'s>(&'s self, input: &'s str) -> impl Iterator<Item = &'s Sample> {
+        let samples = self.samples.iter();
+        samples.filter_map(move |(name, sample)| (&**name == input).then_some(sample))
+    }
+}
+
 /// State for one thread at a time.
 #[derive(Debug)]
 pub struct Receiving {
@@ -100,6 +127,7 @@ pub struct Receiving {
     pub(crate) text: CString,
     pub(crate) sample: Option<Sample>,
     pub(crate) request: Option<Request>,
+    pub(crate) set: Option<SampleSet>,
 }
 
 impl Receiving {
@@ -111,6 +139,7 @@ impl Receiving {
             text: CString::default(),
             sample: None,
             request: None,
+            set: None,
         }
     }
 
@@ -127,12 +156,17 @@ impl Receiving {
             elapsed: 0,
             count: 0,
             restarts: false,
+            set: ptr::null(),
         };
         match event {
             Received::Input { id, sample } => {
                 seen.kind = EventKind::Input;
                 seen.id = self.name(&id);
                 seen.sample = self.sample.insert(Sample(sample));
+            }
+            Received::Synced(set) => {
+                seen.kind = EventKind::Sync;
+                seen.set = self.set.insert(SampleSet::new(&set));
             }
             Received::Tick { id, due, missed } => {
                 seen.kind = EventKind::Tick;
@@ -240,6 +274,40 @@ impl Receiving {
 
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Returns the number of samples of an input in a set: 1 of a matched input, any number of a collected one, 0 for another
+/// name, and if a pointer is NULL.
+///
+/// # Safety
+/// The pointers are null or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nervure_set_count(set: *const SampleSet, input: *const c_char) -> usize {
+    // SAFETY: the caller's promise.
+    let (set, input) = unsafe { (set.as_ref(), pointers::text(input, "input's name")) };
+    match (set, input) {
+        (Some(set), Ok(input)) => set.of(input).count(),
+        _ => 0,
+    }
+}
+
+/// Returns the sample of an input in a set, of a collected input that with this index, counted from 0; NULL if there is none.
+/// It is valid until the next call of `nervure_next` with the node; `nervure_sample_keep` keeps it.
+///
+/// # Safety
+/// The pointers are null or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nervure_set_sample(
+    set: *const SampleSet,
+    input: *const c_char,
+    index: usize,
+) -> *const Sample {
+    // SAFETY: the caller's promise.
+    let (set, input) = unsafe { (set.as_ref(), pointers::text(input, "input's name")) };
+    match (set, input) {
+        (Some(set), Ok(input)) => set.of(input).nth(index).map_or(ptr::null(), ptr::from_ref),
+        _ => ptr::null(),
+    }
 }
 
 /// Answers a request, once. It is no error if the caller has ended.

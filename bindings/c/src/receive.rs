@@ -28,6 +28,7 @@ pub unsafe extern "C" fn nervure_next(node: *mut Node, timeout: i64, event: *mut
         }
         receiving.sample = None;
         receiving.request = None;
+        receiving.set = None;
         match receiving.next(timeout)? {
             Some(next) => {
                 pointers::put(event, receiving.hold(next), "event")?;

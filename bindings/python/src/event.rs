@@ -13,6 +13,7 @@ use nervure_node::{Event as NodeEvent, Handle, Request, Sample, Wait};
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+use std::sync::Arc;
 
 /// An event of a node: a sample that arrived, a timer that is due, a stale input, a neighbour that
 /// failed, the order to stop.
@@ -47,6 +48,7 @@ impl PyEvent {
             NodeEvent::Input { sample, .. } => Some(sample.stamp()),
             NodeEvent::Tick { due, .. } => Some(*due),
             NodeEvent::Request(request) => Some(request.sample().stamp()),
+            NodeEvent::Synced(set) => Some(set.stamp()),
             _ => None,
         }
     }
@@ -56,6 +58,9 @@ impl PyEvent {
         self.sample().ok_or_else(|| {
             let what = match &self.event {
                 NodeEvent::Tick { id, .. } => format!("the tick of timer {id:?} carries no value"),
+                NodeEvent::Synced(_) => {
+                    "an event of type SYNC carries several values: see its `samples`".to_owned()
+                }
                 other => format!("an event of type {} carries no value", other.kind()),
             };
             exception(py, "SampleError", what)
@@ -81,7 +86,7 @@ impl PyEvent {
 
 #[pymethods]
 impl PyEvent {
-    /// `INPUT`, `INPUT_CLOSED`, `STALE`, `DEADLINE_MISSED`, `REQUEST`, `PARAM`,
+    /// `INPUT`, `SYNC`, `INPUT_CLOSED`, `STALE`, `DEADLINE_MISSED`, `REQUEST`, `PARAM`,
     /// `NODE_FAILED`, `NODE_RESTARTED`, `PAUSE`, `RESUME` or `STOP`. Ignore unknown types.
     #[getter]
     fn r#type<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
@@ -101,6 +106,31 @@ impl PyEvent {
             }
             _ => None,
         }
+    }
+
+    /// For `SYNC`, the samples of the inputs of `sync` that belong together: a dict from the name of an
+    /// input to its `Event` of type `INPUT`, or of a collected input to a list of them. `None` for other
+    /// events.
+    #[getter]
+    fn samples<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let NodeEvent::Synced(set) = &self.event else {
+            return Ok(None);
+        };
+        let event = |(id, sample): (&Arc<str>, &Sample)| {
+            let (id, sample) = (id.clone(), sample.clone());
+            Self::new(NodeEvent::Input { id, sample }, self.handle.clone())
+        };
+        let samples = PyDict::new(py);
+        for (input, sample) in set.iter() {
+            if !set.collected().contains(input) {
+                samples.set_item(&**input, event((input, sample)))?;
+            }
+        }
+        for input in set.collected() {
+            let events = set.all(input).map(|sample| event((input, sample)));
+            samples.set_item(&**input, events.collect::<Vec<_>>())?;
+        }
+        Ok(Some(samples))
     }
 
     /// The value as a pyarrow array or record batch; `None` for events without a value (a timer's
@@ -166,6 +196,7 @@ impl PyEvent {
                 sample: sample.copied(),
             },
             NodeEvent::Request(request) => NodeEvent::Request(request.copied()),
+            NodeEvent::Synced(set) => NodeEvent::Synced(set.copied()),
             other => other.clone(),
         };
         Self {
@@ -399,6 +430,10 @@ impl PyEvent {
             }
             NodeEvent::Tick { id, missed, .. } => {
                 format!("<Event INPUT {id:?}: tick, {missed} missed>")
+            }
+            NodeEvent::Synced(set) => {
+                let inputs: Vec<&str> = set.iter().map(|(input, _)| &**input).collect();
+                format!("<Event SYNC: {}>", inputs.join(", "))
             }
             NodeEvent::InputClosed { id } => format!("<Event INPUT_CLOSED {id:?}>"),
             NodeEvent::Stale { id, age, .. } => {

@@ -30,7 +30,7 @@ _CONTROL_FD_VARIABLE: str
 _HOST_FD_VARIABLE: str
 _STACKS_SIGNAL: int
 
-# `RELOAD`, `SYNC` and `CLOCK_JUMP` are reserved.
+# `RELOAD` and `CLOCK_JUMP` are reserved.
 _EventType = Literal[
     "INPUT",
     "INPUT_CLOSED",
@@ -357,13 +357,19 @@ class Event:
 
     @property
     def type(self) -> _EventType:
-        """``INPUT``, ``INPUT_CLOSED``, ``STALE``, ``DEADLINE_MISSED``, ``REQUEST``, ``PARAM``,
+        """``INPUT``, ``SYNC``, ``INPUT_CLOSED``, ``STALE``, ``DEADLINE_MISSED``, ``REQUEST``, ``PARAM``,
         ``NODE_FAILED``, ``NODE_RESTARTED``, ``PAUSE``, ``RESUME`` or ``STOP``. Ignore unknown types.
         """
     @property
     def id(self) -> str | None:
         """The input of a sample or tick; ``None`` for every other event. So ``event.id == "image"`` is enough
         to know that there is a sample.
+        """
+    @property
+    def samples(self) -> dict[str, Any] | None:
+        """For ``SYNC``, the samples of the inputs of ``sync`` that belong together: a dict from the name of
+        an input to its ``Event`` of type ``INPUT``, or of a collected input to a list of them. ``None`` for
+        other events.
         """
     @property
     def value(self) -> Any:
