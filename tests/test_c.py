@@ -114,6 +114,62 @@ def test_values_from_c_over_cxx_to_python(installed: Path, tmp_path: Path, optio
     ]
 
 
+SENSORS = """\
+from nervure import Node
+
+node = Node()
+for step in range(41):
+    stamp = 100 + step * 0.005
+    node.send("imu", step, stamp=stamp)
+    if step % 10 == 0:
+        node.send("image", step, stamp=stamp)
+    if step % 10 == 2 and step != 22:
+        node.send("cloud", step, stamp=stamp)
+"""
+
+FUSE = """\
+from nervure import Node
+
+for event in Node():
+    if event.type == "SYNC":
+        assert event.id is None and event.object is None and event.stamp == event.samples["image"].stamp
+        samples = event.copied().samples
+        imu = " ".join(str(one.object) for one in samples["imu"])
+        print(samples["image"].object, "+", samples["cloud"].object, "+", imu)
+    else:
+        assert event.type in ("INPUT_CLOSED", "STOP") and event.samples is None, event
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]])
+def test_samples_that_belong_together(installed: Path, tmp_path: Path, options: list[str]) -> None:
+    (tmp_path / "sensors.py").write_text(SENSORS)
+    (tmp_path / "fuse.py").write_text(FUSE)
+    fused = {
+        "inputs": {
+            name: {"source": f"sensors/{name}", "queue_policy": "block", "queue_size": 50}
+            for name in ("image", "cloud", "imu")
+        },
+        "sync": {"inputs": ["image", "cloud"], "collect": ["imu"], "tolerance": "20ms"},
+    }
+    programs = {
+        "c": str(compiled(installed, "fuse.c", tmp_path, *options)),
+        "xx": str(compiled(installed, "fuse.cc", tmp_path, *options)),
+        "python": "fuse.py",
+    }
+    nodes = [{"id": "sensors", "path": "sensors.py", "outputs": ["image", "cloud", "imu"]}]
+    nodes += [{"id": language, "path": program, **fused} for language, program in programs.items()]
+    printed = succeeded(nodes, tmp_path)
+    expected = [
+        "0 + 2 + 0",
+        "10 + 12 + " + " ".join(map(str, range(1, 11))),
+        "30 + 32 + " + " ".join(map(str, range(11, 31))),
+    ]
+    for language in programs:
+        lines = [line.split("|", 1)[1].strip() for line in printed.splitlines() if line.startswith(language)]
+        assert lines == expected, printed
+
+
 ASKER = """\
 import asyncio
 from nervure import Node
