@@ -271,11 +271,8 @@ impl InputRow<'_> {
     }
 
     pub(crate) fn read(&self) -> InputCounters {
-        let mut latency = Histogram::default();
-        for (bucket, word) in latency.buckets.iter_mut().zip(self.buckets) {
-            *bucket = word.load(Relaxed);
-        }
-        latency.max_nanos = self.counters[Self::MAX_LATENCY].load(Relaxed);
+        let counts = self.buckets.iter().map(|word| word.load(Relaxed));
+        let max_nanos = self.counters[Self::MAX_LATENCY].load(Relaxed);
         InputCounters {
             received: self.counters[Self::RECEIVED].load(Relaxed),
             bytes: self.counters[Self::BYTES].load(Relaxed),
@@ -285,7 +282,7 @@ impl InputRow<'_> {
             deadlines_missed: self.counters[Self::DEADLINES_MISSED].load(Relaxed),
             max_overrun_nanos: self.counters[Self::MAX_OVERRUN].load(Relaxed),
             unmatched: self.counters[Self::UNMATCHED].load(Relaxed),
-            latency,
+            latency: Histogram::of(counts, max_nanos),
         }
     }
 }

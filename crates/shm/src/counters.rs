@@ -303,7 +303,7 @@ impl CountersPage {
 mod tests {
     use super::*;
     use crate::counter_rows::{MAX_COUNT, OutputCounter};
-    use crate::histogram::Histogram;
+    use crate::histogram::{BUCKETS, Histogram};
 
     #[test]
     fn rows_are_separate_and_a_supervisor_reads_what_the_node_wrote() {
@@ -436,8 +436,7 @@ mod tests {
             (counters.published(), counters.lost()),
             (u64::MAX, u64::MAX)
         );
-        let mut latency = Histogram::default();
-        latency.buckets.fill(u64::MAX);
+        let mut latency = Histogram::of([u64::MAX; BUCKETS], u64::MAX);
         latency.merge(&latency.clone());
         assert_eq!(latency.count(), u64::MAX);
         assert!(latency.quantile(0.99).is_some());

@@ -2,28 +2,31 @@
 
 /// Number of buckets: 8 per octave, from 1.024 us to beyond two minutes.
 pub(crate) const BUCKETS: usize = 224;
+const _: () = assert!(BUCKETS <= 1 << u8::BITS && BUCKETS.is_multiple_of(8));
 
 /// A histogram of durations. Buckets are an eighth of an octave wide, so that a quantile is at most
 /// 12.5 % too high.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
-    pub(crate) buckets: Box<[u64; BUCKETS]>,
-    pub(crate) max_nanos: u64,
-}
-
-impl Default for Histogram {
-    fn default() -> Self {
-        Self {
-            buckets: Box::new([0; BUCKETS]),
-            max_nanos: 0,
-        }
-    }
+    /// The buckets that are not empty, by their index, with their counts. The durations of an edge are
+    /// in few of them, and tools keep several histograms of each edge.
+    buckets: Vec<(u8, u64)>,
+    max_nanos: u64,
 }
 
 impl Histogram {
+    /// A histogram with the counts of all buckets.
+    pub(crate) fn of(counts: impl IntoIterator<Item = u64>, max_nanos: u64) -> Self {
+        let counts = (0..=u8::MAX).zip(counts);
+        Self {
+            buckets: counts.filter(|(_, count)| *count > 0).collect(),
+            max_nanos,
+        }
+    }
+
     /// Number of durations counted.
     pub fn count(&self) -> u64 {
-        saturating_sum(self.buckets.iter().copied())
+        saturating_sum(self.buckets.iter().map(|(_, count)| *count))
     }
 
     /// The longest duration counted, in nanoseconds.
@@ -35,17 +38,34 @@ impl Histogram {
     /// that of all time.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
-        let mut difference = self.clone();
-        for (now, then) in difference.buckets.iter_mut().zip(earlier.buckets.iter()) {
-            *now = now.saturating_sub(*then);
+        let since = |(bucket, now): &(u8, u64)| (*bucket, now.saturating_sub(earlier.at(*bucket)));
+        let buckets = self.buckets.iter().map(since);
+        Self {
+            buckets: buckets.filter(|(_, count)| *count > 0).collect(),
+            max_nanos: self.max_nanos,
         }
-        difference
+    }
+
+    fn place(&self, bucket: u8) -> Result<usize, usize> {
+        self.buckets
+            .binary_search_by_key(&bucket, |(bucket, _)| *bucket)
+    }
+
+    fn at(&self, bucket: u8) -> u64 {
+        self.place(bucket).map_or(0, |place| self.buckets[place].1)
+    }
+
+    fn add(&mut self, bucket: u8, count: u64) {
+        match self.place(bucket) {
+            Ok(place) => self.buckets[place].1 = self.buckets[place].1.saturating_add(count),
+            Err(place) => self.buckets.insert(place, (bucket, count)),
+        }
     }
 
     /// Adds the counts of another histogram.
     pub fn merge(&mut self, other: &Self) {
-        for (sum, count) in self.buckets.iter_mut().zip(other.buckets.iter()) {
-            *sum = sum.saturating_add(*count);
+        for (bucket, count) in &other.buckets {
+            self.add(*bucket, *count);
         }
         self.max_nanos = self.max_nanos.max(other.max_nanos);
     }
@@ -56,42 +76,39 @@ impl Histogram {
         let count = self.count();
         let rank = ((count as f64 * quantile).ceil() as u64).clamp(1, count.max(1));
         let mut seen = 0;
-        self.buckets
-            .iter()
-            .enumerate()
-            .find_map(|(index, &bucket)| {
-                seen = u64::saturating_add(seen, bucket);
-                (seen >= rank && count > 0).then(|| bucket_end(index).min(self.max_nanos))
-            })
+        self.buckets.iter().find_map(|(bucket, count)| {
+            seen = u64::saturating_add(seen, *count);
+            (seen >= rank).then(|| bucket_end(usize::from(*bucket)).min(self.max_nanos))
+        })
     }
 
     /// The octaves from the one that ends at 8.192 us: the end of each in nanoseconds, and the number
     /// of durations in it. The last one has no end: it counts longer durations too.
     pub fn octaves(&self) -> impl Iterator<Item = (u64, u64)> {
-        self.buckets
-            .chunks_exact(8)
-            .enumerate()
-            .map(|(octave, buckets)| {
-                let end = bucket_end(8 * octave + 7);
-                (end, saturating_sum(buckets.iter().copied()))
-            })
+        let mut octaves = [0; BUCKETS / 8];
+        for (bucket, count) in &self.buckets {
+            let octave = &mut octaves[usize::from(*bucket) / 8];
+            *octave = u64::saturating_add(*octave, *count);
+        }
+        let ends = (0..).map(|octave| bucket_end(8 * octave + 7));
+        ends.zip(octaves)
     }
 
     /// The sum of all durations in nanoseconds, with the middle of a bucket for each duration in it:
     /// at most 0.6 us or a sixteenth away from each duration.
     pub fn sum_nanos(&self) -> u64 {
-        let counted = self.buckets.iter().enumerate();
-        let of_bucket = counted.map(|(index, &count)| {
-            let begin = index.checked_sub(1).map_or(0, bucket_end);
-            let middle = (begin + bucket_end(index)) / 2;
-            middle.min(self.max_nanos).saturating_mul(count)
+        let of_bucket = self.buckets.iter().map(|(bucket, count)| {
+            let bucket = usize::from(*bucket);
+            let begin = bucket.checked_sub(1).map_or(0, bucket_end);
+            let middle = (begin + bucket_end(bucket)) / 2;
+            middle.min(self.max_nanos).saturating_mul(*count)
         });
         saturating_sum(of_bucket)
     }
 
     /// Counts one duration, in nanoseconds.
     pub fn record(&mut self, nanos: u64) {
-        self.buckets[bucket_of(nanos)] += 1;
+        self.add(bucket_of(nanos) as u8, 1);
         self.max_nanos = self.max_nanos.max(nanos);
     }
 }
@@ -139,6 +156,25 @@ mod tests {
             last = last.max(bucket);
         }
         assert_eq!(last, BUCKETS - 1);
+    }
+
+    #[test]
+    fn the_durations_since_an_earlier_copy_are_those_recorded_after_it() {
+        let mut all = Histogram::default();
+        let mut later = Histogram::default();
+        for nanos in [9_000, 5, 1 << 40, 9_000] {
+            all.record(nanos);
+        }
+        let earlier = all.clone();
+        for nanos in [70_000, 5, 9_000] {
+            all.record(nanos);
+            later.record(nanos);
+        }
+        later.max_nanos = all.max_nanos;
+        assert_eq!(all.since(&earlier), later);
+        later.merge(&earlier);
+        assert_eq!(all, later);
+        assert_eq!(all.since(&all).count(), 0);
     }
 
     #[test]
