@@ -88,6 +88,11 @@ FORBIDDEN = [
         ["nervure-daemon", "nervure-coordinator", "nervure-link", "tokio", "clap", "crossterm"],
         "a dataflow of one machine is started without a fleet and without a terminal",
     ),
+    (
+        "nervure-inspect",
+        ["nervure-launch", "nervure-recorder", "axum", "clap", "crossterm"],
+        "every surface shows the same state, which is computed without one",
+    ),
 ]
 # `unsafe` is allowed in these crates, and in these files of others (starting, reaping, namespaces).
 UNSAFE_CRATES = {

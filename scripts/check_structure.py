@@ -18,9 +18,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 MOST_METHODS = 40
 
-# Crates whose modules may depend on each other, with the reason.
-MODULES_IN_CYCLES = {"cli": "its commands are one cycle until they are crates of their own"}
-
 ITEM = re.compile(
     r"^(?:pub(?:\([^)]*\))? )?(?:default |unsafe |async |const |extern \"C\" )*"
     r"(?:struct|enum|union|trait|type|fn|const|static|macro_rules!|mod) (?:mut )?(\w+)"
@@ -72,9 +69,7 @@ def main() -> int:
         for root in roots:
             modules = read_crate(root)
             files += len(modules)
-            found = file_cycles(modules) + large_types(modules)
-            if crate.name not in MODULES_IN_CYCLES:
-                found += module_cycles(modules)
+            found = file_cycles(modules) + module_cycles(modules) + large_types(modules)
             problems += [f"{crate.name}: {problem}" for problem in found]
     if not files:
         problems.append("no file was found")

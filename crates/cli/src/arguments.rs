@@ -2,18 +2,15 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
-use clap_complete::ArgValueCandidates;
+use clap::{Parser, Subcommand};
 use nervure_protocol::domain::Domain;
 
 use crate::{
-    complete,
     inspect::arguments::{
         AttachArguments, LintArguments, ListArguments, LogsArguments, NodeArguments,
         ParamArguments, StopArguments, Target, TopArguments, TopicArguments, TopicsArguments,
     },
-    overrides::OverrideArguments,
-    run_options::RunOptions,
+    run_options::RunArguments,
 };
 
 /// Runs dataflows: programs that exchange images, point clouds and other samples through shared
@@ -225,31 +222,6 @@ pub enum Command {
     /// Run as the node that sends what other nodes write to stdout and stderr. Started by a keeper.
     #[command(name = "__log-outputs", hide = true)]
     LogOutputs,
-}
-
-#[derive(Debug, Args)]
-pub struct RunArguments {
-    /// A dataflow file.
-    pub file: PathBuf,
-    #[command(flatten)]
-    pub overrides: OverrideArguments,
-    /// Run the `build` commands of the nodes first.
-    #[arg(long)]
-    pub build: bool,
-    /// Run each node with the Python environment that `nervure build --uv` made for it.
-    #[arg(long)]
-    pub uv: bool,
-    /// Load operators in Python again when their files change, with their attributes.
-    #[arg(long)]
-    pub hot_reload: bool,
-    /// Return when the dataflow is ready, and let it run until `nervure stop`.
-    #[arg(long, conflicts_with = "stop_after")]
-    pub detach: bool,
-    /// Let this node drive the dataflow's clock and timers, as a simulator does with `drive_clock`.
-    #[arg(long, value_name = "NODE", add = ArgValueCandidates::new(complete::nodes_of_file))]
-    pub clock: Option<String>,
-    #[command(flatten)]
-    pub options: RunOptions,
 }
 
 #[cfg(test)]

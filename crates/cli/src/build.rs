@@ -10,11 +10,11 @@ use std::{
 use nervure_dataflow::{Dataflow, Host, Node, load_for};
 use nervure_launch::{Overrides, environments::Environments, hosts::BuiltHost};
 
+use nervure_inspect::format::count;
 use serde_json::json;
 
 use crate::{
     failure::Failure,
-    format::count,
     output, repositories, source,
     uv::{self, Uv},
 };

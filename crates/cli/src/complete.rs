@@ -12,15 +12,11 @@ use clap_complete::{
     env::{EnvCompleter, Shells},
 };
 use nervure_dataflow::{Anywhere, Dataflow, load_for};
+use nervure_inspect::{State, params, state::NodeState, topics};
 use nervure_node::running::{self, Connection};
 
 use crate::{
     failure::Failure,
-    inspect::{
-        params,
-        state::{NodeState, State},
-        topics,
-    },
     output::{self, steers},
 };
 

@@ -4,6 +4,7 @@ use std::{fmt::Display, io::Write, process::ExitCode};
 
 use nervure_dataflow::Diagnostic;
 use nervure_launch::ErrorKind;
+use nervure_node::{ObserveError, running::ConnectionError};
 use nervure_protocol::domain::{DOMAIN_VARIABLE, DomainError};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -89,6 +90,33 @@ impl From<nervure_launch::Error> for Failure {
     }
 }
 
+impl From<nervure_inspect::Error> for Failure {
+    fn from(error: nervure_inspect::Error) -> Self {
+        let failure = match error.is_invalid() {
+            true => Self::invalid(error.to_string()),
+            false => Self::internal(error.to_string()),
+        };
+        Self {
+            causes: error.causes(),
+            hint: error.hint(),
+            is_missing: error.is_missing(),
+            ..failure
+        }
+    }
+}
+
+impl From<ConnectionError> for Failure {
+    fn from(error: ConnectionError) -> Self {
+        nervure_inspect::Error::from(error).into()
+    }
+}
+
+impl From<ObserveError> for Failure {
+    fn from(error: ObserveError) -> Self {
+        nervure_inspect::Error::from(error).into()
+    }
+}
+
 impl From<DomainError> for Failure {
     fn from(error: DomainError) -> Self {
         Self::invalid(format!("{DOMAIN_VARIABLE}: {error}"))
@@ -116,16 +144,12 @@ impl Failure {
         }
     }
 
-    /// A thing that the command line names does not exist, or does not run.
+    /// A thing that a request names does not exist, or does not run.
+    #[cfg(feature = "api")]
     pub fn missing(text: impl Into<String>) -> Self {
-        Self::invalid(text).of_missing()
-    }
-
-    /// Marks a failure because the named thing does not exist.
-    pub fn of_missing(self) -> Self {
         Self {
             is_missing: true,
-            ..self
+            ..Self::invalid(text)
         }
     }
 

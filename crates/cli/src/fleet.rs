@@ -2,6 +2,7 @@
 //! dataflow.
 
 mod add;
+pub mod answers;
 pub mod arguments;
 mod binding;
 pub mod connection;

@@ -2,6 +2,7 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
+use nervure_inspect::format::count;
 use nervure_recorder::{
     CutShort, DefinitionOrigin, Definitions, End, Overview, ReadError, Recording, TopicOverview,
 };
@@ -9,9 +10,10 @@ use serde_json::json;
 
 use crate::{
     failure::{Failure, IMPERFECT},
-    format, output,
+    output,
     record::arguments::InfoArguments,
     table::{Align, Table},
+    times,
 };
 
 /// Prints the contents and the damage of a recording.
@@ -95,14 +97,14 @@ fn plain(recording: &Recording, overview: &Overview) -> String {
     let mut text = format!(
         "{}: {}, {:.1} s, {:.1} MB\n",
         recording.name(),
-        crate::format::count(messages as usize, "sample"),
+        count(messages as usize, "sample"),
         seconds(overview),
         recording.bytes() as f64 / 1e6
     );
     if let Some((first, _)) = overview.times {
         text += &format!(
             "begins {}, written by {}\n",
-            format::local_time(i64::try_from(first).unwrap_or(i64::MAX)),
+            times::local_time(i64::try_from(first).unwrap_or(i64::MAX)),
             library(recording)
         );
     }

@@ -15,6 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use nervure_inspect::threads;
 use nervure_node::{
     Event, Node, Publisher, binding,
     running::{self, Connection, ConnectionError},
@@ -28,7 +29,7 @@ use nervure_protocol::{
 use rustix::process::getppid;
 use serde_json::{Map, Value, json};
 
-use crate::{failure::Failure, format, threads};
+use crate::{failure::Failure, times};
 
 /// The stream of records of the keeper about a node, which the node did not write.
 const KEEPER_STREAM: &str = "keeper";
@@ -353,7 +354,7 @@ fn dora_record(record: &LogRecord) -> Value {
         "file": null,
         "line": null,
         "message": message,
-        "timestamp": format::utc_date_time(record.utc_nanos),
+        "timestamp": times::utc_date_time(record.utc_nanos),
         "fields": null,
     });
     for (name, value) in given {

@@ -18,7 +18,6 @@ mod fleet;
 #[cfg(not(feature = "fleet"))]
 #[path = "fleet/none.rs"]
 mod fleet;
-mod format;
 #[cfg(feature = "record")]
 mod info;
 mod inspect;
@@ -28,6 +27,7 @@ mod log_outputs;
 mod new;
 mod option_values;
 mod overrides;
+mod pause;
 #[cfg(feature = "record")]
 mod player;
 #[cfg(feature = "record")]
@@ -40,10 +40,11 @@ mod run_options;
 #[cfg(feature = "api")]
 mod serve;
 mod source;
+mod stop;
 mod table;
 #[cfg(feature = "opentelemetry")]
 mod telemetry;
-mod threads;
+mod times;
 mod usage;
 mod uv;
 mod validate;
@@ -111,9 +112,9 @@ fn main() -> ExitCode {
         Command::Holders(arguments) => inspect::holders::holders(&arguments),
         Command::Explain(arguments) => inspect::explain::explain(&arguments),
         Command::Logs(arguments) => inspect::logs::logs(&arguments),
-        Command::Stop(arguments) => inspect::stop::stop(&arguments),
-        Command::Pause(target) => inspect::pause::set_paused(&target, true),
-        Command::Resume(target) => inspect::pause::set_paused(&target, false),
+        Command::Stop(arguments) => stop::stop(&arguments),
+        Command::Pause(target) => pause::set_paused(&target, true),
+        Command::Resume(target) => pause::set_paused(&target, false),
         Command::Top(arguments) => inspect::top::top(&arguments),
         Command::Node(arguments) => inspect::node::node(&arguments),
         Command::Lint(arguments) => inspect::lint::lint(&arguments),

@@ -26,16 +26,13 @@ use signal_hook::{
 };
 
 use arguments::{RecordArguments, Split, Throttle};
-
-use crate::{
-    failure::Failure,
+use nervure_inspect::{
     format::count,
-    inspect::{
-        observing::locate,
-        topics::{self, select_topics},
-    },
-    output,
+    observing::locate,
+    topics::{self, select_topics},
 };
+
+use crate::{failure::Failure, output};
 
 /// Interval between reports of losses, and the longest time until a signal is noticed.
 const REPORT_INTERVAL: Duration = Duration::from_millis(500);

@@ -1,17 +1,13 @@
 //! `nervure run`: starts a keeper, shows its reports and the counters of the edges, and prints a
 //! summary at the end.
 
-pub mod activity;
 pub mod display;
 pub mod edge_table;
-pub mod edges;
 pub mod escalation;
 pub mod json;
 mod live;
-pub mod losses;
 pub mod nodes;
 mod plain;
-mod remedies;
 mod replay_drain;
 mod signals;
 pub mod streams;
@@ -27,6 +23,7 @@ use std::{
 };
 
 use nervure_dataflow::Dataflow;
+use nervure_inspect::{edges::Edges, losses::Losses};
 use nervure_keeper::{
     descendants,
     plan::{ClockPlan, Plan, TERMINATE_GRACE},
@@ -48,20 +45,18 @@ use rustix::{
 use serde_json::json;
 
 use crate::{
-    arguments::RunArguments,
     build, domain,
     failure::{Failure, IMPERFECT, INTERNAL, KILLED},
     log_outputs, output,
-    run_options::RunOptions,
+    run_options::{RunArguments, RunOptions},
     source,
 };
 
 use display::{Display, Lines};
-use edges::Edges;
+
 use escalation::{AFTER_GRACE, Progress};
 use json::Json;
 use live::Live;
-use losses::Losses;
 use plain::Plain;
 use replay_drain::ReplayDrain;
 use signals::Signals;

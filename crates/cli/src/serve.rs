@@ -27,12 +27,13 @@ use std::{
 };
 
 use clap::Args;
+use nervure_inspect::threads;
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
 };
 
-use crate::{failure::Failure, fleet::connection::folder, threads};
+use crate::{failure::Failure, fleet::connection::folder};
 
 /// The port unless another is named.
 const PORT: u16 = 7710;

@@ -18,6 +18,7 @@ use std::{
 };
 
 use clap::Args;
+use nervure_inspect::threads;
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
@@ -28,7 +29,6 @@ use crate::{
     option_values::parse_duration,
     serve::snapshot::Snapshot,
     telemetry::{receiver::Receiver, spans::Spans},
-    threads,
 };
 
 /// The environment variable of OpenTelemetry with the address of the receiver.

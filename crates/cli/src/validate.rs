@@ -6,12 +6,12 @@ use std::{
 };
 
 use nervure_dataflow::{Report, load};
+use nervure_inspect::format::count;
 use nervure_launch::{Overrides, limits};
 use serde_json::{Value, json};
 
 use crate::{
     failure::{Failure, INVALID},
-    format::count,
     output, source,
 };
 

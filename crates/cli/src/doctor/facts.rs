@@ -7,10 +7,11 @@ use rustix::{
     thread::{CapabilitySet, capabilities},
 };
 
+use nervure_inspect::daemon;
 use nervure_keeper::cgroups::NodeGroups;
 use nervure_launch::{log_folder, memory::cgroup_limit};
 
-use crate::fleet::connection;
+use crate::failure::Failure;
 
 /// Facts about this machine.
 pub(super) struct Facts {
@@ -75,13 +76,17 @@ impl Facts {
             is_root,
             receive_buffer_bytes: number("/proc/sys/net/core/rmem_max"),
             has_tun: Path::new("/dev/net/tun").exists(),
-            daemon: match connection::belongs_to_fleet() {
+            daemon: match daemon::belongs_to_fleet() {
                 Ok(false) => None,
-                Ok(true) => Some(connection::daemon_process().map_err(|error| error.to_string())),
-                Err(error) => Some(Err(error.to_string())),
+                Ok(true) => Some(daemon::process().map_err(with_causes)),
+                Err(error) => Some(Err(with_causes(error))),
             },
         }
     }
+}
+
+fn with_causes(error: nervure_inspect::Error) -> String {
+    Failure::from(error).to_string()
 }
 
 /// Whether this thread has a capability; root in a container may lack it.

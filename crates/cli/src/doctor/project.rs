@@ -14,6 +14,7 @@ use std::{
 };
 
 use nervure_dataflow::{Dataflow, Diagnostic, Node, load};
+use nervure_inspect::format::count;
 use nervure_launch::limits;
 use nervure_protocol::graph::{OperatorSource, Program};
 use serde::{Deserialize, Serialize};
@@ -21,7 +22,6 @@ use serde_json::json;
 
 use crate::{
     failure::{Failure, IMPERFECT, INVALID},
-    format::count,
     output,
 };
 

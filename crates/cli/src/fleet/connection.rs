@@ -7,7 +7,6 @@ use nervure_daemon::{
     peers::Known,
 };
 use nervure_identity::{KeyPair, PublicKey};
-use nervure_node::running::{self, ConnectionError, DaemonConnection};
 use nervure_store::StoreError;
 
 use crate::failure::Failure;
@@ -30,23 +29,17 @@ impl Fleet {
     /// Connects, unless this machine belongs to no fleet.
     pub fn connect_if_paired() -> Result<Option<Self>, Failure> {
         let folder = folder()?;
-        let pairing: Option<Pairing> = folder
-            .read(PAIRING)
-            .map_err(|error| folder_failure(&error))?;
+        let pairing: Option<Pairing> = folder.read(PAIRING).map_err(folder_failure)?;
         let Some(pairing) = pairing else {
             return Ok(None);
         };
         let key =
             KeyPair::load(&folder.key()).map_err(|error| Failure::internal(error.to_string()))?;
-        let coordinator = pairing
-            .coordinator_key()
-            .map_err(|error| folder_failure(&error))?;
-        let paired_with = pairing
-            .endpoints()
-            .map_err(|error| folder_failure(&error))?;
+        let coordinator = pairing.coordinator_key().map_err(folder_failure)?;
+        let paired_with = pairing.endpoints().map_err(folder_failure)?;
         let client = client(&paired_with, coordinator, &key)?;
         // The daemon has learned of the others.
-        let known: Option<Known> = folder.read(PEERS).map_err(|error| folder_failure(&error))?;
+        let known: Option<Known> = folder.read(PEERS).map_err(folder_failure)?;
         client.set_coordinators(&known.unwrap_or_default().coordinators(&paired_with));
         Ok(Some(Self { client }))
     }
@@ -97,62 +90,14 @@ pub fn role() -> Option<Role> {
     known.machines.get(&pairing.name).map(|own| own.role)
 }
 
-/// Whether this machine belongs to a fleet.
-pub fn belongs_to_fleet() -> Result<bool, Failure> {
-    socket_name().map(|name| name.is_some())
-}
-
-/// The process of the daemon of this machine, also if it does not answer; `None` if none runs.
-pub fn daemon_process() -> Result<Option<u32>, Failure> {
-    let Some(name) = socket_name()? else {
-        return Ok(None);
-    };
-    match running::daemon_process(&name) {
-        Ok(process) => Ok(Some(process)),
-        Err(ConnectionError::NoDaemon) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Connects to the daemon of this machine; `None` if this machine belongs to no fleet. The inner
-/// error is the connection's, or another failure.
-pub fn daemon(program: &str) -> Result<Option<DaemonConnection>, Result<ConnectionError, Failure>> {
-    let Some(name) = socket_name().map_err(Err)? else {
-        return Ok(None);
-    };
-    DaemonConnection::open(&name, program).map(Some).map_err(Ok)
-}
-
-/// The name of the daemon's socket; `None` if this machine belongs to no fleet.
-fn socket_name() -> Result<Option<String>, Failure> {
-    let unusable = |error: std::io::Error| folder_failure(&error);
-    // Most hosts belong to no fleet, and nothing is made on their disks.
-    let Some(folder) = Folder::existing().map_err(unusable)? else {
-        return Ok(None);
-    };
-    let pairing: Option<Pairing> = folder.read(PAIRING).map_err(unusable)?;
-    if pairing.is_none() {
-        return Ok(None);
-    }
-    let key = KeyPair::load(&folder.key()).map_err(|error| Failure::internal(error.to_string()))?;
-    Ok(Some(nervure_daemon::socket_name(key.public())))
-}
-
 /// The state of this machine on disk.
 pub fn folder() -> Result<Folder, Failure> {
-    Folder::of_user().map_err(|error| folder_failure(&error))
+    Folder::of_user().map_err(folder_failure)
 }
 
-pub fn folder_failure(error: &std::io::Error) -> Failure {
-    let hint = match error.kind() {
-        std::io::ErrorKind::InvalidData => {
-            "restore the file from a backup; or remove it, and run `nervure up` on the machine of the coordinator, or `nervure join` with a new invitation on another"
-        }
-        _ => "NERVURE_STATE names its folder; the default is ~/.local/state/nervure",
-    };
-    Failure::internal("the state of this machine cannot be used")
-        .because(error)
-        .hint(hint)
+/// The failure to use the state of this machine on disk.
+pub fn folder_failure(error: std::io::Error) -> Failure {
+    nervure_inspect::Error::Folder(error).into()
 }
 
 /// Hint for an operation that the role of this machine does not allow.

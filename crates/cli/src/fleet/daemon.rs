@@ -18,6 +18,7 @@ use nervure_daemon::{
     state::Resources,
 };
 use nervure_identity::KeyPair;
+use nervure_inspect::{daemon, logs, processes, threads};
 use nervure_protocol::{
     daemon_to_daemon::{LogFilter, Usage},
     domain::Domain,
@@ -32,11 +33,7 @@ use super::{
     arguments::{InvitationArgument, JoinArguments},
     connection::{call_failure, client, folder, folder_failure, resolved},
 };
-use crate::{
-    failure::Failure,
-    inspect::{logs, processes},
-    threads,
-};
+use crate::failure::Failure;
 
 /// The most addresses of the coordinator that are kept: the newest.
 const MAX_ADDRESSES: usize = 8;
@@ -55,7 +52,7 @@ pub fn join(arguments: &JoinArguments) -> Result<ExitCode, Failure> {
     let pairing = pair(&folder, arguments, invitation.as_ref())?;
     if let (true, Some(process)) = (
         invitation.is_some() || arguments.at.is_some(),
-        super::connection::daemon_process()?,
+        daemon::process()?,
     ) {
         note!(
             "{} belongs to the fleet; its daemon (process {process}) uses the new address",
@@ -73,9 +70,7 @@ pub fn pair(
     arguments: &JoinArguments,
     invitation: Option<&Invitation>,
 ) -> Result<Pairing, Failure> {
-    let known: Option<Pairing> = folder
-        .read(PAIRING)
-        .map_err(|error| folder_failure(&error))?;
+    let known: Option<Pairing> = folder.read(PAIRING).map_err(folder_failure)?;
     let of_environment = match (invitation, &known) {
         (None, None) => Some(invitation_of_environment()?),
         _ => None,
@@ -143,9 +138,7 @@ fn rejoin(
 
 /// Checks that the coordinator of the fleet is at an address. Returns its IP address.
 fn check_address(folder: &Folder, known: &Pairing, at: &Address) -> Result<SocketAddr, Failure> {
-    let coordinator = known
-        .coordinator_key()
-        .map_err(|error| folder_failure(&error))?;
+    let coordinator = known.coordinator_key().map_err(folder_failure)?;
     let endpoints = resolved(std::slice::from_ref(at), coordinator)?;
     let client = client(&endpoints, coordinator, &load_key(folder)?)?;
     client.join("", &known.name).map_err(call_failure)?;
@@ -212,9 +205,7 @@ pub(super) fn pairing(
     coordinator: String,
     labels: &[(String, String)],
 ) -> Result<Pairing, Failure> {
-    let known: Option<Pairing> = folder
-        .read(PAIRING)
-        .map_err(|error| folder_failure(&error))?;
+    let known: Option<Pairing> = folder.read(PAIRING).map_err(folder_failure)?;
     let link_port = match &known {
         Some(known) => known.link_port,
         None => default_port()?,
@@ -234,9 +225,7 @@ pub(super) fn pairing(
         link_port,
         labels,
     };
-    folder
-        .write(PAIRING, &pairing)
-        .map_err(|error| folder_failure(&error))?;
+    folder.write(PAIRING, &pairing).map_err(folder_failure)?;
     Ok(pairing)
 }
 

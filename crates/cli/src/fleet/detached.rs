@@ -10,11 +10,12 @@ use std::{
 };
 
 use nervure_daemon::{PAIRING, folder::Pairing};
+use nervure_inspect::daemon;
 use serde_json::json;
 
 use super::{
     arguments::{InvitationArgument, JoinArguments},
-    connection::{daemon_process, folder, folder_failure},
+    connection::{folder, folder_failure},
     daemon::pair,
 };
 use crate::{failure::Failure, output};
@@ -30,10 +31,8 @@ pub fn join(arguments: &JoinArguments) -> Result<ExitCode, Failure> {
     let folder = folder()?;
     let invitation = arguments.invitation.as_ref().map(InvitationArgument::read);
     let invitation = invitation.transpose()?;
-    let known: Option<Pairing> = folder
-        .read(PAIRING)
-        .map_err(|error| folder_failure(&error))?;
-    let running = daemon_process()?;
+    let known: Option<Pairing> = folder.read(PAIRING).map_err(folder_failure)?;
+    let running = daemon::process()?;
     if let (Some(process), Some(known), Some(invitation)) = (running, &known, &invitation)
         && known.coordinator != invitation.coordinator.to_string()
     {
@@ -64,7 +63,7 @@ fn start(log: &Path) -> Result<u32, Failure> {
         |error: io::Error| Failure::internal("the daemon cannot be started").because(error);
     let mut child = spawn(log).map_err(failed)?;
     loop {
-        if let Some(process) = daemon_process()? {
+        if let Some(process) = daemon::process()? {
             return Ok(process);
         }
         if let Some(status) = child.try_wait().map_err(failed)? {

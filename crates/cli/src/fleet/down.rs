@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, io, process::ExitCode, time::Duration};
 
+use nervure_inspect::daemon;
 use nervure_keeper::descendants;
 use nervure_node::running;
 use rustix::{
@@ -10,7 +11,7 @@ use rustix::{
 };
 use serde_json::json;
 
-use super::{arguments::DownArguments, connection};
+use super::arguments::DownArguments;
 use crate::{domain, failure::Failure, output};
 
 /// Time limit for the end of a daemon. A daemon that does not hang ends at once.
@@ -18,7 +19,7 @@ const DAEMON_END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Ends the daemon, and with it the coordinator if it is on this machine. Dataflows continue.
 pub fn down(arguments: &DownArguments) -> Result<ExitCode, Failure> {
-    let process = connection::daemon_process()?;
+    let process = daemon::process()?;
     if let Some(process) = process {
         end(process, arguments.kill)?;
     }
@@ -61,7 +62,7 @@ fn end(process: u32, kill: bool) -> Result<(), Failure> {
         Err(error) => return Err(failed(error.into())),
     };
     // Another process may have the id by now, unless the daemon still listens.
-    if connection::daemon_process()? != Some(process) {
+    if daemon::process()? != Some(process) {
         return Ok(());
     }
     let signal = if kill { Signal::KILL } else { Signal::TERM };

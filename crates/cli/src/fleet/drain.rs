@@ -1,14 +1,11 @@
 //! `nervure stop --drain` of a dataflow on several machines: its parts drain together.
 
+use nervure_inspect::places::{self, PartKeeper};
+
 use crate::{
     domain,
     failure::Failure,
-    inspect::{
-        arguments::StopArguments,
-        keeper_end,
-        places::{self, PartKeeper},
-        send_order,
-    },
+    inspect::{arguments::StopArguments, keeper_end},
 };
 
 /// Lets the sources of all parts end first, and waits until every part has ended.
@@ -29,7 +26,7 @@ pub fn drain(dataflow: &str, arguments: &StopArguments) -> Result<(), Failure> {
         }
     }
     for (_, connection) in &mut parts {
-        send_order(connection, &keeper_end::order(arguments))?;
+        connection.ask(&keeper_end::order(arguments))?;
     }
     for (place, mut connection) in parts {
         keeper_end::await_end(&mut connection, place, arguments)?;

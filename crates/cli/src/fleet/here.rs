@@ -9,6 +9,7 @@ use nervure_daemon::{
     folder::Folder,
     runs_here::{RunHere, await_starter, runs_here},
 };
+use nervure_inspect::{daemon, places::Place};
 use nervure_node::running::{self, Connection};
 use nervure_protocol::{cli_to_daemon, cli_to_keeper::Message};
 use serde_json::json;
@@ -23,8 +24,6 @@ use crate::{
     inspect::{
         arguments::StopArguments,
         keeper_end::{end_keeper, of_all},
-        places::Place,
-        send_order,
     },
     output,
 };
@@ -55,7 +54,7 @@ impl Here {
     /// The parts of that name on this machine, or of instances of it; without a name the only dataflow of this
     /// machine, if that is one of the fleet.
     pub fn find(name: Option<&str>) -> Result<Self, Failure> {
-        let Some(folder) = Folder::existing().map_err(|error| folder_failure(&error))? else {
+        let Some(folder) = Folder::existing().map_err(folder_failure)? else {
             return Ok(Self {
                 folder: None,
                 parts: Vec::new(),
@@ -94,10 +93,10 @@ impl Here {
         if connection::role() == Some(Role::Robot) {
             return Err(Alone::Robot);
         }
-        match connection::daemon_process() {
+        match daemon::process() {
             Ok(Some(_)) => {}
             Ok(None) => return Err(Alone::NoDaemon),
-            Err(failure) => return Err(Alone::Failed(failure)),
+            Err(error) => return Err(Alone::Failed(error.into())),
         }
         let fleet = Fleet::connect().map_err(Alone::Failed)?;
         match fleet.client.connect_within(CONNECT_TIMEOUT) {
@@ -141,7 +140,7 @@ impl Here {
         for (_, part) in self.each() {
             if let Some(address) = &part.keeper {
                 let mut connection = Connection::open(address, &format!("nervure {command}"))?;
-                send_order(&mut connection, &message)?;
+                connection.ask(&message)?;
             }
         }
         self.notify_daemon();
@@ -189,7 +188,7 @@ impl Here {
     fn notify_daemon(&self) {
         for part in &self.parts {
             let run = part.run.clone();
-            if let Ok(Some(mut daemon)) = connection::daemon("nervure")
+            if let Ok(Some(mut daemon)) = daemon::connect_if_paired("nervure")
                 && daemon.send(&cli_to_daemon::Message::ByHand { run }).is_ok()
             {
                 let _ = daemon.receive_in_time();

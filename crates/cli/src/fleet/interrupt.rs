@@ -14,7 +14,7 @@ use signal_hook::{
     iterator::Signals,
 };
 
-use crate::{failure::Failure, threads};
+use crate::failure::Failure;
 
 const SIGNALS: [i32; 3] = [SIGHUP, SIGINT, SIGTERM];
 
@@ -44,7 +44,7 @@ pub fn or_give_up<T>(
         };
         Builder::new()
             .spawn_scoped(scope, watch)
-            .map_err(threads::refused)?;
+            .map_err(nervure_inspect::Error::Thread)?;
         let result = work();
         handle.close();
         ends_at_once.store(true, Ordering::SeqCst);

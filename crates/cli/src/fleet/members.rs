@@ -7,6 +7,7 @@ use nervure_daemon::clock::ClockOffset;
 use nervure_daemon::state::{
     Actual, Alive, actual_key, alive_machines, change_desired, link_key, parse,
 };
+use nervure_inspect::{answers, format};
 use nervure_store::{Store, StoreError};
 
 use super::{
@@ -17,8 +18,7 @@ use super::{
 };
 use crate::{
     failure::Failure,
-    format,
-    inspect::answers::{self, Invited, ListedMachine, Machines, ManagedMachine},
+    fleet::answers::{Invited, ListedMachine, Machines, ManagedMachine},
     output,
     table::{Align, Table},
 };

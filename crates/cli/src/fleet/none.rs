@@ -22,25 +22,3 @@ pub fn has_run(_: &str) -> Result<bool, Failure> {
 pub fn set_paused_if_fleet(_: &Target, _: bool) -> Result<Vec<String>, Failure> {
     Ok(Vec::new())
 }
-
-/// The connection to the fleet.
-pub mod connection {
-    use nervure_node::running::{ConnectionError, DaemonConnection};
-
-    use crate::failure::Failure;
-
-    /// Whether this machine belongs to a fleet.
-    pub fn belongs_to_fleet() -> Result<bool, Failure> {
-        Ok(false)
-    }
-
-    /// The process of the daemon of this machine.
-    pub fn daemon_process() -> Result<Option<u32>, Failure> {
-        Ok(None)
-    }
-
-    /// The daemon of this machine.
-    pub fn daemon(_: &str) -> Result<Option<DaemonConnection>, Result<ConnectionError, Failure>> {
-        Ok(None)
-    }
-}

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use nervure_coordinator::{ACTUAL, ALIVE, Machine, Role, Standing, check_machine_name};
 use nervure_daemon::state::{self, Actual, alive_machines, parse};
 use nervure_dataflow::{Dataflow, MAX_NAME_BYTES, Resources, check_name};
+use nervure_inspect::format::count;
 use nervure_protocol::did_you_mean;
 use nervure_store::Store;
 
@@ -13,7 +14,7 @@ use super::{
     connection::{Fleet, store_failure},
     members::machines,
 };
-use crate::{failure::Failure, format::count};
+use crate::failure::Failure;
 
 /// Between the name of a dataflow and the machine of its instance.
 const AT: char = '@';

@@ -10,6 +10,7 @@ use nervure_daemon::{
     by_hand::ByHand,
     state::{Actual, ActualRun, RunState, actual_key, alive_machines, parse},
 };
+use nervure_inspect::format;
 use nervure_store::{Epoch, Revision, Store};
 use serde_json::json;
 
@@ -17,7 +18,7 @@ use super::{
     connection::{Fleet, store_failure},
     parts::Part,
 };
-use crate::{failure::Failure, format, output};
+use crate::{failure::Failure, output};
 
 /// Interval between messages about machines that are awaited.
 const REPORT_INTERVAL: Duration = Duration::from_secs(5);

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, process::ExitCode};
 
 use nervure_coordinator::{ACTUAL, DESIRED};
 use nervure_daemon::state::{Actual, ActualRun, Desired, DesiredRun, Phase, RunState, parse};
+use nervure_inspect::streams;
 use nervure_node::running;
 use nervure_protocol::{daemon_to_cli::NodeState, daemon_to_daemon::StreamReport};
 use nervure_store::Store;
@@ -21,7 +22,7 @@ use super::{
 use crate::{
     domain,
     failure::{Failure, IMPERFECT},
-    inspect::{arguments::StopArguments, streams},
+    inspect::arguments::StopArguments,
     output,
 };
 

@@ -19,16 +19,17 @@ use nervure_daemon::{
     folder::{Folder, Pairing, reachable},
     state::parse,
 };
+use nervure_inspect::{daemon, threads};
 #[cfg(feature = "etcd")]
 use nervure_store::StoreError;
 use nervure_store::{OpenError, Store};
 
 use super::{
     arguments::{StoreAddress, UpArguments},
-    connection::{call_failure, client, daemon_process, folder, folder_failure, store_failure},
+    connection::{call_failure, client, folder, folder_failure, store_failure},
     daemon::{default_port, host_name, load_key, pairing, serve},
 };
-use crate::{failure::Failure, output, threads};
+use crate::{failure::Failure, output};
 
 /// Lifetime of an invitation.
 const INVITATION_LIFETIME: Duration = Duration::from_secs(3600);
@@ -38,14 +39,12 @@ const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Starts a fleet on this machine: its coordinator, and the daemon.
 pub fn up(arguments: &UpArguments) -> Result<ExitCode, Failure> {
-    if let Some(process) = daemon_process()? {
+    if let Some(process) = daemon::process()? {
         let text = format!("the daemon of this machine runs already: process {process}");
         return Err(Failure::invalid(text).hint("`nervure down` ends it; its dataflows go on"));
     }
     let folder = folder()?;
-    let known: Option<Pairing> = folder
-        .read(PAIRING)
-        .map_err(|error| folder_failure(&error))?;
+    let known: Option<Pairing> = folder.read(PAIRING).map_err(folder_failure)?;
     let key = load_key(&folder)?;
     let is_own = |known: &&Pairing| known.coordinator == key.public().to_string();
     let listens = listens(arguments.address.as_ref(), known.as_ref().filter(is_own))?;
@@ -59,9 +58,7 @@ pub fn up(arguments: &UpArguments) -> Result<ExitCode, Failure> {
     if let (Some(known), None) = (joined, &stored) {
         return Err(is_of_another_fleet(known));
     }
-    let data = folder
-        .coordinator()
-        .map_err(|error| folder_failure(&error))?;
+    let data = folder.coordinator().map_err(folder_failure)?;
     let store = open_store(&folder, &data, stored)?;
     if let Some(known) = joined {
         check_is_same_fleet(known, &*store)?;
@@ -214,7 +211,7 @@ fn store_of(
 ) -> Result<Option<StoreAddress>, Failure> {
     match named {
         Some(named) => Ok(Some(named.clone())),
-        None => folder.read(ETCD).map_err(|error| folder_failure(&error)),
+        None => folder.read(ETCD).map_err(folder_failure),
     }
 }
 
@@ -229,9 +226,7 @@ fn open_store(
         return Ok(Arc::new(store.map_err(open_failure)?));
     };
     let store = open_etcd(&address)?;
-    folder
-        .write(ETCD, &address)
-        .map_err(|error| folder_failure(&error))?;
+    folder.write(ETCD, &address).map_err(folder_failure)?;
     Ok(store)
 }
 

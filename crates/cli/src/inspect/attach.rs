@@ -6,6 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use nervure_inspect::{
+    State,
+    places::{Place, split_name},
+    state::NodeState,
+};
 use nervure_node::running::{Connection, ConnectionError};
 use nervure_protocol::{
     CONTROL_FD_VARIABLE, DATAFLOW_VARIABLE, NODE_VARIABLE, TOKEN_VARIABLE, cli_to_keeper,
@@ -20,9 +25,7 @@ use signal_hook::{
     iterator::Signals,
 };
 
-use super::{
-    arguments::AttachArguments, node::incarnation, places::Place, split_name, state::State,
-};
+use super::arguments::AttachArguments;
 use crate::{failure::Failure, output};
 
 /// Interval between messages about waiting.
@@ -75,7 +78,7 @@ pub fn attach(arguments: &AttachArguments) -> Result<ExitCode, Failure> {
     )?;
     // The last process of the node may be the command's.
     let is_over = !state.follow_until(Instant::now())?;
-    let before = state.node(node).and_then(incarnation);
+    let before = state.node(node).and_then(NodeState::incarnation);
     drop(place);
     let is_given_back =
         !arguments.leave_stopped && !is_over && wait_for_restart(&mut state, node, before)?;
@@ -177,7 +180,7 @@ fn wait_for_restart(state: &mut State, node: &str, before: Option<u32>) -> Resul
         let Some(found) = state.node(node) else {
             return Ok(false);
         };
-        if incarnation(found) != before {
+        if found.incarnation() != before {
             return Ok(true);
         }
         let ended = found

@@ -8,6 +8,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use nervure_inspect::{
+    format,
+    observing::{Observing, Seen},
+    topics::select_topics,
+};
 use nervure_node::{
     Sample, Value as MetadataValue,
     message::{DType, Layout},
@@ -16,15 +21,11 @@ use serde_json::{Value, json};
 
 use super::{
     arguments::EchoArguments,
-    lower_priority,
-    observing::{Observing, Seen},
-    tensor,
-    topics::select_topics,
+    lower_priority, tensor,
     value::{self, Limits},
 };
 use crate::{
     failure::Failure,
-    format,
     output::{self, plain_text},
 };
 
@@ -83,7 +84,7 @@ pub fn echo(arguments: &EchoArguments) -> Result<ExitCode, Failure> {
                 left -= 1;
             }
             Some(Ok(Seen::Note(text))) => note!("{text}"),
-            Some(Err(failure)) => break Err(failure),
+            Some(Err(error)) => break Err(error.into()),
             None => break Ok(ExitCode::SUCCESS),
         }
         if Instant::now() >= cost_at {
@@ -127,7 +128,7 @@ impl MissedSamples {
 
     fn report(&mut self) {
         if self.count > 0 {
-            let missed = crate::format::count(self.count as usize, "sample");
+            let missed = format::count(self.count as usize, "sample");
             note!("skipped {missed}: they arrived faster than they can be shown");
             self.count = 0;
             self.reported_at = Instant::now();

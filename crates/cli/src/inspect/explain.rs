@@ -1,23 +1,18 @@
 //! `nervure explain`: explains where and why samples were lost.
 
-use std::{process::ExitCode, time::Instant};
+use std::process::ExitCode;
 
-use nervure_protocol::daemon_to_daemon::StreamReport;
-
-use super::{
-    answers::{self, Cause, ExplainedEdge, ExplainedStream, Explanations},
-    arguments::TopicsArguments,
-    state::State,
-    streams,
-    topic::edges_of,
-    topics::{SelectedTopics, Topic, select_topics},
-};
-use crate::{
-    failure::Failure,
+use nervure_inspect::{
+    answers::{self, Explanations},
+    edges::Edge,
+    explain::{read_counters, streams_of},
     format::{self, count},
-    output,
-    run::{activity::ConsumerActivity, edges::Edge, losses},
+    losses, streams,
+    topics::{SelectedTopics, edges_of, select_topics},
 };
+
+use super::{arguments::TopicsArguments, exit_code};
+use crate::{failure::Failure, output};
 
 /// Explains every loss on the edges of the topics.
 pub fn explain(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
@@ -28,8 +23,8 @@ pub fn explain(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
     )?;
     read_counters(&mut state)?;
     if arguments.target.json {
-        output::write(&answers::line(&answer(&state, &topics)))?;
-        return Ok(state.exit_code());
+        output::write(&answers::line(&Explanations::of(&state, &topics)))?;
+        return Ok(exit_code(&state));
     }
     let edges: Vec<&Edge> = topics
         .iter()
@@ -83,45 +78,7 @@ pub fn explain(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
         },
     );
     output::write(&paragraphs.join("\n"))?;
-    Ok(state.exit_code())
-}
-
-/// The losses of the topics that match, as `--json` writes them.
-#[cfg(feature = "api")]
-pub fn explanations_of(dataflow: &str, patterns: &[String]) -> Result<Explanations, Failure> {
-    let SelectedTopics { mut state, topics } = select_topics(patterns, Some(dataflow), "explain")?;
-    read_counters(&mut state)?;
-    Ok(answer(&state, &topics))
-}
-
-/// Reads the counters; twice, if it takes some time to see whether a consumer takes samples or an
-/// edge still loses some.
-fn read_counters(state: &mut State) -> Result<(), Failure> {
-    state.sample();
-    if state
-        .edges
-        .iter()
-        .any(|edge| edge.activity().is_undecided() || edge.lost() > 0)
-    {
-        state.follow_until(Instant::now() + ConsumerActivity::decided_after())?;
-        state.sample();
-    }
-    Ok(())
-}
-
-fn streams_of<'s>(state: &'s State, topics: &'s [Topic]) -> impl Iterator<Item = &'s StreamReport> {
-    let is_of_topic = |stream: &&StreamReport| topics.iter().any(|it| it.name == stream.topic);
-    state.streams.iter().filter(is_of_topic)
-}
-
-fn answer(state: &State, topics: &[Topic]) -> Explanations {
-    let edges = topics.iter().flat_map(|topic| edges_of(state, topic));
-    Explanations {
-        dataflow: state.welcome().dataflow.clone(),
-        edges: edges.map(explained_edge).collect(),
-        streams: streams_of(state, topics).map(explained_stream).collect(),
-        unreachable: state.unreachable_machines(),
-    }
+    Ok(exit_code(&state))
 }
 
 fn explanation(edge: &Edge) -> String {
@@ -140,49 +97,4 @@ fn explanation(edge: &Edge) -> String {
         text.push_str("      a queue of one is right if only the newest sample counts\n");
     }
     text
-}
-
-fn explained_edge(edge: &Edge) -> ExplainedEdge {
-    let totals = edge.totals();
-    let causes = losses::explanations(&totals, edge).into_iter();
-    let counted = |value: u64| edge.has_output().then_some(value);
-    ExplainedEdge {
-        topic: edge.topic.clone(),
-        consumer: edge.consumer_name().to_owned(),
-        sent: counted(totals.published()),
-        lost: edge.unreadable().is_none().then(|| totals.lost()),
-        took_nothing_seconds: edge
-            .activity()
-            .took_nothing_for()
-            .map(|idle| idle.as_secs_f64()),
-        blocked_nanos: counted(totals.output.blocked_nanos),
-        unreadable: edge.unreadable(),
-        causes: causes
-            .map(|loss| Cause {
-                cause: None,
-                count: loss.count,
-                what: loss.what.into_owned(),
-                remedy: loss.remedy.text,
-            })
-            .collect(),
-    }
-}
-
-fn explained_stream(stream: &StreamReport) -> ExplainedStream {
-    let causes = stream.lost.iter().map(|(cause, count)| {
-        let (what, remedy) = streams::explain(cause);
-        Cause {
-            cause: Some(cause.to_string()),
-            count: *count,
-            what: what.to_owned(),
-            remedy: remedy.to_owned(),
-        }
-    });
-    ExplainedStream {
-        topic: stream.topic.clone(),
-        machine: stream.machine.clone(),
-        sent: stream.accepted,
-        delivered: stream.delivered,
-        causes: causes.collect(),
-    }
 }

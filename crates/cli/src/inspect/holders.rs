@@ -2,17 +2,18 @@
 
 use std::process::ExitCode;
 
-use super::{
-    answers::{self, Holder, Holders},
-    arguments::TopicsArguments,
-    state::State,
-    topic::edges_of,
-    topics::{SelectedTopics, select_topics},
+use nervure_inspect::{
+    answers::{self, Holders},
+    edges::Edge,
+    holders::consumer_pid,
+    topics::{SelectedTopics, edges_of, select_topics},
 };
+
+use super::{arguments::TopicsArguments, exit_code};
 use crate::{
     failure::Failure,
     output,
-    run::{edge_table::known, edges::Edge},
+    run::edge_table::known,
     table::{Align, Table},
 };
 
@@ -29,8 +30,8 @@ pub fn holders(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
         .flat_map(|topic| edges_of(&state, topic))
         .collect();
     if arguments.target.json {
-        output::write(&answers::line(&answer(&state, &edges)))?;
-        return Ok(state.exit_code());
+        output::write(&answers::line(&Holders::of(&state, &edges)))?;
+        return Ok(exit_code(&state));
     }
     let mut table = Table::new(&[
         ("topic", Align::Left),
@@ -67,39 +68,5 @@ pub fn holders(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
             edge.topic
         );
     }
-    Ok(state.exit_code())
-}
-
-/// The consumers of the topics that match, as `--json` writes them.
-#[cfg(feature = "api")]
-pub fn holders_of(dataflow: &str, patterns: &[String]) -> Result<Holders, Failure> {
-    let SelectedTopics { mut state, topics } = select_topics(patterns, Some(dataflow), "holders")?;
-    state.sample();
-    let edges = topics.iter().flat_map(|topic| edges_of(&state, topic));
-    Ok(answer(&state, &edges.collect::<Vec<_>>()))
-}
-
-fn answer(state: &State, edges: &[&Edge]) -> Holders {
-    let holder = |edge: &&Edge| {
-        let totals = edge.totals();
-        Holder {
-            topic: edge.topic.clone(),
-            consumer: edge.consumer_name().to_owned(),
-            pid: consumer_pid(state, edge),
-            held: edge.has_input().then_some(totals.input.held),
-            queued: (edge.has_input() && edge.has_output()).then(|| totals.queued()),
-            max_held: edge.queue.max_held,
-            missed_held: edge.has_output().then_some(totals.output.missed_held),
-            unreadable: edge.unreadable(),
-        }
-    };
-    Holders {
-        dataflow: state.welcome().dataflow.clone(),
-        holders: edges.iter().map(holder).collect(),
-        unreachable: state.unreachable_machines(),
-    }
-}
-
-fn consumer_pid(state: &State, edge: &Edge) -> Option<u32> {
-    state.nodes.get(&edge.consumer_node())?.pid()
+    Ok(exit_code(&state))
 }

@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use nervure_inspect::{State, answers::LoadOfEdge, places::Place};
 use nervure_keeper::descendants::{self, Stat};
 use nervure_node::running::{Connection, ConnectionError, KEEPER_ANSWER_TIMEOUT};
 use nervure_protocol::{address::KeeperAddress, cli_to_keeper::Message};
@@ -15,12 +16,11 @@ use rustix::{
 };
 use serde_json::json;
 
-use super::{arguments::StopArguments, places::Place, send_order, state::State};
+use super::arguments::StopArguments;
 use crate::{
     failure::{Failure, IMPERFECT},
-    inspect::answers::LoadOfEdge,
     output,
-    run::{edge_table, json::edge as edge_json},
+    run::edge_table,
 };
 
 /// Interval between messages about waiting.
@@ -48,11 +48,11 @@ pub fn end_keeper(place: &Place, arguments: &StopArguments) -> Result<ExitCode, 
     let dataflow = connection.welcome().dataflow.clone();
     let message = order(arguments);
     let mut state = state_for_account(&connection, place);
-    match send_order(&mut connection, &message) {
-        Ok(()) => {}
+    match connection.ask(&message) {
+        Ok(_) => {}
         // The keeper may have ended before it could answer.
         Err(_) if matches!(connection.try_receive(), Err(ConnectionError::Gone(_))) => {}
-        Err(failure) => return Err(failure),
+        Err(error) => return Err(error.into()),
     }
     if let Some(unresponsive) = await_end(&mut connection, place, arguments)? {
         return Ok(unresponsive);
@@ -69,6 +69,7 @@ fn state_for_account(connection: &Connection, place: &Place) -> Option<State> {
     let opened = place.connect("stop");
     let opened = opened.and_then(|connection| State::open_one(connection, true));
     opened
+        .map_err(Failure::from)
         .inspect_err(|failure| note!("warning: its edges are not reported: {failure}"))
         .ok()
 }
@@ -153,7 +154,7 @@ impl Account {
         let left = edges.filter(|edge| edge.lost() > 0 || edge.not_taken() > 0);
         Ok(Self {
             has_lost: left.clone().any(|edge| edge.lost() > 0),
-            edges: left.map(edge_json).collect(),
+            edges: left.map(LoadOfEdge::from).collect(),
         })
     }
 

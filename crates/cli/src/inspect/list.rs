@@ -3,24 +3,19 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     process::ExitCode,
-    time::Duration,
 };
 
-use nervure_node::running::{self, Connection, ConnectionError};
-use nervure_protocol::{
-    address::KeeperAddress,
-    daemon_to_cli::NodeState,
-    keeper_to_cli::{DataflowState, Welcome},
+use nervure_inspect::{
+    answers::{self, Listing},
+    format::{self, count},
+    listing::{self, Row},
+    status::{age, state_name},
 };
+use nervure_protocol::{address::KeeperAddress, keeper_to_cli::DataflowState};
 
-use super::{
-    answers::{self, Described, ListedDataflow, Listing, OfOtherUser, UnreachableMachine},
-    arguments::ListArguments,
-    places::{self, Everything, Found, Part, PartKeeper, Place},
-};
+use super::arguments::ListArguments;
 use crate::{
     failure::Failure,
-    format::{self, count},
     output,
     table::{Align, Table},
 };
@@ -28,20 +23,17 @@ use crate::{
 /// Lists the running dataflows, including those whose keeper does not answer, and those of other
 /// machines of the fleet.
 pub fn list(arguments: &ListArguments) -> Result<ExitCode, Failure> {
-    let Gathered {
-        everything,
-        rows,
-        others,
-    } = gather()?;
+    let gathered = listing::gather()?;
+    let everything = &gathered.everything;
     if arguments.json {
-        output::write(&answers::line(&answer(&everything, &rows, &others)))?;
+        output::write(&answers::line(&Listing::of(&gathered)))?;
     } else {
-        match rows.as_slice() {
+        match gathered.rows.as_slice() {
             [] => note!("no dataflow is running; start one with `nervure run FILE`"),
             rows => output::write(&table(rows, everything.own.is_some()).render(None))?,
         }
-        if !others.is_empty() {
-            note!("{}", of_others(&others));
+        if !gathered.others.is_empty() {
+            note!("{}", of_others(&gathered.others));
         }
     }
     // All machines may have refused for the same reason.
@@ -54,66 +46,6 @@ pub fn list(arguments: &ListArguments) -> Result<ExitCode, Failure> {
         note!("warning: {error}; dataflows of other machines are not listed");
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// The dataflows as `--json` writes them.
-#[cfg(feature = "api")]
-pub fn listing() -> Result<Listing, Failure> {
-    let gathered = gather()?;
-    Ok(answer(
-        &gathered.everything,
-        &gathered.rows,
-        &gathered.others,
-    ))
-}
-
-/// The gathered dataflows and rows of a list.
-struct Gathered {
-    everything: Everything,
-    rows: Vec<Row>,
-    others: Vec<KeeperAddress>,
-}
-
-fn gather() -> Result<Gathered, Failure> {
-    let everything = places::everything()?;
-    let mut rows = Vec::new();
-    match &everything.own {
-        Some(_) => {
-            let rows_of = |found: &Found| {
-                let row = |part: &Part| Row::of_part(&found.dataflow, part);
-                found.parts.iter().map(row).collect::<Vec<_>>()
-            };
-            rows.extend(everything.dataflows.iter().flat_map(rows_of));
-        }
-        None => {
-            for (address, opened) in Connection::open_all(running::dataflows()?, "list") {
-                match opened {
-                    // The dataflow ended meanwhile.
-                    Err(ConnectionError::Gone(_)) => {}
-                    opened => rows.push(Row::of_host(&address, opened)),
-                }
-            }
-        }
-    }
-    Ok(Gathered {
-        others: running::dataflows_of_others()?,
-        everything,
-        rows,
-    })
-}
-
-fn answer(everything: &Everything, rows: &[Row], others: &[KeeperAddress]) -> Listing {
-    let other = |one: &KeeperAddress| OfOtherUser {
-        dataflow: one.dataflow.clone(),
-        keeper: one.keeper,
-        uid: one.uid,
-    };
-    let away = everything.unreachable.iter();
-    Listing {
-        dataflows: rows.iter().map(Row::answer).collect(),
-        of_other_users: others.iter().map(other).collect(),
-        unreachable: away.map(UnreachableMachine::from).collect(),
-    }
 }
 
 /// `3 dataflows of other users run on this host (uid 1000: drive, arm; uid 1001: drive)`
@@ -143,81 +75,6 @@ fn first_of(names: &[&str]) -> String {
     match names.len().saturating_sub(SHOWN) {
         0 => shown,
         more => format!("{shown} and {more} more"),
-    }
-}
-
-/// A dataflow, or a part of one.
-struct Row {
-    dataflow: String,
-    machine: Option<String>,
-    keeper: Option<u32>,
-    uid: Option<u32>,
-    welcome: Result<Welcome, String>,
-    /// Running nodes and all nodes in the last report of a machine that cannot be reached.
-    last_nodes: Option<(usize, usize)>,
-}
-
-impl Row {
-    fn of_host(address: &KeeperAddress, opened: Result<Connection, ConnectionError>) -> Self {
-        Self {
-            dataflow: address.dataflow.clone(),
-            machine: None,
-            keeper: Some(address.keeper),
-            uid: Some(address.uid),
-            welcome: opened
-                .map(|connection| connection.welcome().clone())
-                .map_err(|error| error.to_string()),
-            last_nodes: None,
-        }
-    }
-
-    fn of_part(dataflow: &str, part: &Part) -> Self {
-        let (keeper, uid, welcome, last_nodes) = match &part.keeper {
-            PartKeeper::At(place, welcome) => {
-                let uid = match place {
-                    Place::Here(address) => Some(address.uid),
-                    Place::There { .. } => None,
-                };
-                (Some(place.keeper()), uid, welcome.clone(), None)
-            }
-            PartKeeper::Unreachable(away) => {
-                let ran = away
-                    .nodes
-                    .values()
-                    .filter(|state| **state == NodeState::Running);
-                let nodes = Some((ran.count(), away.nodes.len()));
-                (None, None, Err(away.text()), nodes)
-            }
-        };
-        Self {
-            dataflow: dataflow.to_owned(),
-            machine: part.machine.clone(),
-            keeper,
-            uid,
-            welcome,
-            last_nodes,
-        }
-    }
-
-    fn answer(&self) -> ListedDataflow {
-        let described = self.welcome.as_ref().ok().map(|welcome| Described {
-            state: welcome.state,
-            started_utc_nanos: welcome.started_utc_nanos,
-            nodes: welcome.nodes,
-            running: welcome.running,
-            observers: welcome.observers,
-            detached: welcome.detached,
-            folder: welcome.folder.clone(),
-            log_folder: welcome.log_folder.clone(),
-        });
-        ListedDataflow {
-            dataflow: self.dataflow.clone(),
-            keeper: self.keeper,
-            uid: self.uid,
-            machine: self.machine.clone(),
-            described,
-            error: self.welcome.as_ref().err().cloned(),
-        }
     }
 }
 
@@ -258,17 +115,6 @@ fn table(rows: &[Row], has_machines: bool) -> Table {
     table
 }
 
-/// The state as text.
-pub fn state_name(state: DataflowState) -> &'static str {
-    match state {
-        DataflowState::Starting => "starting",
-        DataflowState::Running => "running",
-        DataflowState::Paused => "paused",
-        DataflowState::Stopping => "stopping",
-        DataflowState::Unknown => "?",
-    }
-}
-
 /// The state and the time since the start: `running for 3.1 s`.
 pub fn state_and_age(state: DataflowState, started_utc_nanos: i64) -> String {
     let age = format::elapsed(age(started_utc_nanos));
@@ -276,12 +122,6 @@ pub fn state_and_age(state: DataflowState, started_utc_nanos: i64) -> String {
         DataflowState::Paused => format!("paused, started {age} ago"),
         _ => format!("{} for {age}", state_name(state)),
     }
-}
-
-/// Time since a point in time.
-pub fn age(utc_nanos: i64) -> Duration {
-    let nanos = nervure_shm::utc_nanos().saturating_sub(utc_nanos);
-    Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
 }
 
 #[cfg(test)]

@@ -7,24 +7,23 @@ use std::{
     time::{Duration, Instant},
 };
 
+use nervure_inspect::{
+    daemon, format,
+    observing::{begin, locate, next_answer},
+    threads,
+    topics::select_topics,
+};
 use nervure_node::{
     Event, Observer, binding::SequenceGaps, meter::Meter, running::DaemonConnection,
 };
 use nervure_protocol::daemon_to_daemon::{Answer, Figures, Request, Statistics};
 use serde_json::{Value, json};
 
-use super::{
-    arguments::MeasureArguments,
-    lower_priority,
-    observing::{begin, locate, next_answer},
-    places::daemon,
-    topics::select_topics,
-};
+use super::{arguments::MeasureArguments, lower_priority};
 use crate::{
     failure::Failure,
-    format, output,
+    output,
     table::{Align, Table},
-    threads,
 };
 
 /// Queue depth of the observer, for the time that a report takes.
@@ -70,7 +69,7 @@ pub fn measure(arguments: &MeasureArguments, what: Quantity) -> Result<ExitCode,
         threads::spawn(move || measure_here(observer, &located.here, interval, &sender))?;
     }
     for ((machine, keeper), topics) in located.there {
-        let mut daemon = daemon(program)?;
+        let mut daemon = daemon::connect(program)?;
         let request = Request::Measure {
             keeper,
             program: program.to_owned(),
@@ -198,7 +197,7 @@ fn measure_there(
             }),
             Ok((Answer::Ended { topic: None }, _)) => return,
             Ok(_) => continue,
-            Err(failure) => Err(failure),
+            Err(error) => Err(error.into()),
         };
         let is_last = report.is_err();
         if sender.send(report).is_err() || is_last {

@@ -5,13 +5,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use nervure_inspect::{State, places::split_name, state::NodeState};
 use nervure_protocol::cli_to_keeper::{Message, NodeOrder};
 use serde_json::json;
 
 use super::{
     arguments::{self, NodeArguments},
-    replace, send_order, split_name,
-    state::{NodeState, State},
+    replace,
 };
 use crate::{failure::Failure, output};
 
@@ -37,16 +37,13 @@ pub fn node(arguments: &NodeArguments) -> Result<ExitCode, Failure> {
     };
     let (dataflow, name) = split_name(&one.node, one.target.dataflow.as_deref())?;
     let mut state = State::find(dataflow, "node", true)?;
-    let before = state.node(name).and_then(incarnation);
+    let before = state.node(name).and_then(NodeState::incarnation);
     // A second connection: the first one receives reports.
     let mut orders = state.place_of_named(name)?.connect("node")?;
-    send_order(
-        &mut orders,
-        &Message::Node {
-            node: name.to_owned(),
-            order: what,
-        },
-    )?;
+    orders.ask(&Message::Node {
+        node: name.to_owned(),
+        order: what,
+    })?;
     loop {
         let is_alive = state.follow_one(Instant::now() + REPORT_INTERVAL)?;
         let Some(node) = state.node(name) else {
@@ -54,7 +51,7 @@ pub fn node(arguments: &NodeArguments) -> Result<ExitCode, Failure> {
         };
         let is_done = match what {
             NodeOrder::Stop | NodeOrder::Unload => node.pid().is_none(),
-            NodeOrder::Start | NodeOrder::Restart | NodeOrder::Load => incarnation(node) != before,
+            NodeOrder::Start | NodeOrder::Restart | NodeOrder::Load => node.incarnation() != before,
         };
         match is_alive {
             _ if is_done => break,
@@ -79,9 +76,4 @@ pub fn node(arguments: &NodeArguments) -> Result<ExitCode, Failure> {
         false => format!("node `{name}` {done}\n"),
     })?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// The incarnation of the current or last process.
-pub fn incarnation(node: &NodeState) -> Option<u32> {
-    node.started.as_ref().map(|started| started.incarnation)
 }

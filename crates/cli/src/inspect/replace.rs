@@ -7,11 +7,12 @@ use std::{
 };
 
 use nervure_dataflow::{Entry, Host, Surroundings};
+use nervure_inspect::{places::split_name, state::connect_to_node};
 use nervure_node::running::ConnectionError;
 use nervure_protocol::{cli_to_keeper, graph::Program, keeper_to_cli::Message};
 use serde_json::json;
 
-use super::{arguments::Target, split_name, state::connect_to_node};
+use super::arguments::Target;
 use crate::{failure::Failure, output};
 
 /// Interval between messages about waiting.

@@ -5,35 +5,26 @@ mod tables;
 mod view;
 
 use std::{
-    collections::BTreeMap,
     io::{self, IsTerminal},
     process::ExitCode,
     time::Instant,
 };
 
-use nervure_node::running::Remote;
+use nervure_inspect::{
+    State,
+    answers::{self, Load},
+    edges::Edge,
+    load::{Usages, read_usages},
+    processes::{Processes, Usage},
+};
 
 use self::{
     screen::{Screen, ScreenEvent},
     tables::{NodeRow, edge_table_of, node_table, title},
     view::{KeyEffect, View},
 };
-use super::{
-    answers::{self, Load, LoadOfNode},
-    arguments::TopArguments,
-    list::{age, state_name},
-    lower_priority,
-    processes::{Processes, Usage},
-    state::{NodeState, State},
-    status::state_of_all,
-};
-use crate::{
-    failure::Failure,
-    output,
-    run::{edges::Edge, json::edge as edge_json},
-    source::wants_colour,
-    table::Table,
-};
+use super::{arguments::TopArguments, exit_code, lower_priority};
+use crate::{failure::Failure, output, source::wants_colour, table::Table};
 
 /// Shows tables until Ctrl-C, the end of the dataflow, or `--count`.
 pub fn top(arguments: &TopArguments) -> Result<ExitCode, Failure> {
@@ -49,18 +40,7 @@ pub fn top(arguments: &TopArguments) -> Result<ExitCode, Failure> {
     if has_ended {
         note!("{} has ended", state.welcome().dataflow);
     }
-    Ok(state.exit_code())
-}
-
-/// The load over an interval, as `--json` writes it.
-#[cfg(feature = "api")]
-pub fn load_of(dataflow: &str, interval: std::time::Duration) -> Result<Load, Failure> {
-    let mut state = State::find(Some(dataflow), "top", true)?;
-    let mut processes = Processes::default();
-    read_usages(&mut state, &mut processes);
-    state.follow_until(Instant::now() + interval)?;
-    let usages = read_usages(&mut state, &mut processes);
-    Ok(answer(&state, &usages))
+    Ok(exit_code(&state))
 }
 
 /// Prints tables or JSON. True if the dataflow has ended.
@@ -76,7 +56,7 @@ fn print(
         let is_alive = state.follow_until(Instant::now() + arguments.interval)?;
         let usages = read_usages(state, processes);
         if is_json {
-            output::write_or_end(&answers::line(&answer(state, &usages)))?;
+            output::write_or_end(&answers::line(&Load::of(state, &usages)))?;
         } else {
             output::write_styled_or_end(&text(state, &usages, is_terminal && wants_colour()))?;
         }
@@ -116,29 +96,6 @@ fn watch(
     }
 }
 
-/// Nodes by index, with the CPU and memory that they use.
-type Usages = Vec<(u32, Option<Usage>)>;
-
-fn read_usages(state: &mut State, processes: &mut Processes) -> Usages {
-    state.sample();
-    let remotes: BTreeMap<usize, &Remote> = state
-        .remotes()
-        .map(|(first, remote)| (State::part_of(first), remote))
-        .collect();
-    let usage = |(index, node): (&u32, &NodeState)| {
-        let of_pid = |pid| match remotes.get(&State::part_of(*index)) {
-            Some(remote) => processes.usage_of_other(State::part_of(*index), remote, pid),
-            None => match node.thread() {
-                Some(thread) => processes.usage_of_thread(pid, thread),
-                None => processes.usage(pid),
-            },
-        };
-        (*index, node.pid().and_then(of_pid))
-    };
-    let shown = state.nodes.iter().filter(|(_, node)| state.is_shown(node));
-    shown.map(usage).collect()
-}
-
 /// The rows of the nodes that still exist.
 fn rows<'a>(state: &'a State, usages: &Usages) -> Vec<NodeRow<'a>> {
     let row = |(index, usage): &(u32, Option<Usage>)| {
@@ -173,33 +130,4 @@ fn text(state: &State, usages: &Usages, coloured: bool) -> String {
         text.push_str(&format!("{unreadable}\n"));
     }
     text
-}
-
-fn answer(state: &State, usages: &Usages) -> Load {
-    let welcome = state.welcome();
-    let node = |(index, usage): &(u32, Option<Usage>)| {
-        let node = &state.nodes[index];
-        LoadOfNode {
-            id: node.declared.id.clone(),
-            machine: state.machine_of(*index).map(str::to_owned),
-            observer: node.declared.observer,
-            state: node.state(),
-            pid: node.pid(),
-            thread: node.thread(),
-            restarts: node.started.as_ref().map_or(0, |started| started.restarts),
-            cpu_percent: usage.and_then(|usage| usage.cpu_percent),
-            resident_bytes: usage.map(|usage| usage.resident_bytes),
-            threads: usage.map(|usage| usage.threads),
-        }
-    };
-    Load {
-        dataflow: welcome.dataflow.clone(),
-        keeper: state.keeper(),
-        state: state_name(state_of_all(state)),
-        elapsed_seconds: age(welcome.started_utc_nanos).as_secs_f64(),
-        nodes: usages.iter().map(node).collect(),
-        link_bytes: state.link_bytes(),
-        unreachable: state.unreachable_machines(),
-        edges: state.edges.iter().map(edge_json).collect(),
-    }
 }

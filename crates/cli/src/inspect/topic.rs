@@ -2,19 +2,20 @@
 
 use std::{collections::BTreeSet, process::ExitCode};
 
-#[cfg(feature = "api")]
-use super::answers::TopicInfos;
+use nervure_inspect::{
+    State,
+    answers::{self, TopicInfo, Topics},
+    topics::{SelectedTopics, Topic, edges_of, select_topics},
+};
+
 use super::{
-    answers::{self, ListedTopic, Producer, TopicInfo, Topics},
     arguments::{TopicAction, TopicArguments, TopicsArguments},
-    echo, measure,
-    state::State,
-    topics::{SelectedTopics, Topic, select_topics},
+    echo, exit_code, measure,
 };
 use crate::{
     failure::Failure,
     output,
-    run::{edge_table::known, edges::Edge, json::edge as edge_json},
+    run::edge_table::known,
     table::{Align, Table},
 };
 
@@ -30,21 +31,16 @@ pub fn topic(arguments: &TopicArguments) -> Result<ExitCode, Failure> {
     }
 }
 
-/// The edges of a topic.
-pub fn edges_of<'a>(state: &'a State, topic: &'a Topic) -> impl Iterator<Item = &'a Edge> {
-    state.edges.iter().filter(|edge| edge.topic == topic.name)
-}
-
 fn list(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
     let SelectedTopics { state, topics } = select_topics(
         &arguments.topics,
         arguments.target.dataflow.as_deref(),
         "topic-list",
     )?;
-    let listed = listed(&state, &topics);
+    let listed = Topics::of(&state, &topics);
     if arguments.target.json {
         output::write(&answers::line(&listed))?;
-        return Ok(state.exit_code());
+        return Ok(exit_code(&state));
     }
     let mut table = Table::new(&[
         ("topic", Align::Left),
@@ -63,33 +59,7 @@ fn list(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
         ]);
     }
     output::write(&table.render(None))?;
-    Ok(state.exit_code())
-}
-
-/// The topics as `--json` writes them.
-#[cfg(feature = "api")]
-pub fn topics_of(dataflow: &str) -> Result<Topics, Failure> {
-    let SelectedTopics { state, topics } = select_topics(&[], Some(dataflow), "topic-list")?;
-    Ok(listed(&state, &topics))
-}
-
-fn listed(state: &State, topics: &[Topic]) -> Topics {
-    let count = |topic: &Topic, observer| {
-        edges_of(state, topic)
-            .filter(|edge: &&Edge| edge.observer == observer)
-            .count()
-    };
-    let topic = |topic: &Topic| ListedTopic {
-        topic: topic.name.clone(),
-        r#type: topic.output.type_name.clone(),
-        history: topic.output.history,
-        consumers: count(topic, false),
-        observers: count(topic, true),
-    };
-    Topics {
-        dataflow: state.welcome().dataflow.clone(),
-        topics: topics.iter().map(topic).collect(),
-    }
+    Ok(exit_code(&state))
 }
 
 fn info(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
@@ -102,7 +72,7 @@ fn info(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
     let mut text = String::new();
     for topic in &topics {
         if arguments.target.json {
-            text.push_str(&answers::line(&info_of(&state, topic)));
+            text.push_str(&answers::line(&TopicInfo::of(&state, topic)));
         } else {
             if !text.is_empty() {
                 text.push('\n');
@@ -111,7 +81,7 @@ fn info(arguments: &TopicsArguments) -> Result<ExitCode, Failure> {
         }
     }
     output::write(&text)?;
-    Ok(state.exit_code())
+    Ok(exit_code(&state))
 }
 
 fn info_text(state: &State, topic: &Topic) -> String {
@@ -168,32 +138,4 @@ fn info_text(state: &State, topic: &Topic) -> String {
         unreadable.extend(edge.unreadable().map(|why| format!("  {why}\n")));
     }
     text + &table.render(None) + &unreadable.into_iter().collect::<String>()
-}
-
-fn info_of(state: &State, topic: &Topic) -> TopicInfo {
-    let producer = &state.nodes[&topic.node];
-    TopicInfo {
-        topic: topic.name.clone(),
-        r#type: topic.output.type_name.clone(),
-        history: topic.output.history,
-        producer: Producer {
-            id: producer.declared.id.clone(),
-            state: producer.state(),
-            pid: producer.pid(),
-        },
-        edges: edges_of(state, topic).map(edge_json).collect(),
-    }
-}
-
-/// The topics that match, as `nervure topic info --json` writes each.
-#[cfg(feature = "api")]
-pub fn infos_of(dataflow: &str, patterns: &[String]) -> Result<TopicInfos, Failure> {
-    let SelectedTopics { mut state, topics } =
-        select_topics(patterns, Some(dataflow), "topic-info")?;
-    state.sample();
-    Ok(TopicInfos {
-        dataflow: state.welcome().dataflow.clone(),
-        topics: topics.iter().map(|topic| info_of(&state, topic)).collect(),
-        unreachable: state.unreachable_machines(),
-    })
 }

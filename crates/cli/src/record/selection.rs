@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use nervure_inspect::topics::matches_pattern;
 use nervure_protocol::did_you_mean;
 use nervure_recorder::{Overview, PlayOptions};
 
 use super::arguments::{Playing, Rate, nanos};
-use crate::{failure::Failure, inspect::topics::matches_pattern};
+use crate::failure::Failure;
 
 /// The options with which a recording is played: patterns become the topics that match.
 ///

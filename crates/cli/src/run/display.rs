@@ -7,11 +7,11 @@ use std::{
     time::Duration,
 };
 
+use nervure_inspect::edges::Edges;
 use nervure_keeper::plan::Plan;
 use nervure_protocol::report::{Level, LogRecord, Report};
 
 use super::{
-    edges::Edges,
     nodes::Nodes,
     streams::{Streams, Target},
     summary::Summary,

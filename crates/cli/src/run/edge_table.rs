@@ -1,13 +1,11 @@
 //! Tables of edges for `run` and `top`, which choose the columns.
 
-use super::{
+use nervure_inspect::{
     edges::{Edge, Edges, Figures, Totals},
-    losses,
+    format, losses,
 };
-use crate::{
-    format,
-    table::{Align, Colour, Table},
-};
+
+use crate::table::{Align, Colour, Table};
 
 /// A column: its heading, and its value for an edge.
 pub struct Column {

@@ -6,17 +6,17 @@
 
 use std::time::Duration;
 
+use nervure_inspect::{answers::LoadOfEdge, edges::Edges};
 use nervure_protocol::report::Report;
 use serde_json::json;
 
 use super::{
     display::{Display, record_line},
-    edges::{Edge, Edges},
     nodes::Nodes,
     streams::{Streams, Target},
     summary::Summary,
 };
-use crate::{inspect::answers::LoadOfEdge, output::safe};
+use crate::output::safe;
 
 const FIGURES_PERIOD: Duration = Duration::from_secs(1);
 
@@ -51,7 +51,7 @@ impl Display for Json {
     fn figures(&mut self, nodes: &Nodes, edges: &Edges, elapsed: Duration) {
         if elapsed >= self.next_figures {
             self.next_figures = elapsed + FIGURES_PERIOD;
-            let edges: Vec<_> = edges.iter().map(edge).collect();
+            let edges: Vec<_> = edges.iter().map(LoadOfEdge::from).collect();
             self.write(
                 &json!({"message": "edges", "elapsed_seconds": elapsed.as_secs_f64(), "nodes": nodes.json(), "edges": edges}),
             );
@@ -59,7 +59,7 @@ impl Display for Json {
     }
 
     fn conclude(&mut self, summary: &Summary, edges: &Edges, elapsed: Duration) {
-        let edges: Vec<_> = edges.iter().map(edge).collect();
+        let edges: Vec<_> = edges.iter().map(LoadOfEdge::from).collect();
         self.write(&json!({
             "message": "summary",
             "elapsed_seconds": elapsed.as_secs_f64(),
@@ -81,43 +81,5 @@ impl Display for Json {
 
     fn streams(&mut self) -> &mut Streams {
         &mut self.streams
-    }
-}
-
-/// The queue, counters and figures of an edge.
-pub fn edge(edge: &Edge) -> LoadOfEdge {
-    let (totals, figures) = (edge.totals(), edge.figures());
-    let (output, input) = (&totals.output, &totals.input);
-    let sent = |value: u64| edge.has_output().then_some(value);
-    let received = |value: u64| edge.has_input().then_some(value);
-    LoadOfEdge {
-        topic: edge.topic.clone(),
-        input: edge.input.clone(),
-        queue: edge.queue,
-        sent: sent(totals.published()),
-        received: received(totals.received()),
-        received_bytes: received(input.bytes),
-        lost: sent(totals.lost()).filter(|_| edge.has_input()),
-        not_taken: sent(totals.not_taken()).filter(|_| edge.has_input()),
-        dropped_oldest: sent(output.dropped_oldest),
-        dropped_newest: sent(output.dropped_newest),
-        missed_held: sent(output.missed_held),
-        missed_memory: sent(output.missed_memory),
-        missed_control: sent(output.missed_control),
-        missed_away: sent(output.missed_away),
-        dropped_away: sent(output.dropped_away),
-        lost_in_crash: sent(output.lost_in_crash),
-        lost_with_producer: received(input.lost),
-        undelivered: sent(output.undelivered),
-        queued: sent(totals.queued()).filter(|_| edge.has_input()),
-        held: received(input.held),
-        stale: received(input.stale),
-        blocked_nanos: sent(output.blocked_nanos),
-        rate_hz: edge.has_input().then_some(figures.rate_hz),
-        bytes_per_second: edge.has_input().then_some(figures.bytes_per_second),
-        latency_p50_nanos: input.latency.quantile(0.5),
-        latency_p99_nanos: input.latency.quantile(0.99),
-        latency_max_nanos: (input.latency.count() > 0).then(|| input.latency.max_nanos()),
-        unreadable: edge.unreadable(),
     }
 }

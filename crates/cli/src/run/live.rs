@@ -5,18 +5,18 @@ use std::{
     time::Duration,
 };
 
+use nervure_inspect::{edges::Edges, format};
 use nervure_protocol::report::Report;
 use rustix::fd::AsFd;
 
 use super::{
     display::{Display, Lines},
     edge_table::{self, most_lossy},
-    edges::Edges,
     nodes::Nodes,
     streams::{Streams, Target},
     summary::Summary,
 };
-use crate::{format, table::cut};
+use crate::table::cut;
 
 /// Synchronized update: terminals that support it show everything between these at once.
 const BEGIN_UPDATE: &str = "\x1b[?2026h";

@@ -2,12 +2,13 @@
 
 use std::{fs, time::Duration};
 
+use nervure_inspect::{
+    edges::Edges,
+    format::{self, count},
+};
 use nervure_keeper::plan::Plan;
 use nervure_protocol::report::{NodeEnded, Report};
 use serde_json::{Value, json};
-
-use super::edges::Edges;
-use crate::format::{self, count};
 
 /// The nodes of a dataflow, in the order of its file.
 #[derive(Debug)]

@@ -2,16 +2,18 @@
 
 use std::time::Duration;
 
+use nervure_inspect::{
+    edges::Edges,
+    format::{self, count},
+};
 use nervure_protocol::report::Report;
 
 use super::{
     display::{Display, Lines},
-    edges::Edges,
     nodes::Nodes,
     streams::{Streams, Target},
     summary::Summary,
 };
-use crate::format::{self, count};
 
 /// Interval between lines of status.
 const STATUS_PERIOD: Duration = Duration::from_secs(5);

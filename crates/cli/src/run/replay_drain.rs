@@ -3,9 +3,8 @@
 use std::collections::HashSet;
 
 use nervure_dataflow::{Dataflow, Source};
+use nervure_inspect::edges::{Edge, Edges};
 use nervure_protocol::{report::NodeEnded, wiring};
-
-use super::edges::Edges;
 
 /// Calls of `is_over` without a new sample, half a second apart, after which the dataflow counts as
 /// drained.
@@ -46,7 +45,7 @@ impl ReplayDrain {
             let edges = edges.iter();
             edges.filter(|edge| !self.endless.contains(&edge.topic))
         };
-        let totals = || drained().map(super::edges::Edge::totals);
+        let totals = || drained().map(Edge::totals);
         let received = totals()
             .map(|totals| totals.input.received)
             .fold(0, u64::saturating_add);

@@ -1,10 +1,11 @@
 //! The standard streams of `run`. A write error such as a full disk is reported, and the nodes go
 //! on. Only a closed reader (`| head`) ends the dataflow.
 
+use nervure_inspect::format::count;
 use rustix::{fd::BorrowedFd, io::Errno, stdio};
 use serde_json::{Value, json};
 
-use crate::{format::count, output::Stream};
+use crate::output::Stream;
 
 /// The stream of a line. Only stdout of nodes goes to stdout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,20 +6,16 @@ use std::{
     time::Duration,
 };
 
+use nervure_inspect::{
+    edges::{Edge, Edges},
+    format::{self, count},
+};
 use nervure_keeper::plan::Plan;
 use nervure_protocol::{report::NodeEnded, wiring};
 use serde::Serialize;
 
-use super::{
-    edge_table,
-    edges::{Edge, Edges},
-    nodes::Nodes,
-    watched::Watched,
-};
-use crate::{
-    format::{self, count},
-    output::{plain_text, safe},
-};
+use super::{edge_table, nodes::Nodes, watched::Watched};
+use crate::output::{plain_text, safe};
 
 /// Lines of a failed node's stderr that the summary shows.
 const SHOWN_STDERR: usize = 8;

@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
+use nervure_inspect::{
+    edges::Edges,
+    format::{self, count},
+};
 use nervure_keeper::plan::Plan;
 use serde_json::{Value, json};
-
-use super::edges::Edges;
-use crate::format::{self, count};
 
 /// The expectations of a dataflow, with their counts.
 #[derive(Debug)]

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     failure::{ErrorAnswer, Failure},
-    inspect::answers::{Invited, ManagedMachine},
+    fleet::answers::{Invited, ManagedMachine},
 };
 
 /// The routes.

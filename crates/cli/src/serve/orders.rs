@@ -18,6 +18,7 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
+use nervure_inspect::{answers::Param, places};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
@@ -28,7 +29,6 @@ use super::common::{Checked, OfDataflow, Shared, error, status_of};
 use crate::{
     failure::{ErrorAnswer, Failure},
     fleet,
-    inspect::{answers::Param, places},
 };
 
 /// The routes.
@@ -281,7 +281,7 @@ async fn on_instances(shared: Arc<Shared>, of: OfDataflow, mut arguments: Vec<St
     let name = of.dataflow;
     arguments.extend(["--json".to_owned(), format!("--dataflow={name}")]);
     let carry_out = move || match places::find(Some(&name)) {
-        Err(failure) if !fleet::has_run(&name)? => Err(failure),
+        Err(error) if !fleet::has_run(&name)? => Err(error.into()),
         _ => {
             let (status, lines) = output_of(&arguments)?;
             Ok((status, of_instances(&name, lines)))

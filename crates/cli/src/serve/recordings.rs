@@ -16,6 +16,7 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
+use nervure_inspect::{places, threads};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -29,11 +30,7 @@ use super::{
     orders::Body,
     recorders::{Entry, Recording, Recordings},
 };
-use crate::{
-    failure::{ErrorAnswer, Failure},
-    inspect::places,
-    threads,
-};
+use crate::failure::{ErrorAnswer, Failure};
 
 /// Recordings at a time.
 const MAX_RUNNING: usize = 8;
@@ -188,9 +185,9 @@ fn start(recordings: &Recordings, dataflow: String, record: Record) -> Result<Re
         sender.send_replace(Some(summary));
     };
     let started = threads::spawn(read_notes).and_then(|_| threads::spawn(read_summary));
-    if let Err(failure) = started {
+    if let Err(error) = started {
         handle.signal(Signal::KILL);
-        return Err(failure);
+        return Err(error.into());
     }
     recordings.insert(Entry {
         recording: recording.clone(),

@@ -8,6 +8,15 @@ use std::{
 };
 
 use nervure_daemon::clock::ClockOffset;
+use nervure_inspect::{
+    State,
+    edges::{Edge, Totals},
+    places::{self, Everything, Found, Place},
+    processes,
+    state::NodeState,
+    status::state_name,
+    threads,
+};
 use nervure_node::running::{self, Remote};
 use nervure_protocol::{
     daemon_to_cli::LinkFigures,
@@ -15,19 +24,7 @@ use nervure_protocol::{
     keeper_to_cli::DataflowState,
 };
 
-use crate::{
-    failure::Failure,
-    fleet,
-    inspect::{
-        list::state_name,
-        places::{self, Everything, Found, Place},
-        processes,
-        state::{NodeState, State},
-        status::{restarts, state_of_all},
-    },
-    run::edges::{Edge, Totals},
-    threads,
-};
+use crate::{failure::Failure, fleet};
 
 /// Time limit for the load of processes on other machines. A reader of metrics waits for it; a machine
 /// that answers later is shown without.
@@ -125,7 +122,7 @@ impl Snapshot {
                 dataflows.extend(answers.flatten());
                 Ok(())
             })
-            .map_err(threads::refused)?;
+            .map_err(nervure_inspect::Error::Thread)?;
         }
         let is_reachable = |name: &str| !everything.unreachable.iter().any(|it| it.machine == name);
         let machine = |(name, link): (&String, &Option<LinkFigures>)| MachineFigures {
@@ -185,7 +182,7 @@ impl RunningFigures {
             id: node.declared.id.clone(),
             machine: machine(node.declared.node),
             state: node.state(),
-            restarts: restarts(node),
+            restarts: node.restarts(),
             usage: usage(node, &remotes),
         };
         let edge = |edge: &Edge| EdgeFigures {
@@ -209,7 +206,7 @@ impl RunningFigures {
             })
         });
         Ok(Self {
-            state: state_name_of(state_of_all(&state)),
+            state: state_name_of(state.dataflow_state()),
             started_utc_nanos: state.welcome().started_utc_nanos,
             observers: nodes.clone().filter(|node| node.declared.observer).count() as u64,
             nodes: nodes.filter(is_own).map(node).chain(away).collect(),

@@ -28,6 +28,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use hyper::body::Frame;
+use nervure_inspect::{places, topics::select_topics};
 use nervure_protocol::report::Level;
 use regex_lite::Regex;
 use rustix::process::Signal;
@@ -46,10 +47,7 @@ use super::{
     common::{CLIENT_TIMEOUT, Checked, OfDataflow, OfTopics, Shared, error, status_of},
     connection::Connection,
 };
-use crate::{
-    failure::{ErrorAnswer, Failure},
-    inspect::{places, topics::select_topics},
-};
+use crate::failure::{ErrorAnswer, Failure};
 
 /// Streams at a time.
 pub const MAX_STREAMS: usize = 16;
@@ -95,7 +93,7 @@ async fn samples(
     arguments.extend(query.full.then(|| "--full".to_owned()));
     arguments.push("--".to_owned());
     arguments.extend(patterns.iter().cloned());
-    let check = move || select_topics(&patterns, Some(&of.dataflow), "echo").map(drop);
+    let check = move || Ok(select_topics(&patterns, Some(&of.dataflow), "echo").map(drop)?);
     follow(shared, connection, "sample", arguments, check).await
 }
 
@@ -134,7 +132,7 @@ async fn log_records(
             .map_err(|error| {
                 Failure::invalid("the `pattern` is no regular expression").because(error)
             })?;
-        places::find(Some(&of.dataflow)).map(drop)
+        Ok(places::find(Some(&of.dataflow)).map(drop)?)
     };
     follow(shared, connection, "record", arguments, check).await
 }

@@ -12,6 +12,12 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
+use nervure_inspect::{
+    answers::{
+        Explanations, Hints, Holders, Listing, Load, Logs, Params, Status, TopicInfos, Topics,
+    },
+    explain, holders, lint, listing, load, logs, params, status, topics,
+};
 use nervure_protocol::report::Level;
 use regex_lite::Regex;
 use serde::{Deserialize, Serialize};
@@ -26,14 +32,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::common::{Checked, OfDataflow, OfTopics, Shared, error, status_of};
 use crate::{
     failure::{ErrorAnswer, Failure},
-    fleet,
-    inspect::{
-        answers::{
-            Explanations, Hints, Holders, Listing, Load, Logs, Machines, Params, Status,
-            TopicInfos, Topics,
-        },
-        explain, holders, lint, list, logs, param, status, top, topic,
-    },
+    fleet::{self, answers::Machines},
 };
 
 /// The interval over which the load is measured.
@@ -108,7 +107,7 @@ pub fn router() -> axum::Router<Arc<Shared>> {
     (status = "default", description = "An error", body = ErrorAnswer),
 ))]
 async fn dataflows() -> Response {
-    answer(list::listing).await
+    answer(listing::listing).await
 }
 
 /// Show the state of a dataflow, as `nervure status`
@@ -117,7 +116,7 @@ async fn dataflows() -> Response {
     (status = "default", description = "An error", body = ErrorAnswer),
 ))]
 async fn dataflow(Checked(of): Checked<Path<OfDataflow>>) -> Response {
-    answer(move || status::status_of(&of.dataflow)).await
+    answer(move || status::status(&of.dataflow)).await
 }
 
 /// Show the load of nodes and the traffic on edges, as `nervure top`
@@ -130,7 +129,7 @@ async fn load(
     Checked(over): Checked<Query<OverInterval>>,
 ) -> Response {
     let interval = over.interval(LOAD_MILLIS);
-    answer(move || top::load_of(&of.dataflow, interval)).await
+    answer(move || load::load(&of.dataflow, interval)).await
 }
 
 /// List the topics of a dataflow, as `nervure topic list`
@@ -139,7 +138,7 @@ async fn load(
     (status = "default", description = "An error", body = ErrorAnswer),
 ))]
 async fn topics(Checked(of): Checked<Path<OfDataflow>>) -> Response {
-    answer(move || topic::topics_of(&of.dataflow)).await
+    answer(move || topics::topics(&of.dataflow)).await
 }
 
 /// Show topics with their edges, as `nervure topic info`
@@ -149,9 +148,9 @@ async fn topics(Checked(of): Checked<Path<OfDataflow>>) -> Response {
 ))]
 async fn topic_infos(
     Checked(of): Checked<Path<OfDataflow>>,
-    Checked(topics): Checked<Query<OfTopics>>,
+    Checked(selected): Checked<Query<OfTopics>>,
 ) -> Response {
-    answer(move || topic::infos_of(&of.dataflow, &topics.patterns())).await
+    answer(move || topics::infos(&of.dataflow, &selected.patterns())).await
 }
 
 /// List the consumers of topics with the samples that they hold, as `nervure holders`
@@ -161,9 +160,9 @@ async fn topic_infos(
 ))]
 async fn holders_of_topics(
     Checked(of): Checked<Path<OfDataflow>>,
-    Checked(topics): Checked<Query<OfTopics>>,
+    Checked(selected): Checked<Query<OfTopics>>,
 ) -> Response {
-    answer(move || holders::holders_of(&of.dataflow, &topics.patterns())).await
+    answer(move || holders::holders(&of.dataflow, &selected.patterns())).await
 }
 
 /// Explain where and why samples were lost, as `nervure explain`
@@ -173,9 +172,9 @@ async fn holders_of_topics(
 ))]
 async fn explanations(
     Checked(of): Checked<Path<OfDataflow>>,
-    Checked(topics): Checked<Query<OfTopics>>,
+    Checked(selected): Checked<Query<OfTopics>>,
 ) -> Response {
-    answer(move || explain::explanations_of(&of.dataflow, &topics.patterns())).await
+    answer(move || explain::explanations(&of.dataflow, &selected.patterns())).await
 }
 
 /// Suggest better settings for a dataflow, as `nervure lint`
@@ -188,7 +187,7 @@ async fn hints(
     Checked(over): Checked<Query<OverInterval>>,
 ) -> Response {
     let window = over.interval(LINT_MILLIS);
-    answer(move || lint::hints_of(&of.dataflow, window)).await
+    answer(move || lint::hints(&of.dataflow, window)).await
 }
 
 /// List the parameters of the nodes of a dataflow, as `nervure param list`
@@ -197,7 +196,7 @@ async fn hints(
     (status = "default", description = "An error", body = ErrorAnswer),
 ))]
 async fn params(Checked(of): Checked<Path<OfDataflow>>) -> Response {
-    answer(move || param::params_of(&of.dataflow)).await
+    answer(move || params::params(&of.dataflow)).await
 }
 
 /// Show the newest log records of a dataflow, as `nervure logs`
@@ -269,17 +268,22 @@ impl LogQuery {
             since_utc_nanos: since,
         };
         let most = self.most.unwrap_or(LOG_RECORDS).min(MAX_LOG_RECORDS);
-        logs::logs_of(dataflow, &filter, most)
+        Ok(logs::logs(dataflow, &filter, most)?)
     }
 }
 
 /// Asks keepers and daemons, in a thread of its own.
-async fn answer<T: Serialize + 'static>(
-    ask: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+async fn answer<T: Serialize + 'static, E: Into<Failure> + 'static>(
+    ask: impl FnOnce() -> Result<T, E> + Send + 'static,
 ) -> Response {
     // As JSON in that thread: it may be large.
-    let asked = spawn_blocking(move || ask().map(|answer| json!(answer).to_string())).await;
-    let result = asked.unwrap_or_else(|_| Err(Failure::internal("the request panicked")));
+    let asked = spawn_blocking(move || match ask() {
+        Ok(answer) => Ok(json!(answer).to_string()),
+        Err(error) => Err(error.into()),
+    });
+    let result = asked
+        .await
+        .unwrap_or_else(|_| Err(Failure::internal("the request panicked")));
     match result {
         Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
         Err(failure) => error(status_of(&failure), &failure),

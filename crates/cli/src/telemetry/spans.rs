@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use nervure_inspect::threads;
 use nervure_node::{
     packets::{PacketError, Packets},
     serving::Server,
@@ -19,7 +20,7 @@ use nervure_protocol::{
 use serde_json::{Value, json};
 
 use super::otlp::{attributes, now, object, scope};
-use crate::{failure::Failure, threads};
+use crate::failure::Failure;
 
 /// Spans that wait for the receiver. 2048 is the default of OpenTelemetry's SDKs, for one process.
 const MAX_WAITING: usize = 8192;
@@ -98,7 +99,8 @@ impl Spans {
                 let _connection = connection;
                 spans.receive(packets);
             });
-            if let Err(failure) = started {
+            if let Err(error) = started {
+                let failure = Failure::from(error);
                 note!("warning: the spans of a process are not taken: {failure}");
             }
         }

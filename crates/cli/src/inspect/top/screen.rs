@@ -10,14 +10,11 @@ use std::{
 };
 
 use crossterm::event::{self, Event, KeyEvent, KeyEventKind};
+use nervure_inspect::{State, state::Wakeup};
 use rustix::fd::{AsFd, BorrowedFd};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::{
-    failure::Failure,
-    inspect::state::{State, Wakeup},
-    output,
-};
+use crate::{failure::Failure, output};
 
 /// Begins a synchronized update on terminals that support it, and moves to the first line.
 const BEGIN: &str = "\x1b[?2026h\x1b[H";

@@ -1,15 +1,17 @@
 //! The tables of `top`: nodes with their load, and edges.
 
-use super::super::{
-    list::state_and_age,
-    processes::Usage,
-    state::{NodeState, State},
-    status::{has_machines, state_of_all},
-};
-use crate::{
+use nervure_inspect::{
+    State,
+    edges::Edge,
     format::{self, count},
+    processes::Usage,
+    state::NodeState,
+};
+
+use super::super::list::state_and_age;
+use crate::{
     output,
-    run::{edge_table, edges::Edge},
+    run::edge_table,
     table::{Align, Colour, Table},
 };
 
@@ -44,10 +46,7 @@ impl NodeRow<'_> {
     }
 
     pub fn restarts(&self) -> u32 {
-        self.node
-            .started
-            .as_ref()
-            .map_or(0, |started| started.restarts)
+        self.node.restarts()
     }
 }
 
@@ -60,7 +59,7 @@ pub fn title(state: &State, nodes: usize) -> String {
     format!(
         "{}: {}, {}, {}{}",
         output::safe_part(&welcome.dataflow),
-        state_and_age(state_of_all(state), welcome.started_utc_nanos),
+        state_and_age(state.dataflow_state(), welcome.started_utc_nanos),
         count(nodes, "node"),
         count(state.edges.iter().len(), "edge"),
         link.unwrap_or_default(),
@@ -73,7 +72,7 @@ pub fn edge_table_of(edges: Vec<&Edge>, width: Option<usize>) -> Table {
 
 /// The table of nodes, with their machines if the dataflow is one of a fleet.
 pub fn node_table(state: &State, rows: &[NodeRow<'_>]) -> Table {
-    let has_machines = has_machines(state);
+    let has_machines = state.has_machines();
     let state_column = 1 + usize::from(has_machines);
     let mut columns = vec![("node", Align::Left)];
     columns.extend(has_machines.then_some(("machine", Align::Left)));

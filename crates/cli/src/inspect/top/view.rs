@@ -3,13 +3,11 @@
 use std::cmp::Ordering;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use nervure_inspect::{State, edges::Edge, format::count};
 
 use super::tables::{NodeRow, edge_table_of, node_table, title};
 use crate::{
-    format::count,
-    inspect::state::State,
     output::safe_part,
-    run::edges::Edge,
     table::{Table, cut},
 };
 

@@ -4,11 +4,11 @@ use std::{borrow::Cow, collections::HashMap, time::Duration};
 
 use nervure_shm::{InputCounters, OutputCounters};
 
-use super::{
+use crate::{
     edges::{Edge, Edges, Totals},
+    format::{self, count},
     remedies::{self, Setting},
 };
-use crate::format::{self, count};
 
 /// The pause after the first warning; it doubles while losses continue.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
@@ -165,7 +165,6 @@ pub struct Remedy {
     /// As a clause.
     pub text: String,
     /// The settings of the dataflow file that the text names.
-    #[cfg_attr(not(test), expect(dead_code, reason = "tests apply each of them"))]
     pub settings: Vec<Setting>,
 }
 

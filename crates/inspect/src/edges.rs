@@ -6,13 +6,14 @@ use std::{
     time::Duration,
 };
 
-use super::activity::ConsumerActivity;
 use nervure_protocol::{
     report::{EdgeStatus, EdgeWired, NodeStarted},
     wiring::{EdgeState, Queue},
 };
 use nervure_shm::{CountersPage, InputCounters, OutputCounters};
 use rustix::fd::OwnedFd;
+
+use crate::activity::ConsumerActivity;
 
 /// Readings over which rates are computed: two seconds at two readings per second.
 const WINDOW: usize = 5;
@@ -480,7 +481,7 @@ impl Edge {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "fakes"))]
 impl Edges {
     /// Edges without processes, with counters from [`Self::set_fake`].
     pub fn fake(list: Vec<(&str, &str, Queue)>) -> Self {

@@ -28,20 +28,18 @@ use nervure_protocol::{
 };
 use rustix::fd::OwnedFd;
 
-use super::{
-    places::{Place, daemon},
-    state::State,
-    topics::SelectedTopics,
-};
-use crate::{failure::Failure, threads};
+use crate::{Error, State, daemon, places::Place, threads, topics::SelectedTopics};
 
 /// A wait without a reason to end it.
 const A_WHILE: Duration = Duration::from_secs(3600);
 
 /// A sample or an event of the observed topics.
 pub enum Seen {
+    /// A sample.
     Sample {
+        /// `node/output`.
         topic: String,
+        /// The sample.
         sample: Sample,
         /// Samples that were not shown since the last one of this topic.
         missed: u64,
@@ -54,7 +52,7 @@ pub enum Seen {
 
 /// Samples of topics of one dataflow.
 pub struct Observing {
-    seen: Receiver<Result<Seen, Failure>>,
+    seen: Receiver<Result<Seen, Error>>,
     /// Bytes that came over the link.
     link_bytes: Arc<AtomicU64>,
     begin: Instant,
@@ -64,7 +62,9 @@ pub struct Observing {
 
 /// Topics by where they can be observed.
 pub struct Located {
+    /// Topics that are observed on this machine.
     pub here: Vec<String>,
+    /// Topics of other machines, by the machine and the keeper.
     pub there: BTreeMap<(String, u32), Vec<String>>,
     /// A connection to the keeper of those that are here.
     pub connection: Option<Connection>,
@@ -108,7 +108,7 @@ pub fn locate(selected: SelectedTopics) -> Located {
 
 impl Observing {
     /// Observes topics. Each queue here holds `depth` samples.
-    pub fn open(selected: SelectedTopics, depth: u32, program: &str) -> Result<Self, Failure> {
+    pub fn open(selected: SelectedTopics, depth: u32, program: &str) -> Result<Self, Error> {
         let located = locate(selected);
         let (sender, seen) = sync_channel(0);
         let link_bytes = Arc::new(AtomicU64::new(0));
@@ -119,7 +119,7 @@ impl Observing {
         }
         let mut machines = Vec::new();
         for ((machine, keeper), topics) in located.there {
-            let mut daemon = daemon(program)?;
+            let mut daemon = daemon::connect(program)?;
             let request = Request::Observe {
                 keeper,
                 program: program.to_owned(),
@@ -138,11 +138,6 @@ impl Observing {
         })
     }
 
-    /// The next sample or note; `None` when the dataflow has ended on all machines.
-    pub fn next(&mut self) -> Option<Result<Seen, Failure>> {
-        self.seen.recv().ok()
-    }
-
     /// The bytes that came over the link, as a text, if samples come from other machines.
     pub fn cost(&self) -> Option<String> {
         let bytes = self.link_bytes.load(Ordering::Relaxed);
@@ -158,12 +153,17 @@ impl Observing {
     }
 }
 
+/// Samples and notes, until the dataflow has ended on all machines.
+impl Iterator for Observing {
+    type Item = Result<Seen, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.seen.recv().ok()
+    }
+}
+
 /// Sends a request to another machine, and awaits that it observes.
-pub fn begin(
-    daemon: &mut DaemonConnection,
-    machine: &str,
-    request: Request,
-) -> Result<(), Failure> {
+pub fn begin(daemon: &mut DaemonConnection, machine: &str, request: Request) -> Result<(), Error> {
     daemon.send(&cli_to_daemon::Message::Ask {
         machine: machine.to_owned(),
         request,
@@ -180,7 +180,7 @@ pub fn begin(
 }
 
 /// The next answer of another machine. The daemon reports a silent machine.
-pub fn next_answer(daemon: &mut DaemonConnection) -> Result<(Answer, Option<OwnedFd>), Failure> {
+pub fn next_answer(daemon: &mut DaemonConnection) -> Result<(Answer, Option<OwnedFd>), Error> {
     loop {
         match daemon.receive_until(Instant::now() + A_WHILE)? {
             Some((daemon_to_cli::Message::Answer { answer }, descriptor)) => {
@@ -194,7 +194,7 @@ pub fn next_answer(daemon: &mut DaemonConnection) -> Result<(Answer, Option<Owne
     }
 }
 
-fn pass_on_local(mut observer: Observer, sender: &SyncSender<Result<Seen, Failure>>) {
+fn pass_on_local(mut observer: Observer, sender: &SyncSender<Result<Seen, Error>>) {
     let mut gaps = SequenceGaps::default();
     while let Some(event) = observer.next() {
         let seen = match event {
@@ -221,7 +221,7 @@ fn pass_on_local(mut observer: Observer, sender: &SyncSender<Result<Seen, Failur
 fn fetch(
     mut daemon: DaemonConnection,
     topics: &[String],
-    sender: &SyncSender<Result<Seen, Failure>>,
+    sender: &SyncSender<Result<Seen, Error>>,
     link_bytes: &AtomicU64,
 ) {
     loop {
@@ -242,7 +242,7 @@ fn fetch(
                     }
                 }
                 Ok(_) => {}
-                Err(failure) => break Err(failure),
+                Err(error) => break Err(error),
             }
         };
         let is_last = seen.is_err();
@@ -258,10 +258,8 @@ fn received(
     file: &File,
     topics: &[String],
     link_bytes: &AtomicU64,
-) -> Result<Seen, Failure> {
-    let damaged = |error: &dyn std::fmt::Display| {
-        Failure::internal("a sample of another machine cannot be read").because(error)
-    };
+) -> Result<Seen, Error> {
+    let damaged = |error: &dyn std::fmt::Display| Error::Sample(error.to_string().into());
     let length = file.metadata().map_err(|error| damaged(&error))?.len();
     let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
     file.read_exact_at(&mut bytes, 0)

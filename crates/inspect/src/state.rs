@@ -1,6 +1,8 @@
 //! The state of a running dataflow, from its keeper's reports and its counters.
 
-use std::{collections::BTreeMap, process::ExitCode, time::Instant};
+mod reports;
+
+use std::{collections::BTreeMap, time::Instant};
 
 use nervure_node::running::{Connection, ConnectionError, KEEPER_ANSWER_TIMEOUT, Remote};
 use nervure_protocol::{
@@ -8,20 +10,18 @@ use nervure_protocol::{
     daemon_to_cli,
     daemon_to_daemon::StreamReport,
     keeper_to_cli::{DataflowState, Message, NodeDeclared, Welcome},
-    report::{EndCause, NodeEnded, NodeStarted, Report},
+    report::{EndCause, NodeEnded, NodeStarted},
 };
 use rustix::{
     event::{PollFd, PollFlags, Timespec},
-    fd::{BorrowedFd, OwnedFd},
+    fd::BorrowedFd,
 };
 
-use super::{
+use crate::{
+    Error,
+    edges::Edges,
     places::{self, Found, PartKeeper, Place, Unreachable},
     streams,
-};
-use crate::{
-    failure::{Failure, INTERNAL},
-    run::edges::Edges,
 };
 
 /// The state of a running dataflow.
@@ -37,6 +37,7 @@ pub struct State {
     begin: Instant,
     /// Nodes by index, part after part: nodes of the dataflow in the order of its file, then observers.
     pub nodes: BTreeMap<u32, NodeState>,
+    /// The edges with their counters.
     pub edges: Edges,
     /// Every node has ended.
     pub is_finished: bool,
@@ -45,6 +46,7 @@ pub struct State {
 /// A node, or an observer.
 #[derive(Debug)]
 pub struct NodeState {
+    /// Its declaration.
     pub declared: NodeDeclared,
     /// The last process, if there was one.
     pub started: Option<NodeStarted>,
@@ -59,7 +61,9 @@ pub enum Wakeup {
     OtherReadable,
     /// The other descriptor is closed.
     OtherClosed,
+    /// The deadline has passed.
     Deadline,
+    /// All keepers have ended.
     KeeperEnded,
 }
 
@@ -75,6 +79,16 @@ impl NodeState {
     /// The kernel's id of its thread, if it shares its process with other nodes.
     pub fn thread(&self) -> Option<u32> {
         self.started.as_ref()?.thread
+    }
+
+    /// Restarts so far.
+    pub fn restarts(&self) -> u32 {
+        self.started.as_ref().map_or(0, |started| started.restarts)
+    }
+
+    /// The incarnation of the current or last process.
+    pub fn incarnation(&self) -> Option<u32> {
+        self.started.as_ref().map(|started| started.incarnation)
     }
 
     /// Why the start of the dataflow waits for this node, such as `is not ready`.
@@ -137,12 +151,12 @@ const PART_BITS: u32 = 24;
 
 impl State {
     /// Finds a dataflow, and requests the state of all its parts.
-    pub fn find(name: Option<&str>, program: &str, follow: bool) -> Result<Self, Failure> {
+    pub fn find(name: Option<&str>, program: &str, follow: bool) -> Result<Self, Error> {
         Self::open(&places::find(name)?, program, follow)
     }
 
     /// Requests the state of a dataflow, and with `follow` also later reports.
-    pub fn open(found: &Found, program: &str, follow: bool) -> Result<Self, Failure> {
+    pub fn open(found: &Found, program: &str, follow: bool) -> Result<Self, Error> {
         let mut state = Self::empty();
         state.streams_omitted = found.parts.iter().map(|part| part.streams_omitted).sum();
         state.streams = streams::merged(found.parts.iter().flat_map(|part| &part.streams));
@@ -162,7 +176,7 @@ impl State {
     }
 
     /// As [`Self::open`], for one keeper of this host.
-    pub fn open_one(connection: Connection, follow: bool) -> Result<Self, Failure> {
+    pub fn open_one(connection: Connection, follow: bool) -> Result<Self, Error> {
         let place = Place::Here(connection.address().clone());
         let mut state = Self::empty();
         state.add(connection, &place, None, follow)?;
@@ -188,7 +202,7 @@ impl State {
         place: &Place,
         machine: Option<String>,
         follow: bool,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), Error> {
         connection.send(&cli_to_keeper::Message::Watch(Watch {
             logs: false,
             follow,
@@ -209,9 +223,7 @@ impl State {
                 Some((Message::SnapshotComplete, _)) => return Ok(()),
                 Some((message, descriptor)) => self.take(at, message, descriptor)?,
                 None => {
-                    return Err(Failure::internal(
-                        "the keeper does not answer a request for the state of its dataflow",
-                    ));
+                    return Err(Error::NoState);
                 }
             }
         }
@@ -233,9 +245,17 @@ impl State {
         })
     }
 
-    /// The state of each part, as of its last report.
-    pub fn states(&self) -> impl Iterator<Item = DataflowState> {
-        self.parts.iter().map(|part| part.state)
+    /// The state of the dataflow: starting until all its parts run, paused until all are resumed, and
+    /// stopping as soon as one stops.
+    pub fn dataflow_state(&self) -> DataflowState {
+        let mut states = self.parts.iter().map(|part| part.state);
+        let first = states.next().unwrap_or(DataflowState::Unknown);
+        states.fold(first, |all, one| match (all, one) {
+            (DataflowState::Stopping, _) | (_, DataflowState::Stopping) => DataflowState::Stopping,
+            (DataflowState::Starting, _) | (_, DataflowState::Starting) => DataflowState::Starting,
+            (DataflowState::Paused, _) | (_, DataflowState::Paused) => DataflowState::Paused,
+            (all, _) => all,
+        })
     }
 
     /// The data that daemons have added for keepers of other machines, with the first index of their nodes.
@@ -270,6 +290,25 @@ impl State {
         node.declared.remote.is_none() || !self.is_merged()
     }
 
+    /// Whether it is a dataflow of a fleet.
+    pub fn has_machines(&self) -> bool {
+        self.is_merged() || self.parts.iter().any(|part| part.machine.is_some())
+    }
+
+    /// The shown nodes of the file.
+    pub fn own_nodes(&self) -> impl Iterator<Item = &NodeState> {
+        let nodes = self.nodes.values();
+        nodes.filter(|node| !node.declared.observer && self.is_shown(node))
+    }
+
+    /// The ids of observers.
+    pub fn observers(&self) -> impl Iterator<Item = &str> {
+        let nodes = self.nodes.values();
+        nodes
+            .filter(|node| node.declared.observer)
+            .map(|node| node.declared.id.as_str())
+    }
+
     /// The name of the machine of a node.
     pub fn machine_of(&self, node: u32) -> Option<&str> {
         let part = self.parts.get((node >> PART_BITS) as usize)?;
@@ -290,14 +329,17 @@ impl State {
 
     /// Where the keeper of the node with that id is. A node that is not known is for any keeper to
     /// refuse, unless its machine cannot be reached.
-    pub fn place_of_named(&self, name: &str) -> Result<&Place, Failure> {
+    pub fn place_of_named(&self, name: &str) -> Result<&Place, Error> {
         if let Some(found) = self.node(name) {
             return Ok(self.place_of(found.declared.node));
         }
         let mut unreachable = self.unreachable.iter();
         match unreachable.find(|one| one.nodes.contains_key(name)) {
-            Some(one) => Err(Failure::internal(one.reason.clone())
-                .hint(format!("node `{name}` was on {} last", one.machine))),
+            Some(one) => Err(Error::NodeAway {
+                node: name.to_owned(),
+                machine: one.machine.clone(),
+                reason: one.reason.clone(),
+            }),
             None => Ok(self.place_of(0)),
         }
     }
@@ -318,7 +360,7 @@ impl State {
     }
 
     /// Processes reports until `deadline`. False if the keepers have ended.
-    pub fn follow_until(&mut self, deadline: Instant) -> Result<bool, Failure> {
+    pub fn follow_until(&mut self, deadline: Instant) -> Result<bool, Error> {
         loop {
             match self.follow_until_readable(None, deadline)? {
                 Wakeup::Deadline => return Ok(true),
@@ -333,7 +375,7 @@ impl State {
         &mut self,
         other: Option<BorrowedFd<'_>>,
         deadline: Instant,
-    ) -> Result<Wakeup, Failure> {
+    ) -> Result<Wakeup, Error> {
         loop {
             while self.take_one()? {}
             if self.parts.iter().all(|part| part.is_gone) {
@@ -350,7 +392,7 @@ impl State {
 
     /// Processes one report if it arrives before `deadline`; returns whether it did, and `None` if
     /// the keepers have ended.
-    pub fn follow_one(&mut self, deadline: Instant) -> Result<Option<bool>, Failure> {
+    pub fn follow_one(&mut self, deadline: Instant) -> Result<Option<bool>, Error> {
         loop {
             if self.take_one()? {
                 return Ok(Some(true));
@@ -370,7 +412,7 @@ impl State {
         &self,
         other: Option<BorrowedFd<'_>>,
         deadline: Instant,
-    ) -> Result<Option<Wakeup>, Failure> {
+    ) -> Result<Option<Wakeup>, Error> {
         let left = deadline.saturating_duration_since(Instant::now());
         let left = Timespec::try_from(left).expect("deadlines are at most some days ahead");
         let other_first = other.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
@@ -383,9 +425,7 @@ impl State {
             Ok(_) => polled[0].revents(),
             // The signal may be SIGWINCH.
             Err(rustix::io::Errno::INTR) => return Ok(Some(Wakeup::OtherReadable)),
-            Err(error) => {
-                return Err(Failure::internal("cannot wait for the keeper").because(error));
-            }
+            Err(error) => return Err(Error::Wait(error)),
         };
         Ok(match other {
             Some(_) if revents.intersects(PollFlags::HUP | PollFlags::ERR) => {
@@ -397,7 +437,7 @@ impl State {
     }
 
     /// Processes one report, if there is one.
-    fn take_one(&mut self) -> Result<bool, Failure> {
+    fn take_one(&mut self) -> Result<bool, Error> {
         for at in 0..self.parts.len() {
             if self.parts[at].is_gone {
                 continue;
@@ -418,36 +458,6 @@ impl State {
         Ok(false)
     }
 
-    /// The machine of a part cannot be reached any more.
-    fn lose(&mut self, at: usize, error: &ConnectionError) -> Result<(), Failure> {
-        let part = &mut self.parts[at];
-        part.is_gone = true;
-        let machine = part.machine.clone().unwrap_or_default();
-        let of_part = |node: &u32| Self::part_of(*node) == at;
-        let lost: Vec<u32> = self.nodes.keys().copied().filter(of_part).collect();
-        let mut nodes = BTreeMap::new();
-        for index in lost {
-            if let Some(node) = self.nodes.remove(&index)
-                && node.declared.remote.is_none()
-                && !node.declared.observer
-            {
-                nodes.insert(node.declared.id.clone(), node.reported());
-            }
-            self.edges.remove_all_of(index);
-        }
-        self.unreachable.push(Unreachable {
-            machine,
-            reason: error.to_string(),
-            silence: None,
-            nodes,
-        });
-        if self.parts.iter().all(|part| part.is_gone) {
-            let dataflow = self.welcome().dataflow.clone();
-            return Err(not_reached(&dataflow, &self.unreachable));
-        }
-        Ok(())
-    }
-
     /// Reads the counters of every edge.
     pub fn sample(&mut self) {
         self.edges.sample(self.begin.elapsed());
@@ -458,141 +468,10 @@ impl State {
         let unreachable = self.unreachable.iter();
         unreachable.map(|one| one.machine.clone()).collect()
     }
-
-    /// Warns of machines that cannot be reached. The result is not complete then.
-    pub fn exit_code(&self) -> ExitCode {
-        for unreachable in &self.unreachable {
-            note!("warning: {}", unreachable.reason);
-        }
-        match self.unreachable.is_empty() {
-            true => ExitCode::SUCCESS,
-            false => ExitCode::from(INTERNAL),
-        }
-    }
-
-    fn take(
-        &mut self,
-        at: usize,
-        message: Message,
-        descriptor: Option<OwnedFd>,
-    ) -> Result<(), Failure> {
-        match message {
-            Message::NodeDeclared(mut declared) => {
-                declared.node = index(at, declared.node)?;
-                self.declare(declared);
-            }
-            Message::Report { report } => {
-                let report = self.in_part(at, report)?;
-                self.report(at, report, descriptor)?;
-            }
-            Message::Refused(refused) => return Err(ConnectionError::Refused(refused).into()),
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// The report with the indices of all parts. Observers of another machine have its name, since
-    /// they may have the same id as one here.
-    fn in_part(&self, at: usize, mut report: Report) -> Result<Report, Failure> {
-        match &mut report {
-            Report::NodeStarted(started) => started.node = index(at, started.node)?,
-            Report::NodeEnded(ended) => ended.node = index(at, ended.node)?,
-            Report::EdgeWired(wired) => {
-                wired.producer.0 = index(at, wired.producer.0)?;
-                wired.consumer.0 = index(at, wired.consumer.0)?;
-                if let (true, Some(machine)) = (wired.observer, self.parts[at].place.machine()) {
-                    wired.input = format!("{machine}:{}", wired.input);
-                }
-            }
-            _ => {}
-        }
-        Ok(report)
-    }
-
-    fn declare(&mut self, declared: NodeDeclared) {
-        self.nodes.insert(
-            declared.node,
-            NodeState {
-                declared,
-                started: None,
-                ended: None,
-            },
-        );
-    }
-
-    fn report(
-        &mut self,
-        at: usize,
-        report: Report,
-        descriptor: Option<OwnedFd>,
-    ) -> Result<(), Failure> {
-        match report {
-            Report::NodeStarted(started) => {
-                if let Some(page) = descriptor {
-                    self.edges.add_node(&started, &page);
-                }
-                if !self.nodes.contains_key(&started.node) {
-                    // An observer that attached later.
-                    self.declare(NodeDeclared {
-                        node: started.node,
-                        id: started.id.clone(),
-                        program: started.id.clone(),
-                        observer: started.observer,
-                        attached: None,
-                        dynamic: false,
-                        remote: None,
-                        not_done: None,
-                        file_says: None,
-                        outputs: Vec::new(),
-                        inputs: Vec::new(),
-                    });
-                }
-                if let Some(node) = self.nodes.get_mut(&started.node) {
-                    node.started = Some(started);
-                    node.ended = None;
-                }
-            }
-            Report::EdgeWired(wired) => self.edges.add(&wired),
-            Report::EdgeStatus(status) => self.edges.set_status(&status),
-            Report::NodeEnded(ended) => {
-                if self
-                    .nodes
-                    .get(&ended.node)
-                    .is_some_and(|node| node.declared.observer)
-                {
-                    self.nodes.remove(&ended.node);
-                    self.edges.remove_node(ended.node);
-                } else if let Some(node) = self.nodes.get_mut(&ended.node) {
-                    node.ended = Some(ended);
-                }
-            }
-            Report::Finished => {
-                self.parts[at].is_finished = true;
-                self.is_finished = self.parts.iter().all(|part| part.is_finished);
-            }
-            Report::Paused => self.parts[at].state = DataflowState::Paused,
-            Report::Resumed => self.parts[at].state = DataflowState::Running,
-            Report::Ready => {
-                if self.parts[at].state == DataflowState::Starting {
-                    self.parts[at].state = DataflowState::Running;
-                }
-                let nodes = self.nodes.iter_mut();
-                for (_, node) in nodes.filter(|(node, _)| Self::part_of(**node) == at) {
-                    node.declared.not_done = None;
-                }
-            }
-            Report::Log(_) | Report::Unknown => {}
-        }
-        Ok(())
-    }
 }
 
 /// Connects to the keeper of a node: of the named dataflow, or of the only running one.
-pub fn connect_to_node(
-    name: Option<&str>,
-    node: &str,
-    program: &str,
-) -> Result<Connection, Failure> {
+pub fn connect_to_node(name: Option<&str>, node: &str, program: &str) -> Result<Connection, Error> {
     let found = places::find(name)?;
     if let [part] = found.parts.as_slice()
         && let Some(place) = part.place()
@@ -603,23 +482,11 @@ pub fn connect_to_node(
     state.place_of_named(node)?.connect(program)
 }
 
-/// The index among all parts of a node of this part.
-fn index(part: usize, node: u32) -> Result<u32, Failure> {
-    match u32::try_from(part) {
-        Ok(part) if node >> PART_BITS == 0 && part < 1 << (32 - PART_BITS) => {
-            Ok(part << PART_BITS | node)
-        }
-        _ => Err(Failure::internal(format!(
-            "a keeper names node {node}, expected less than {}",
-            1 << PART_BITS
-        ))),
+/// No part of a dataflow can be reached.
+pub(crate) fn not_reached(dataflow: &str, unreachable: &[Unreachable]) -> Error {
+    let reasons = unreachable.iter().map(|one| one.reason.clone());
+    Error::NotReached {
+        dataflow: dataflow.to_owned(),
+        reasons: reasons.collect(),
     }
-}
-
-/// No part can be reached.
-pub fn not_reached(dataflow: &str, unreachable: &[Unreachable]) -> Failure {
-    let failure = Failure::internal(format!("no part of `{dataflow}` can be reached"));
-    unreachable
-        .iter()
-        .fold(failure, |failure, one| failure.because(&one.reason))
 }

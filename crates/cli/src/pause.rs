@@ -2,11 +2,11 @@
 
 use std::process::ExitCode;
 
+use nervure_inspect::places;
 use nervure_protocol::cli_to_keeper::Message;
 use serde_json::json;
 
-use super::{arguments::Target, places, send_order};
-use crate::{failure::Failure, fleet, output};
+use crate::{failure::Failure, fleet, inspect::arguments::Target, output};
 
 /// Pauses or resumes a dataflow on all its machines.
 pub fn set_paused(target: &Target, is_paused: bool) -> Result<ExitCode, Failure> {
@@ -42,6 +42,6 @@ fn set_paused_alone(target: &Target, is_paused: bool) -> Result<String, Failure>
         false => ("resume", Message::Resume),
     };
     let mut connection = place.connect(program)?;
-    send_order(&mut connection, &message)?;
+    connection.ask(&message)?;
     Ok(connection.welcome().dataflow.clone())
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use nervure_dataflow::InputQueue;
 use nervure_protocol::wiring::Policy;
 
-use super::edges::Edge;
+use crate::edges::Edge;
 
 /// A change of the dataflow file. `nervure validate` accepts each in a file with the edge that it
 /// was made for.
@@ -13,12 +13,14 @@ use super::edges::Edge;
 pub enum Setting {
     /// A longer queue on the input.
     LongerQueue {
+        /// The present value.
         now: u32,
         /// The `max_held` of the file, which has to be above `queue_size`.
         max_held: Option<u32>,
     },
     /// A longer queue on an input with `latest`, which takes no `queue_size`.
     QueueForLatest {
+        /// The present value.
         now: u32,
         /// As above.
         max_held: Option<u32>,

@@ -127,7 +127,6 @@ impl Processes {
 }
 
 /// CPU time of a node's thread, and memory of its process.
-#[cfg(feature = "api")]
 pub fn of_thread(pid: u32, thread: u32) -> Option<daemon_to_daemon::Usage> {
     let (stat, of_process) = Stat::of_thread(pid, thread).zip(Stat::read(pid))?;
     Some(daemon_to_daemon::Usage {
@@ -139,7 +138,6 @@ pub fn of_thread(pid: u32, thread: u32) -> Option<daemon_to_daemon::Usage> {
 }
 
 /// The CPU time and memory of the node with this process, for a command on another machine.
-#[cfg(feature = "fleet")]
 pub fn of_node(pid: u32) -> Option<daemon_to_daemon::Usage> {
     read(pid, cgroups::of_node(pid).as_deref())
 }

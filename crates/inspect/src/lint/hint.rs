@@ -20,9 +20,23 @@ pub struct Hint {
 /// A place in a dataflow file, by names or by its line.
 #[derive(Debug, PartialEq)]
 pub enum Place {
+    /// A node.
     Node(String),
-    Input { node: String, input: String },
-    Output { node: String, output: String },
+    /// An input.
+    Input {
+        /// The node.
+        node: String,
+        /// Its input.
+        input: String,
+    },
+    /// An output.
+    Output {
+        /// The node.
+        node: String,
+        /// Its output.
+        output: String,
+    },
+    /// A line of the file.
     Line(usize),
 }
 

@@ -5,9 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nervure_node::running::{
-    self, Connection, ConnectionError, DAEMON_ANSWER_TIMEOUT, DaemonConnection,
-};
+use nervure_node::running::{self, Connection, ConnectionError, DAEMON_ANSWER_TIMEOUT};
 use nervure_protocol::{
     address::KeeperAddress,
     cli_to_daemon,
@@ -18,13 +16,20 @@ use nervure_protocol::{
     nearest,
 };
 
-use crate::{failure::Failure, fleet::connection, format};
+use crate::{Error, daemon, format};
 
 /// Where a keeper is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
+    /// On this machine.
     Here(KeeperAddress),
-    There { machine: String, keeper: u32 },
+    /// On another machine of the fleet.
+    There {
+        /// Its name.
+        machine: String,
+        /// The process id of the keeper there.
+        keeper: u32,
+    },
 }
 
 /// The part of a dataflow on a machine, or all of one on this host.
@@ -32,6 +37,7 @@ pub enum Place {
 pub struct Part {
     /// `None` on a host that belongs to no fleet.
     pub machine: Option<String>,
+    /// Its keeper.
     pub keeper: PartKeeper,
     /// The samples that cross machines, as its machine has reported them.
     pub streams: Vec<StreamReport>,
@@ -51,8 +57,11 @@ pub enum PartKeeper {
 /// A machine that cannot be reached, with its last report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreachable {
+    /// The name of the machine.
     pub machine: String,
+    /// Why it cannot be reached.
     pub reason: String,
+    /// Time since anything arrived from it, if anything has.
     pub silence: Option<Duration>,
     /// The state of each of its nodes, as it was.
     pub nodes: BTreeMap<String, NodeState>,
@@ -61,7 +70,9 @@ pub struct Unreachable {
 /// A dataflow with its parts.
 #[derive(Clone, Debug)]
 pub struct Found {
+    /// The name of the dataflow.
     pub dataflow: String,
+    /// Its parts, one a machine.
     pub parts: Vec<Part>,
 }
 
@@ -70,11 +81,11 @@ pub struct Found {
 pub struct Everything {
     /// The name of this machine in its fleet.
     pub own: Option<String>,
+    /// The dataflows, by their names.
     pub dataflows: Vec<Found>,
     /// Machines that cannot be reached, whether or not they have parts.
     pub unreachable: Vec<Unreachable>,
     /// The link to each other machine, if there has been one.
-    #[cfg_attr(not(feature = "api"), expect(dead_code, reason = "the API shows it"))]
     pub links: BTreeMap<String, Option<LinkFigures>>,
     /// Why the other machines are not in it.
     pub no_fleet: Option<ConnectionError>,
@@ -82,12 +93,12 @@ pub struct Everything {
 
 impl Place {
     /// Connects to the keeper.
-    pub fn connect(&self, program: &str) -> Result<Connection, Failure> {
+    pub fn connect(&self, program: &str) -> Result<Connection, Error> {
         match self {
             Self::Here(address) => Ok(Connection::open(address, program)?),
             Self::There { machine, keeper } => {
                 let wants_usages = matches!(program, "top" | "serve");
-                Ok(daemon(program)?.reach(machine, *keeper, program, wants_usages)?)
+                Ok(daemon::connect(program)?.reach(machine, *keeper, program, wants_usages)?)
             }
         }
     }
@@ -129,23 +140,14 @@ impl Part {
     }
 }
 
-/// The daemon of this machine, which belongs to a fleet.
-pub fn daemon(program: &str) -> Result<DaemonConnection, Failure> {
-    match connection::daemon(program) {
-        Ok(daemon) => daemon.ok_or_else(|| ConnectionError::NoDaemon.into()),
-        Err(Ok(error)) => Err(error.into()),
-        Err(Err(failure)) => Err(failure),
-    }
-}
-
 /// Finds the dataflow of that name, or with that process id of a keeper; without a name, the one of
 /// `NERVURE_DATAFLOW` or the only one.
-pub fn find(name: Option<&str>) -> Result<Found, Failure> {
+pub fn find(name: Option<&str>) -> Result<Found, Error> {
     Ok(try_find(name)??)
 }
 
 /// As [`find`], for callers that continue without a running dataflow.
-pub fn try_find(name: Option<&str>) -> Result<Result<Found, ConnectionError>, Failure> {
+pub fn try_find(name: Option<&str>) -> Result<Result<Found, ConnectionError>, Error> {
     let name = running::named(name);
     let here = running::dataflows()?;
     // The id of a process of this host belongs to no other machine.
@@ -172,13 +174,32 @@ pub fn try_find(name: Option<&str>) -> Result<Result<Found, ConnectionError>, Fa
 }
 
 /// As [`everything`], and without a fleet with the dataflows of this host.
-#[cfg(feature = "api")]
-pub fn everywhere() -> Result<Everything, Failure> {
+pub fn everywhere() -> Result<Everything, Error> {
     let mut everything = everything()?;
     if everything.own.is_none() {
         everything.dataflows = running::dataflows()?.into_iter().map(alone).collect();
     }
     Ok(everything)
+}
+
+/// Splits `dataflow:name`. The dataflow may be named apart too, but not differently.
+///
+/// # Errors
+/// If both name different dataflows.
+pub fn split_name<'a>(
+    text: &'a str,
+    dataflow: Option<&'a str>,
+) -> Result<(Option<&'a str>, &'a str), Error> {
+    match (text.split_once(':'), dataflow) {
+        (None, dataflow) => Ok((dataflow, text)),
+        (Some((prefix, name)), None) => Ok((Some(prefix), name)),
+        (Some((prefix, name)), Some(dataflow)) if prefix == dataflow => Ok((Some(prefix), name)),
+        (Some((prefix, _)), Some(dataflow)) => Err(Error::TwoDataflows {
+            text: text.to_owned(),
+            named: prefix.to_owned(),
+            other: dataflow.to_owned(),
+        }),
+    }
 }
 
 fn alone(address: KeeperAddress) -> Found {
@@ -238,31 +259,31 @@ fn names(found: &[Found]) -> String {
 }
 
 /// Everything that runs on this host and, if it belongs to a fleet, on the machines of the fleet.
-pub fn everything() -> Result<Everything, Failure> {
+pub fn everything() -> Result<Everything, Error> {
     let machines = match ask_machines() {
         Ok(Some(machines)) => machines,
         Ok(None) => return Ok(Everything::default()),
-        Err(error) => {
+        Err(Error::Connection(error)) => {
             return Ok(Everything {
-                no_fleet: Some(error?),
+                no_fleet: Some(error),
                 ..Everything::default()
             });
         }
+        Err(error) => return Err(error),
     };
     Ok(merged(machines))
 }
 
-/// Requests the machines from the daemon of this one. The inner error is the connection's, or
-/// another failure.
-fn ask_machines() -> Result<Option<Vec<Machine>>, Result<ConnectionError, Failure>> {
-    let Some(mut daemon) = connection::daemon("list")? else {
+/// Requests the machines from the daemon of this one.
+fn ask_machines() -> Result<Option<Vec<Machine>>, Error> {
+    let Some(mut daemon) = daemon::connect_if_paired("list")? else {
         return Ok(None);
     };
-    daemon.send(&cli_to_daemon::Message::Machines).map_err(Ok)?;
+    daemon.send(&cli_to_daemon::Message::Machines)?;
     let until = Instant::now() + DAEMON_ANSWER_TIMEOUT;
     let mut machines = Vec::new();
     loop {
-        match daemon.receive_until(until).map_err(Ok)? {
+        match daemon.receive_until(until)? {
             Some((Message::Machine(machine), _)) => machines.push(machine),
             Some((
                 Message::Answer {
@@ -271,7 +292,7 @@ fn ask_machines() -> Result<Option<Vec<Machine>>, Result<ConnectionError, Failur
                 _,
             )) => return Ok(Some(machines)),
             Some(_) => {}
-            None => return Err(Ok(ConnectionError::DaemonSilent(DAEMON_ANSWER_TIMEOUT))),
+            None => return Err(ConnectionError::DaemonSilent(DAEMON_ANSWER_TIMEOUT).into()),
         }
     }
 }
@@ -379,4 +400,27 @@ fn uid_of(keeper: u32) -> u32 {
     here.iter()
         .find(|address| address.keeper == keeper)
         .map_or(own, |address| address.uid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_include_its_dataflow() {
+        assert_eq!(split_name("camera", None).unwrap(), (None, "camera"));
+        assert_eq!(
+            split_name("camera", Some("drive")).unwrap(),
+            (Some("drive"), "camera")
+        );
+        assert_eq!(
+            split_name("drive:camera", None).unwrap(),
+            (Some("drive"), "camera")
+        );
+        assert_eq!(
+            split_name("drive:camera", Some("drive")).unwrap(),
+            (Some("drive"), "camera")
+        );
+        assert!(split_name("drive:camera", Some("arm")).is_err());
+    }
 }

@@ -2,12 +2,16 @@
 
 use std::process::ExitCode;
 
-use super::{
-    arguments::StopArguments,
-    keeper_end::{end_keeper, of_all},
-    places::{self, Place},
+use nervure_inspect::places::{self, Place};
+
+use crate::{
+    failure::Failure,
+    fleet,
+    inspect::{
+        arguments::StopArguments,
+        keeper_end::{end_keeper, of_all},
+    },
 };
-use crate::{failure::Failure, fleet};
 
 /// Stops a dataflow, and waits until its keeper has ended.
 pub fn stop(arguments: &StopArguments) -> Result<ExitCode, Failure> {

@@ -9,11 +9,9 @@ use nervure_protocol::{
 
 use super::hint::{Hint, Place, megabytes, rounded, unread};
 use crate::{
-    inspect::state::State,
-    run::{
-        edges::{Edge, Edges, Totals, Unreadable},
-        losses,
-    },
+    State,
+    edges::{Edge, Edges, Totals, Unreadable},
+    losses,
 };
 
 /// Share of published samples above which losses count as permanent.

@@ -1,16 +1,19 @@
-//! Finds the topics that a command line names.
+//! The topics of a dataflow, and those that a request names.
 
-use nervure_protocol::{
-    did_you_mean,
-    wiring::{self, OutputSpec},
+use nervure_protocol::wiring::{self, OutputSpec};
+
+use crate::{
+    Error, State,
+    answers::{ListedTopic, Producer, TopicInfo, TopicInfos, Topics},
+    edges::Edge,
+    places::split_name,
 };
-
-use super::{split_name, state::State};
-use crate::failure::Failure;
 
 /// A dataflow and the selected topics, in the order of its file.
 pub struct SelectedTopics {
+    /// The state of the dataflow.
     pub state: State,
+    /// The selected topics.
     pub topics: Vec<Topic>,
 }
 
@@ -21,6 +24,7 @@ pub struct Topic {
     pub name: String,
     /// Index of its node.
     pub node: u32,
+    /// Its declaration.
     pub output: OutputSpec,
 }
 
@@ -30,14 +34,18 @@ pub fn select_topics(
     patterns: &[String],
     dataflow: Option<&str>,
     program: &str,
-) -> Result<SelectedTopics, Failure> {
+) -> Result<SelectedTopics, Error> {
     let (dataflow, patterns) = common_dataflow(patterns, dataflow)?;
     let state = State::find(dataflow, program, false)?;
     let all = all(&state);
     // The topic may belong to a machine that cannot be reached.
-    let topics = select(all, &patterns).map_err(|failure| {
+    let topics = select(all, &patterns).map_err(|pattern| {
         let unreachable = state.unreachable.iter();
-        unreachable.fold(failure, |failure, one| failure.because(&one.reason))
+        Error::NoTopic {
+            pattern: pattern.to_owned(),
+            topics: self::all(&state).into_iter().map(|one| one.name).collect(),
+            unreachable: unreachable.map(|one| one.reason.clone()).collect(),
+        }
     })?;
     Ok(SelectedTopics { state, topics })
 }
@@ -46,7 +54,7 @@ pub fn select_topics(
 fn common_dataflow<'a>(
     patterns: &'a [String],
     dataflow: Option<&'a str>,
-) -> Result<(Option<&'a str>, Vec<&'a str>), Failure> {
+) -> Result<(Option<&'a str>, Vec<&'a str>), Error> {
     let mut common = dataflow;
     let mut names = Vec::new();
     for pattern in patterns {
@@ -59,11 +67,7 @@ fn common_dataflow<'a>(
 
 /// Every topic of a dataflow.
 pub fn all(state: &State) -> Vec<Topic> {
-    let nodes = state
-        .nodes
-        .values()
-        .filter(|node| !node.declared.observer && state.is_shown(node));
-    let of_node = nodes.flat_map(|node| {
+    let of_node = state.own_nodes().flat_map(|node| {
         node.declared.outputs.iter().map(|output| Topic {
             name: wiring::topic(&node.declared.id, &output.name),
             node: node.declared.node,
@@ -73,22 +77,14 @@ pub fn all(state: &State) -> Vec<Topic> {
     of_node.collect()
 }
 
-/// The topics that match a pattern; all topics without patterns. Fails for a pattern without a
+/// The topics that match a pattern; all topics without patterns. The error is a pattern without a
 /// match.
-fn select(all: Vec<Topic>, patterns: &[&str]) -> Result<Vec<Topic>, Failure> {
+fn select<'p>(all: Vec<Topic>, patterns: &[&'p str]) -> Result<Vec<Topic>, &'p str> {
     if let Some(pattern) = patterns
         .iter()
         .find(|pattern| !all.iter().any(|one| matches_pattern(pattern, &one.name)))
     {
-        let hint = match all.is_empty() {
-            true => "its nodes have no outputs".to_owned(),
-            false => did_you_mean(
-                pattern,
-                "the topics are",
-                all.iter().map(|one| one.name.as_str()),
-            ),
-        };
-        return Err(Failure::invalid(format!("there is no topic `{pattern}`")).hint(hint));
+        return Err(pattern);
     }
     let is_selected = |one: &Topic| {
         patterns.is_empty()
@@ -110,6 +106,78 @@ pub fn matches_pattern(pattern: &str, name: &str) -> bool {
     (0..=tail.len())
         .filter(|at| tail.is_char_boundary(*at))
         .any(|at| matches_pattern(rest, &tail[at..]))
+}
+
+/// The edges of a topic.
+pub fn edges_of<'a>(state: &'a State, topic: &'a Topic) -> impl Iterator<Item = &'a Edge> {
+    state.edges.iter().filter(|edge| edge.topic == topic.name)
+}
+
+/// The topics of a dataflow.
+///
+/// # Errors
+/// If the dataflow cannot be found or reached.
+pub fn topics(dataflow: &str) -> Result<Topics, Error> {
+    let SelectedTopics { state, topics } = select_topics(&[], Some(dataflow), "topic-list")?;
+    Ok(Topics::of(&state, &topics))
+}
+
+/// The topics that match, with their edges.
+///
+/// # Errors
+/// If the dataflow cannot be found or reached, and for a pattern without a match.
+pub fn infos(dataflow: &str, patterns: &[String]) -> Result<TopicInfos, Error> {
+    let SelectedTopics { mut state, topics } =
+        select_topics(patterns, Some(dataflow), "topic-info")?;
+    state.sample();
+    Ok(TopicInfos {
+        dataflow: state.welcome().dataflow.clone(),
+        topics: topics
+            .iter()
+            .map(|topic| TopicInfo::of(&state, topic))
+            .collect(),
+        unreachable: state.unreachable_machines(),
+    })
+}
+
+impl Topics {
+    /// Some topics of a dataflow.
+    pub fn of(state: &State, topics: &[Topic]) -> Self {
+        let count = |topic: &Topic, observer| {
+            edges_of(state, topic)
+                .filter(|edge: &&Edge| edge.observer == observer)
+                .count()
+        };
+        let topic = |topic: &Topic| ListedTopic {
+            topic: topic.name.clone(),
+            r#type: topic.output.type_name.clone(),
+            history: topic.output.history,
+            consumers: count(topic, false),
+            observers: count(topic, true),
+        };
+        Self {
+            dataflow: state.welcome().dataflow.clone(),
+            topics: topics.iter().map(topic).collect(),
+        }
+    }
+}
+
+impl TopicInfo {
+    /// A topic of a state whose counters were read.
+    pub fn of(state: &State, topic: &Topic) -> Self {
+        let producer = &state.nodes[&topic.node];
+        Self {
+            topic: topic.name.clone(),
+            r#type: topic.output.type_name.clone(),
+            history: topic.output.history,
+            producer: Producer {
+                id: producer.declared.id.clone(),
+                state: producer.state(),
+                pid: producer.pid(),
+            },
+            edges: edges_of(state, topic).map(Into::into).collect(),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,207 @@
+//! The error of this crate.
+
+use std::{error::Error as _, io, path::PathBuf};
+
+use nervure_node::{ConnectError, ObserveError, running::ConnectionError};
+use nervure_protocol::did_you_mean;
+
+/// A running dataflow cannot be found, shown or observed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A keeper or the daemon of this machine refused, or gave no answer.
+    #[error("{0}")]
+    Connection(ConnectionError),
+    /// The keeper accepted an observer, but it could not be set up.
+    #[error("cannot observe the dataflow")]
+    Observe(#[source] ConnectError),
+    /// The state folder of this machine cannot be used.
+    #[error("the state of this machine cannot be used")]
+    Folder(#[source] io::Error),
+    /// The key of this machine cannot be used.
+    #[cfg(feature = "fleet")]
+    #[error("{0}")]
+    Key(nervure_identity::IdentityError),
+    /// The system refused a thread.
+    #[error("cannot start a thread")]
+    Thread(#[source] io::Error),
+    /// No part of a dataflow can be reached.
+    #[error("no part of `{dataflow}` can be reached")]
+    NotReached {
+        /// The dataflow.
+        dataflow: String,
+        /// Why each part cannot be reached.
+        reasons: Vec<String>,
+    },
+    /// The machine of a node cannot be reached.
+    #[error("{reason}")]
+    NodeAway {
+        /// The node.
+        node: String,
+        /// Its machine.
+        machine: String,
+        /// Why the machine cannot be reached.
+        reason: String,
+    },
+    /// The keeper did not send the state of its dataflow.
+    #[error("the keeper does not answer a request for the state of its dataflow")]
+    NoState,
+    /// The keeper named a node beyond the possible number.
+    #[error("a keeper names node {node}, expected less than {limit}")]
+    NodeIndex {
+        /// The index of the keeper.
+        node: u32,
+        /// The number of possible nodes.
+        limit: u32,
+    },
+    /// The system refused to wait.
+    #[error("cannot wait for the keeper")]
+    Wait(#[source] rustix::io::Errno),
+    /// The dataflow ended during a measurement.
+    #[error("the dataflow has ended")]
+    Ended,
+    /// A name and an option name different dataflows.
+    #[error("`{text}` names dataflow `{named}`, but `-d` names `{other}`")]
+    TwoDataflows {
+        /// The name with a dataflow in it.
+        text: String,
+        /// The dataflow in it.
+        named: String,
+        /// The other dataflow.
+        other: String,
+    },
+    /// No topic matches a pattern.
+    #[error("there is no topic `{pattern}`")]
+    NoTopic {
+        /// The pattern.
+        pattern: String,
+        /// The topics of the dataflow.
+        topics: Vec<String>,
+        /// Why machines that may have it cannot be reached.
+        unreachable: Vec<String>,
+    },
+    /// No node has this name.
+    #[error("there is no node `{node}`")]
+    NoNode {
+        /// The name.
+        node: String,
+        /// The nodes of the dataflow.
+        nodes: Vec<String>,
+    },
+    /// A node has no parameter of this name.
+    #[error("node `{node}` has no parameter `{param}`")]
+    NoParam {
+        /// The node.
+        node: String,
+        /// The name.
+        param: String,
+        /// Its parameters.
+        params: Vec<String>,
+    },
+    /// The dataflow writes no log files.
+    #[error("this dataflow writes no logs: it was started with `--no-logs`")]
+    NoLogs,
+    /// A log file or folder cannot be read.
+    #[error("cannot read `{}`", path.display())]
+    Logs {
+        /// The file or folder.
+        path: PathBuf,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// A sample of another machine cannot be read.
+    #[error("a sample of another machine cannot be read")]
+    Sample(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl From<ConnectionError> for Error {
+    fn from(error: ConnectionError) -> Self {
+        Self::Connection(error)
+    }
+}
+
+impl From<ObserveError> for Error {
+    fn from(error: ObserveError) -> Self {
+        match error {
+            ObserveError::Connection(error) => Self::Connection(error),
+            ObserveError::Connect(error) => Self::Observe(error),
+        }
+    }
+}
+
+impl Error {
+    /// Whether the request is wrong, not Nervure or the system.
+    pub fn is_invalid(&self) -> bool {
+        match self {
+            Self::Connection(error) => matches!(
+                error,
+                ConnectionError::NotRunning { .. }
+                    | ConnectionError::Several { .. }
+                    | ConnectionError::Refused(_)
+                    | ConnectionError::OtherUser { .. }
+            ),
+            Self::TwoDataflows { .. }
+            | Self::NoTopic { .. }
+            | Self::NoNode { .. }
+            | Self::NoParam { .. }
+            | Self::NoLogs => true,
+            _ => false,
+        }
+    }
+
+    /// Whether a named thing does not exist.
+    pub fn is_missing(&self) -> bool {
+        matches!(
+            self,
+            Self::Connection(ConnectionError::NoneRuns(_) | ConnectionError::NotRunning { .. })
+                | Self::NoNode { .. }
+                | Self::NoParam { .. }
+        )
+    }
+
+    /// The causes, the nearest first.
+    pub fn causes(&self) -> Vec<String> {
+        match self {
+            Self::NotReached { reasons, .. } => reasons.clone(),
+            Self::NoTopic { unreachable, .. } => unreachable.clone(),
+            _ => self.source().iter().map(ToString::to_string).collect(),
+        }
+    }
+
+    /// The likely fix.
+    pub fn hint(&self) -> Option<String> {
+        const NO_THREAD: &str = "`ulimit -u`, or `TasksMax` of a systemd unit, limits their number; `ulimit -v` their memory";
+        const NO_FOLDER: &str =
+            "NERVURE_STATE names its folder; the default is ~/.local/state/nervure";
+        const DAMAGED_FOLDER: &str = "restore the file from a backup; or remove it, and run `nervure up` on the machine of the \
+             coordinator, or `nervure join` with a new invitation on another";
+        const NO_PARAMS: &str =
+            "it has no parameters: declare them in `params` of the dataflow file";
+        match self {
+            Self::Connection(error) => error.hint(),
+            Self::Thread(_) => Some(NO_THREAD.to_owned()),
+            Self::Folder(error) if error.kind() == io::ErrorKind::InvalidData => {
+                Some(DAMAGED_FOLDER.to_owned())
+            }
+            Self::Folder(_) => Some(NO_FOLDER.to_owned()),
+            Self::NodeAway { node, machine, .. } => {
+                Some(format!("node `{node}` was on {machine} last"))
+            }
+            Self::NoTopic { topics, .. } if topics.is_empty() => {
+                Some("its nodes have no outputs".to_owned())
+            }
+            Self::NoTopic {
+                pattern, topics, ..
+            } => Some(nearest(pattern, "the topics are", topics)),
+            Self::NoNode { node, nodes } => Some(nearest(node, "its nodes are", nodes)),
+            Self::NoParam { params, .. } if params.is_empty() => Some(NO_PARAMS.to_owned()),
+            Self::NoParam { param, params, .. } => {
+                Some(nearest(param, "its parameters are", params))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn nearest(name: &str, begin: &str, known: &[String]) -> String {
+    did_you_mean(name, begin, known.iter().map(String::as_str))
+}
