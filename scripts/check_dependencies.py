@@ -93,6 +93,11 @@ FORBIDDEN = [
         ["nervure-launch", "nervure-recorder", "axum", "clap", "crossterm"],
         "every surface shows the same state, which is computed without one",
     ),
+    (
+        "nervure-fleet",
+        ["nervure-launch", "nervure-recorder", "axum", "clap", "crossterm"],
+        "orders of a fleet are given without a terminal",
+    ),
 ]
 # `unsafe` is allowed in these crates, and in these files of others (starting, reaping, namespaces).
 UNSAFE_CRATES = {

@@ -3,6 +3,7 @@
 use std::{fmt::Display, io::Write, process::ExitCode};
 
 use nervure_dataflow::Diagnostic;
+use nervure_inspect::Fault;
 use nervure_launch::ErrorKind;
 use nervure_node::{ObserveError, running::ConnectionError};
 use nervure_protocol::domain::{DOMAIN_VARIABLE, DomainError};
@@ -92,16 +93,7 @@ impl From<nervure_launch::Error> for Failure {
 
 impl From<nervure_inspect::Error> for Failure {
     fn from(error: nervure_inspect::Error) -> Self {
-        let failure = match error.is_invalid() {
-            true => Self::invalid(error.to_string()),
-            false => Self::internal(error.to_string()),
-        };
-        Self {
-            causes: error.causes(),
-            hint: error.hint(),
-            is_missing: error.is_missing(),
-            ..failure
-        }
+        Self::of(&error)
     }
 }
 
@@ -124,6 +116,20 @@ impl From<DomainError> for Failure {
 }
 
 impl Failure {
+    /// The failure of a library.
+    pub fn of(fault: &impl Fault) -> Self {
+        let failure = match fault.is_invalid() {
+            true => Self::invalid(fault.to_string()),
+            false => Self::internal(fault.to_string()),
+        };
+        Self {
+            causes: fault.causes(),
+            hint: fault.hint(),
+            is_missing: fault.is_missing(),
+            ..failure
+        }
+    }
+
     /// Something in Nervure or in the system failed.
     pub fn internal(text: impl Into<String>) -> Self {
         Self {

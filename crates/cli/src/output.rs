@@ -94,13 +94,18 @@ fn skip_escape(characters: &mut std::str::Chars<'_>) {
 
 /// Writes data to stdout. A reader that has closed the pipe (`| head`) is no failure.
 pub fn write(text: &str) -> Result<(), Failure> {
+    try_write(text).map_err(unwritable)
+}
+
+/// As [`write`], with the error of the system.
+pub fn try_write(text: &str) -> io::Result<()> {
     let text = safe(text);
     let mut stdout = io::stdout().lock();
     match stdout
         .write_all(text.as_bytes())
         .and_then(|()| stdout.flush())
     {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(unwritable(error)),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
         _ => Ok(()),
     }
 }

@@ -27,13 +27,14 @@ use std::{
 };
 
 use clap::Args;
+use nervure_fleet::connection::folder;
 use nervure_inspect::threads;
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
 };
 
-use crate::{failure::Failure, fleet::connection::folder};
+use crate::failure::Failure;
 
 /// The port unless another is named.
 const PORT: u16 = 7710;

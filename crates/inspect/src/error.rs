@@ -128,9 +128,34 @@ impl From<ObserveError> for Error {
     }
 }
 
-impl Error {
+/// An error as surfaces show it.
+pub trait Fault: std::error::Error {
     /// Whether the request is wrong, not Nervure or the system.
-    pub fn is_invalid(&self) -> bool {
+    fn is_invalid(&self) -> bool;
+
+    /// Whether a named thing does not exist.
+    fn is_missing(&self) -> bool {
+        false
+    }
+
+    /// The causes, the nearest first.
+    fn causes(&self) -> Vec<String> {
+        self.source().iter().map(ToString::to_string).collect()
+    }
+
+    /// The likely fix.
+    fn hint(&self) -> Option<String>;
+
+    /// The text, followed by the causes.
+    fn text_with_causes(&self) -> String {
+        let mut parts = vec![self.to_string()];
+        parts.extend(self.causes());
+        parts.join(": ")
+    }
+}
+
+impl Fault for Error {
+    fn is_invalid(&self) -> bool {
         match self {
             Self::Connection(error) => matches!(
                 error,
@@ -148,8 +173,7 @@ impl Error {
         }
     }
 
-    /// Whether a named thing does not exist.
-    pub fn is_missing(&self) -> bool {
+    fn is_missing(&self) -> bool {
         matches!(
             self,
             Self::Connection(ConnectionError::NoneRuns(_) | ConnectionError::NotRunning { .. })
@@ -158,8 +182,7 @@ impl Error {
         )
     }
 
-    /// The causes, the nearest first.
-    pub fn causes(&self) -> Vec<String> {
+    fn causes(&self) -> Vec<String> {
         match self {
             Self::NotReached { reasons, .. } => reasons.clone(),
             Self::NoTopic { unreachable, .. } => unreachable.clone(),
@@ -167,8 +190,7 @@ impl Error {
         }
     }
 
-    /// The likely fix.
-    pub fn hint(&self) -> Option<String> {
+    fn hint(&self) -> Option<String> {
         const NO_THREAD: &str = "`ulimit -u`, or `TasksMax` of a systemd unit, limits their number; `ulimit -v` their memory";
         const NO_FOLDER: &str =
             "NERVURE_STATE names its folder; the default is ~/.local/state/nervure";

@@ -44,5 +44,5 @@ pub mod streams;
 pub mod threads;
 pub mod topics;
 
-pub use error::Error;
+pub use error::{Error, Fault};
 pub use state::State;

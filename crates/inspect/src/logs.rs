@@ -20,7 +20,7 @@ use nervure_protocol::{
 use regex_lite::Regex;
 
 use crate::{
-    Error, State,
+    Error, Fault, State,
     answers::Logs,
     daemon,
     observing::next_answer,
@@ -218,12 +218,7 @@ pub fn read_for_other(folder: &Path, filter: &LogFilter) -> Result<Vec<LogRecord
         pattern: pattern.as_ref(),
         since_utc_nanos: filter.since_utc_nanos,
     };
-    let with_causes = |error: Error| {
-        [vec![error.to_string()], error.causes()]
-            .concat()
-            .join(": ")
-    };
-    let found = read(folder, &filter).map_err(with_causes)?;
+    let found = read(folder, &filter).map_err(|error| error.text_with_causes())?;
     let mut records = found.records;
     records.sort_by_key(|record| record.utc_nanos);
     Ok(records)

@@ -8,15 +8,13 @@ use std::{
 
 use nervure_coordinator::{Invitation, Terms};
 use nervure_daemon::state::alive_key;
+use nervure_fleet::Fleet;
 use nervure_protocol::domain::Domain;
 use nervure_store::Store;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{
-    arguments::AddArguments,
-    connection::{Fleet, call_failure, store_failure},
-};
+use super::arguments::AddArguments;
 use crate::{failure::Failure, output};
 
 /// Lifetime of the invitation. It also runs while SSH waits for a password.
@@ -41,7 +39,7 @@ struct Joined {
 /// Invites a machine, lets it join over SSH, and waits until it can be reached.
 pub fn add(fleet: &Fleet, arguments: &AddArguments) -> Result<ExitCode, Failure> {
     let terms = Terms::once(arguments.role, INVITATION_LIFETIME);
-    let invitation = fleet.client.invite(terms).map_err(call_failure)?;
+    let invitation = fleet.client.invite(terms)?;
     let domain = Domain::of_environment()?;
     let command = remote_command(arguments, domain.name());
     let output = ssh(arguments, &command, &invitation).map_err(|error| ssh_failure(&error))?;
@@ -168,7 +166,7 @@ fn await_reachable(fleet: &Fleet, machine: &str) -> Result<(), Failure> {
     let until = Instant::now() + REACH;
     let notes = alive_key(machine, "");
     loop {
-        let listing = fleet.client.list(&notes).map_err(store_failure)?;
+        let listing = fleet.client.list(&notes)?;
         if !listing.entries.is_empty() {
             return Ok(());
         }
@@ -182,10 +180,7 @@ fn await_reachable(fleet: &Fleet, machine: &str) -> Result<(), Failure> {
                 "`nervure machine list` shows when it does; a firewall may drop its packets (UDP)",
             ));
         }
-        fleet
-            .client
-            .watch(&notes, listing.revision, left)
-            .map_err(store_failure)?;
+        fleet.client.watch(&notes, listing.revision, left)?;
     }
 }
 

@@ -10,9 +10,9 @@ use std::{
 
 use clap::{Args, Subcommand};
 use nervure_coordinator::{Address, Invitation, ParseInvitationError, Role, check_machine_name};
+use nervure_fleet::binding::Binding;
 use serde::{Deserialize, Serialize};
 
-use super::binding::Binding;
 use crate::{failure::Failure, option_values::parse_duration, overrides::OverrideArguments};
 
 /// The longest line with an invitation.

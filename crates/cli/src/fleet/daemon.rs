@@ -17,6 +17,7 @@ use nervure_daemon::{
     folder::{Folder, Pairing},
     state::Resources,
 };
+use nervure_fleet::connection::{client, folder, resolved};
 use nervure_identity::KeyPair;
 use nervure_inspect::{daemon, logs, processes, threads};
 use nervure_protocol::{
@@ -29,10 +30,7 @@ use signal_hook::{
     iterator::Signals,
 };
 
-use super::{
-    arguments::{InvitationArgument, JoinArguments},
-    connection::{call_failure, client, folder, folder_failure, resolved},
-};
+use super::arguments::{InvitationArgument, JoinArguments};
 use crate::failure::Failure;
 
 /// The most addresses of the coordinator that are kept: the newest.
@@ -70,7 +68,9 @@ pub fn pair(
     arguments: &JoinArguments,
     invitation: Option<&Invitation>,
 ) -> Result<Pairing, Failure> {
-    let known: Option<Pairing> = folder.read(PAIRING).map_err(folder_failure)?;
+    let known: Option<Pairing> = folder
+        .read(PAIRING)
+        .map_err(nervure_inspect::Error::Folder)?;
     let of_environment = match (invitation, &known) {
         (None, None) => Some(invitation_of_environment()?),
         _ => None,
@@ -138,10 +138,12 @@ fn rejoin(
 
 /// Checks that the coordinator of the fleet is at an address. Returns its IP address.
 fn check_address(folder: &Folder, known: &Pairing, at: &Address) -> Result<SocketAddr, Failure> {
-    let coordinator = known.coordinator_key().map_err(folder_failure)?;
+    let coordinator = known
+        .coordinator_key()
+        .map_err(nervure_inspect::Error::Folder)?;
     let endpoints = resolved(std::slice::from_ref(at), coordinator)?;
     let client = client(&endpoints, coordinator, &load_key(folder)?)?;
-    client.join("", &known.name).map_err(call_failure)?;
+    client.join("", &known.name)?;
     Ok(client.address())
 }
 
@@ -177,7 +179,7 @@ fn await_approval(client: &Client, invitation: &Invitation, name: &str) -> Resul
             }
             // The coordinator may be away for a while.
             Err(CallError::Unreachable { .. }) if waits => {}
-            Err(error) => return Err(call_failure(error)),
+            Err(error) => return Err(error.into()),
         }
         std::thread::sleep(APPROVAL_POLL);
     }
@@ -205,7 +207,9 @@ pub(super) fn pairing(
     coordinator: String,
     labels: &[(String, String)],
 ) -> Result<Pairing, Failure> {
-    let known: Option<Pairing> = folder.read(PAIRING).map_err(folder_failure)?;
+    let known: Option<Pairing> = folder
+        .read(PAIRING)
+        .map_err(nervure_inspect::Error::Folder)?;
     let link_port = match &known {
         Some(known) => known.link_port,
         None => default_port()?,
@@ -225,7 +229,9 @@ pub(super) fn pairing(
         link_port,
         labels,
     };
-    folder.write(PAIRING, &pairing).map_err(folder_failure)?;
+    folder
+        .write(PAIRING, &pairing)
+        .map_err(nervure_inspect::Error::Folder)?;
     Ok(pairing)
 }
 

@@ -10,12 +10,12 @@ use std::{
 };
 
 use nervure_daemon::{PAIRING, folder::Pairing};
+use nervure_fleet::connection::folder;
 use nervure_inspect::daemon;
 use serde_json::json;
 
 use super::{
     arguments::{InvitationArgument, JoinArguments},
-    connection::{folder, folder_failure},
     daemon::pair,
 };
 use crate::{failure::Failure, output};
@@ -31,7 +31,9 @@ pub fn join(arguments: &JoinArguments) -> Result<ExitCode, Failure> {
     let folder = folder()?;
     let invitation = arguments.invitation.as_ref().map(InvitationArgument::read);
     let invitation = invitation.transpose()?;
-    let known: Option<Pairing> = folder.read(PAIRING).map_err(folder_failure)?;
+    let known: Option<Pairing> = folder
+        .read(PAIRING)
+        .map_err(nervure_inspect::Error::Folder)?;
     let running = daemon::process()?;
     if let (Some(process), Some(known), Some(invitation)) = (running, &known, &invitation)
         && known.coordinator != invitation.coordinator.to_string()

@@ -9,15 +9,12 @@ use nervure_daemon::{
     folder::Folder,
     runs_here::{RunHere, await_starter, runs_here},
 };
+use nervure_fleet::{Fleet, connection, placement::is_instance_of};
 use nervure_inspect::{daemon, places::Place};
 use nervure_node::running::{self, Connection};
 use nervure_protocol::{cli_to_daemon, cli_to_keeper::Message};
 use serde_json::json;
 
-use super::{
-    connection::{self, Fleet, folder_failure},
-    placement::is_instance_of,
-};
 use crate::{
     domain,
     failure::Failure,
@@ -54,7 +51,7 @@ impl Here {
     /// The parts of that name on this machine, or of instances of it; without a name the only dataflow of this
     /// machine, if that is one of the fleet.
     pub fn find(name: Option<&str>) -> Result<Self, Failure> {
-        let Some(folder) = Folder::existing().map_err(folder_failure)? else {
+        let Some(folder) = Folder::existing().map_err(nervure_inspect::Error::Folder)? else {
             return Ok(Self {
                 folder: None,
                 parts: Vec::new(),
@@ -98,10 +95,10 @@ impl Here {
             Ok(None) => return Err(Alone::NoDaemon),
             Err(error) => return Err(Alone::Failed(error.into())),
         }
-        let fleet = Fleet::connect().map_err(Alone::Failed)?;
+        let fleet = Fleet::connect().map_err(|error| Alone::Failed(error.into()))?;
         match fleet.client.connect_within(CONNECT_TIMEOUT) {
             Ok(()) => Ok(fleet),
-            Err(error) => Err(Alone::Failed(connection::call_failure(error))),
+            Err(error) => Err(Alone::Failed(error.into())),
         }
     }
 

@@ -12,12 +12,6 @@ pub fn stop_if_fleet(_: &StopArguments) -> Result<Option<ExitCode>, Failure> {
     Ok(None)
 }
 
-/// No run is of a fleet.
-#[cfg(feature = "api")]
-pub fn has_run(_: &str) -> Result<bool, Failure> {
-    Ok(false)
-}
-
 /// The dataflow of a command is one of this machine.
 pub fn set_paused_if_fleet(_: &Target, _: bool) -> Result<Vec<String>, Failure> {
     Ok(Vec::new())

@@ -4,11 +4,12 @@ use std::{io::Read, path::Path, process::ExitCode, time::Duration};
 
 use nervure_daemon::{PartSpec, StandIns};
 use nervure_dataflow::Dataflow;
+use nervure_fleet::placement::check_instance_name;
 use nervure_launch::{Assignment, AssignmentError, Launch, Options, Overrides};
 use nervure_protocol::cli_to_keeper::Replace;
 use rustix::fd::OwnedFd;
 
-use super::{placement::check_instance_name, program::take_program};
+use super::program::take_program;
 use crate::{
     failure::{Failure, IMPERFECT},
     source,

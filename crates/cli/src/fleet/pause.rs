@@ -6,14 +6,18 @@ use nervure_daemon::{
     by_hand::ByHand,
     state::{ActualRun, DesiredRun, RunState},
 };
-
-use super::{
-    connection::Fleet,
-    here::{Alone, Here},
-    interrupt::or_give_up,
+use nervure_fleet::{
+    Error, Fleet,
     parts::{self, Part, Parts},
     progress::{Progress, reported},
-    stop::find_runs,
+    runs::find_runs,
+};
+use nervure_inspect::Fault;
+
+use super::{
+    here::{Alone, Here},
+    interrupt::or_give_up,
+    progress::listener,
 };
 use crate::{failure::Failure, inspect::arguments::Target};
 
@@ -37,8 +41,8 @@ pub fn set_paused_if_fleet(target: &Target, is_paused: bool) -> Result<Vec<Strin
         },
     };
     let runs = match find_runs(&fleet, name) {
-        Err(failure) if !here.is_empty() => {
-            return here.set_paused(is_paused, Alone::Failed(failure));
+        Err(error) if !here.is_empty() => {
+            return here.set_paused(is_paused, Alone::Failed(error.into()));
         }
         found => found?,
     };
@@ -55,8 +59,8 @@ pub fn set_paused_if_fleet(target: &Target, is_paused: bool) -> Result<Vec<Strin
         is_paused,
     };
     match order.give() {
-        Err(failure) if !here.is_empty() => {
-            return here.set_paused(is_paused, Alone::Failed(failure));
+        Err(error) if !here.is_empty() => {
+            return here.set_paused(is_paused, Alone::Failed(error.into()));
         }
         given => given?,
     }
@@ -73,7 +77,7 @@ struct Order<'f> {
 }
 
 impl Order<'_> {
-    fn give(&self) -> Result<(), Failure> {
+    fn give(&self) -> Result<(), Error> {
         let pause = |run: &mut DesiredRun| run.is_paused = self.is_paused;
         parts::change_existing(self.fleet, self.before.keys(), pause)
     }
@@ -86,9 +90,9 @@ impl Order<'_> {
             false => "go on",
         };
         let all = self.before.keys().cloned();
-        let mut progress = Progress::new(self.fleet, all, false).with_limit(LIMIT);
+        let mut progress = Progress::new(self.fleet, all, listener(false)).with_limit(LIMIT);
         let waited = or_give_up(
-            || progress.wait(what, |_, run| self.is_done(run) || self.is_held(run)),
+            || Ok(progress.wait(what, |_, run| self.is_done(run) || self.is_held(run))?),
             || self.withdraw(),
         );
         waited.inspect_err(|_| self.withdraw())?;
@@ -137,8 +141,9 @@ impl Order<'_> {
         match withdrawn {
             Ok(machines) if machines.is_empty() => {}
             Ok(machines) => note!("the order is withdrawn from {machines}, where nothing changes"),
-            Err(failure) => note!(
-                "warning: the order cannot be withdrawn, and is carried out by machines that are back later: {failure}"
+            Err(error) => note!(
+                "warning: the order cannot be withdrawn, and is carried out by machines that are back later: {}",
+                error.text_with_causes()
             ),
         }
     }

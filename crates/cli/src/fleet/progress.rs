@@ -1,240 +1,54 @@
 //! Progress of parts of dataflows on their machines, as text for users.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::{Duration, Instant},
-};
+use std::io;
 
-use nervure_coordinator::{ACTUAL, ALIVE};
 use nervure_daemon::{
     by_hand::ByHand,
-    state::{Actual, ActualRun, RunState, actual_key, alive_machines, parse},
+    state::{ActualRun, RunState},
 };
-use nervure_inspect::format;
-use nervure_store::{Epoch, Revision, Store};
+use nervure_fleet::progress::{Event, Listener, Reported};
 use serde_json::json;
 
-use super::{
-    connection::{Fleet, store_failure},
-    parts::Part,
-};
-use crate::{failure::Failure, output};
+use crate::output;
 
-/// Interval between messages about machines that are awaited.
-const REPORT_INTERVAL: Duration = Duration::from_secs(5);
-
-/// Follows parts of runs.
-pub struct Progress<'f> {
-    fleet: &'f Fleet,
-    json: bool,
-    /// The longest wait.
-    limit: Option<Duration>,
-    from: Option<(Epoch, Revision)>,
-    /// The machines that can be reached; `None` if that is not known.
-    reachable: Option<BTreeSet<String>>,
-    /// The state of each part, as its machine has reported it.
-    pub parts: BTreeMap<Part, Option<ActualRun>>,
-}
-
-impl<'f> Progress<'f> {
-    pub fn new(fleet: &'f Fleet, parts: impl IntoIterator<Item = Part>, json: bool) -> Self {
-        Self {
-            fleet,
-            json,
-            limit: None,
-            from: None,
-            reachable: None,
-            parts: parts.into_iter().map(|part| (part, None)).collect(),
-        }
-    }
-
-    /// A wait that takes longer fails.
-    pub fn with_limit(mut self, limit: Duration) -> Self {
-        self.limit = Some(limit);
-        self
-    }
-
-    /// Waits until `is_done` holds for the reported state of every part, or one has failed.
-    pub fn wait(
-        &mut self,
-        what: &str,
-        is_done: impl Fn(&Part, &ActualRun) -> bool,
-    ) -> Result<(), Failure> {
-        // Machines that cannot be reached are named at once.
-        let mut report_at = match self.look_for_machines() {
-            true => Instant::now() + REPORT_INTERVAL,
-            false => Instant::now(),
-        };
-        self.step(Duration::ZERO)?;
-        let until = self.limit.map(|limit| Instant::now() + limit);
-        loop {
-            let is_awaited = |(part, run): &(&Part, &Option<ActualRun>)| {
-                !run.as_ref().is_some_and(|run| is_done(part, run))
-            };
-            let has_failed = |(_, run): (&Part, &Option<ActualRun>)| {
-                let state = run.as_ref().map(|run| &run.state);
-                matches!(state, Some(RunState::Failed { .. }))
-            };
-            let mut awaited = self.parts.iter().filter(is_awaited);
-            if awaited.clone().next().is_none() || awaited.any(has_failed) {
-                return Ok(());
-            }
-            let now = Instant::now();
-            let is_late = until.is_some_and(|until| now >= until);
-            if is_late || now >= report_at {
-                self.look_for_machines();
-                let awaited = self.parts.iter().filter(is_awaited);
-                let machines: BTreeSet<_> = awaited
-                    .map(|(part, _)| match self.is_away(&part.machine) {
-                        true => format!("{} (cannot be reached)", part.machine),
-                        false => part.machine.clone(),
-                    })
-                    .collect();
-                let machines = machines.into_iter().collect::<Vec<_>>().join(", ");
-                if is_late {
-                    let limit = format::elapsed(self.limit.unwrap_or_default());
-                    let text = format!("{machines} did not {what} within {limit}");
-                    return Err(Failure::internal(text));
-                }
-                note!("waiting for {machines} to {what}");
-                report_at = now + REPORT_INTERVAL;
-            }
-            let next = until.map_or(report_at, |until| until.min(report_at));
-            self.step(next.saturating_duration_since(now))?;
-        }
-    }
-
-    /// Learns which machines can be reached. Returns whether all can that have a part.
-    fn look_for_machines(&mut self) -> bool {
-        let noted = self.fleet.client.list(ALIVE);
-        let machines = noted.map(|noted| alive_machines(&noted.entries).into_keys().collect());
-        self.reachable = machines.ok();
-        !self.parts.keys().any(|part| self.is_away(&part.machine))
-    }
-
-    fn is_away(&self, machine: &str) -> bool {
-        let reachable = self.reachable.as_ref();
-        reachable.is_some_and(|reachable| !reachable.contains(machine))
-    }
-
-    /// Follows the parts for some time. Ends at the first trouble, and names the part.
-    pub fn watch(
-        &mut self,
-        time: Duration,
-        trouble: impl Fn(&ActualRun) -> Option<String>,
-    ) -> Result<Option<(Part, String)>, Failure> {
-        let until = Instant::now() + time;
-        loop {
-            let mut known = self.parts.iter();
-            let found = known.find_map(|(part, run)| Some((part, trouble(run.as_ref()?)?)));
-            let left = until.saturating_duration_since(Instant::now());
-            match found {
-                Some((part, trouble)) => return Ok(Some((part.clone(), trouble))),
-                None if left.is_zero() => return Ok(None),
-                None => self.step(left)?,
-            }
-        }
-    }
-
-    /// Takes the next reports, if there are some before the timeout.
-    fn step(&mut self, timeout: Duration) -> Result<(), Failure> {
-        let store = &self.fleet.client;
-        let is_listing = self.from.is_none();
-        let entries = match self.from {
-            None => {
-                let listing = store.list(ACTUAL).map_err(store_failure)?;
-                self.from = Some((listing.epoch, listing.revision));
-                listing.entries
-            }
-            Some((epoch, after)) => {
-                let changes = store.watch(ACTUAL, after, timeout).map_err(store_failure)?;
-                let is_same = changes.epoch == epoch;
-                self.from = is_same.then_some((epoch, changes.revision));
-                changes
-                    .changes
-                    .into_iter()
-                    .filter_map(|change| change.entry)
-                    .collect()
-            }
-        };
-        let has_several = self.has_several_runs();
-        for entry in entries {
-            let Some(machine) = entry.key.strip_prefix(ACTUAL) else {
-                continue;
-            };
-            if !self.parts.keys().any(|part| part.machine == machine) {
-                continue;
-            }
-            let actual: Actual = parse(&entry.key, &entry.value).map_err(store_failure)?;
-            // A machine whose report has just changed is reachable.
-            let is_away = is_listing && self.is_away(machine);
-            let mut of_machine = self.parts.iter_mut();
-            while let Some((part, known)) = of_machine.find(|(part, _)| part.machine == machine) {
-                let now = actual.runs.get(&part.run).cloned();
-                let before = std::mem::replace(known, now.clone());
-                if let Some(now) = now.filter(|now| before.as_ref() != Some(now)) {
-                    show(
-                        (machine, is_away),
-                        has_several,
-                        before.as_ref(),
-                        &now,
-                        self.json,
-                    )?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn has_several_runs(&self) -> bool {
-        let runs: BTreeSet<_> = self.parts.keys().map(|part| &part.run).collect();
-        runs.len() > 1
-    }
-
-    /// The parts that have failed, each with its machine and the reason.
-    pub fn failures(&self) -> Vec<String> {
-        let has_several = self.has_several_runs();
-        let text = |(part, run): (&Part, &Option<ActualRun>)| {
-            let run = run.as_ref()?;
-            match &run.state {
-                RunState::Failed { reason } => {
-                    let place = place(&part.machine, has_several, run);
-                    Some(format!("{place}: {reason}"))
-                }
-                _ => None,
-            }
-        };
-        self.parts.iter().filter_map(text).collect()
+/// Shows events as text, or reports as JSON.
+pub fn listener(is_json: bool) -> Listener<'static> {
+    match is_json {
+        true => &show_json,
+        false => &show,
     }
 }
 
-/// `robot`, or with several runs `robot, two@robot`.
-fn place(machine: &str, has_several: bool, run: &ActualRun) -> String {
-    match has_several {
-        true => format!("{machine}, {}", run.dataflow),
-        false => machine.to_owned(),
+fn show(event: Event<'_>) -> io::Result<()> {
+    match event {
+        Event::Waiting { machines, what } => note!("waiting for {machines} to {what}"),
+        Event::Replacing { name, number, of } => note!("{name}: {number} of {of}"),
+        Event::Reported(reported) => show_report(&reported),
+    }
+    Ok(())
+}
+
+fn show_json(event: Event<'_>) -> io::Result<()> {
+    match event {
+        Event::Reported(Reported { machine, now, .. }) => {
+            let line = json!({"message": "machine", "machine": machine, "actual": now});
+            output::try_write(&format!("{line}\n"))
+        }
+        event => show(event),
     }
 }
 
-fn show(
-    (machine, is_away): (&str, bool),
-    has_several: bool,
-    before: Option<&ActualRun>,
-    now: &ActualRun,
-    json: bool,
-) -> Result<(), Failure> {
-    if json {
-        let line = json!({"message": "machine", "machine": machine, "actual": now});
-        return output::write(&format!("{line}\n"));
-    }
-    let place = place(machine, has_several, now);
+fn show_report(reported: &Reported<'_>) {
+    let Reported {
+        place, before, now, ..
+    } = reported;
     // Its report is old.
-    if is_away {
+    if reported.is_away {
         note!(
             "{place}: cannot be reached; it was {} when it reported last",
             run_text(now)
         );
-        return Ok(());
+        return;
     }
     if before.map(|run| &run.state) != Some(&now.state) {
         note!("{place}: {}", run_text(now));
@@ -244,24 +58,6 @@ fn show(
             note!("{place}: {node} {state}");
         }
     }
-    Ok(())
-}
-
-/// What machines have reported last of parts.
-pub fn reported<'p>(
-    fleet: &Fleet,
-    parts: impl IntoIterator<Item = &'p Part>,
-) -> Result<BTreeMap<Part, ActualRun>, Failure> {
-    let mut found = BTreeMap::new();
-    for part in parts {
-        let key = actual_key(&part.machine);
-        let entry = fleet.client.get(&key).map_err(store_failure)?;
-        let actual = entry.map(|entry| parse::<Actual>(&key, &entry.value));
-        let actual = actual.transpose().map_err(store_failure)?;
-        let run = actual.and_then(|mut actual| actual.runs.remove(&part.run));
-        found.extend(run.map(|run| (part.clone(), run)));
-    }
-    Ok(found)
 }
 
 /// The state of a run in words, with a pause or stop by the user of its machine.

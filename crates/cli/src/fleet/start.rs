@@ -7,21 +7,21 @@ use nervure_daemon::{
     state::{DesiredRun, Phase},
 };
 use nervure_dataflow::Dataflow;
-use nervure_launch::Overrides;
-use serde_json::json;
-
-use super::{
-    arguments::StartArguments,
-    connection::{Fleet, call_failure},
-    interrupt::or_give_up,
+use nervure_fleet::{
+    Fleet,
     launch::{Launch, NewRun},
     parts::{self, Parts},
     placement::{Instance, Known, is_instance_of, plan},
     progress::Progress,
     roll::{Limits, roll},
     roll_node::{NewProgram, find_node, roll_node},
-    stop::{KnownRun, desired_runs},
+    runs::{KnownRun, desired_runs},
 };
+use nervure_inspect::Fault;
+use nervure_launch::Overrides;
+use serde_json::json;
+
+use super::{arguments::StartArguments, interrupt::or_give_up, progress::listener};
 use crate::{domain, failure::Failure, output, source};
 
 /// Starts a dataflow on its machines, or an instance on each: all are prepared before any node starts.
@@ -52,7 +52,7 @@ pub fn start(arguments: &StartArguments) -> Result<ExitCode, Failure> {
         fleet: &fleet,
         dataflow: &dataflow,
         template: template(&fleet, arguments)?,
-        json: arguments.json,
+        listener: listener(arguments.json),
     };
     if arguments.rolling {
         let runs = roll(&launch, instances, limits(arguments))?;
@@ -64,7 +64,7 @@ pub fn start(arguments: &StartArguments) -> Result<ExitCode, Failure> {
         .map(|instance| launch.run_of(instance));
     let runs = runs.collect::<Result<Vec<_>, _>>()?;
     let all: Parts = runs.iter().flat_map(|run| run.parts.clone()).collect();
-    let mut progress = Progress::new(&fleet, all.keys().cloned(), arguments.json);
+    let mut progress = Progress::new(&fleet, all.keys().cloned(), launch.listener);
     let bring_up = || {
         let reasons = launch.prepare(&all, &mut progress)?;
         check(&fleet, &all, reasons, "cannot be prepared")?;
@@ -73,9 +73,10 @@ pub fn start(arguments: &StartArguments) -> Result<ExitCode, Failure> {
     };
     or_give_up(bring_up, || match parts::remove(&fleet, all.keys()) {
         Ok(()) => note!("nothing of it is to run"),
-        Err(failure) => {
-            note!("warning: the order is not withdrawn, so the other parts start later: {failure}")
-        }
+        Err(error) => note!(
+            "warning: the order is not withdrawn, so the other parts start later: {}",
+            error.text_with_causes()
+        ),
     })?;
     output::write(&started(&name, &runs, arguments.json))?;
     Ok(ExitCode::SUCCESS)
@@ -129,7 +130,7 @@ fn start_program(
         node,
         bundle,
         file,
-        json: arguments.json,
+        listener: listener(arguments.json),
     };
     let role = role.unwrap_or_default();
     let machines = roll_node(&program, &role, &runs, limits(arguments))?;
@@ -202,20 +203,13 @@ fn send_bundle(fleet: &Fleet, folder: &Path) -> Result<String, Failure> {
     for path in &bundle.left_out {
         note!("not sent: {}, which is no regular file", path.display());
     }
-    if !fleet
-        .client
-        .has_bundle(&bundle.digest)
-        .map_err(call_failure)?
-    {
+    if !fleet.client.has_bundle(&bundle.digest)? {
         note!(
             "sending {} files, {} kB",
             bundle.files,
             bundle.bytes.len().div_ceil(1000)
         );
-        fleet
-            .client
-            .put_bundle(&bundle.digest, bundle.bytes)
-            .map_err(call_failure)?;
+        fleet.client.put_bundle(&bundle.digest, bundle.bytes)?;
     }
     Ok(bundle.digest)
 }

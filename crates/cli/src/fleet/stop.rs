@@ -2,22 +2,24 @@
 
 use std::{collections::BTreeMap, process::ExitCode};
 
-use nervure_coordinator::{ACTUAL, DESIRED};
-use nervure_daemon::state::{Actual, ActualRun, Desired, DesiredRun, Phase, RunState, parse};
+use nervure_coordinator::ACTUAL;
+use nervure_daemon::state::{Actual, ActualRun, parse};
+use nervure_fleet::{
+    Fleet,
+    parts::{self, Part},
+    progress::Progress,
+    runs::{KnownRun, find_runs, has_stopped, order_stop},
+};
 use nervure_inspect::streams;
-use nervure_node::running;
 use nervure_protocol::{daemon_to_cli::NodeState, daemon_to_daemon::StreamReport};
 use nervure_store::Store;
 use serde_json::json;
 
 use super::{
-    connection::{Fleet, store_failure},
     drain::drain,
     here::{Alone, Here},
     interrupt::or_give_up,
-    parts::{self, Part, Parts},
-    placement::is_instance_of,
-    progress::Progress,
+    progress::listener,
 };
 use crate::{
     domain,
@@ -25,34 +27,6 @@ use crate::{
     inspect::arguments::StopArguments,
     output,
 };
-
-/// A run that is desired somewhere.
-#[derive(Clone, Debug)]
-pub struct KnownRun {
-    pub dataflow: String,
-    /// Its desired state on each machine.
-    pub parts: Parts,
-}
-
-/// All runs that are desired.
-pub fn desired_runs(fleet: &Fleet) -> Result<Vec<KnownRun>, Failure> {
-    let mut runs: BTreeMap<String, KnownRun> = BTreeMap::new();
-    for entry in fleet.client.list(DESIRED).map_err(store_failure)?.entries {
-        let machine = entry.key.strip_prefix(DESIRED).unwrap_or_default();
-        let desired: Desired = parse(&entry.key, &entry.value).map_err(store_failure)?;
-        for (id, run) in desired.runs {
-            let known = runs.entry(id.clone()).or_insert_with(|| KnownRun {
-                dataflow: run.dataflow.clone(),
-                parts: Parts::new(),
-            });
-            let machine = machine.to_owned();
-            known.parts.insert(Part { machine, run: id }, run);
-        }
-    }
-    let mut runs: Vec<_> = runs.into_values().collect();
-    runs.sort_by(|one, other| one.dataflow.cmp(&other.dataflow));
-    Ok(runs)
-}
 
 /// Stops the dataflow on all its machines, if it is one of the fleet. On a robot, without the coordinator, and
 /// with `--kill`, it is stopped on this machine alone.
@@ -75,7 +49,7 @@ pub fn stop_if_fleet(arguments: &StopArguments) -> Result<Option<ExitCode>, Fail
         },
     };
     let runs = match find_runs(&fleet, name) {
-        Err(failure) if !here.is_empty() => return alone(Alone::Failed(failure)),
+        Err(error) if !here.is_empty() => return alone(Alone::Failed(error.into())),
         found => found?,
     };
     if runs.is_empty() {
@@ -89,63 +63,10 @@ pub fn stop_if_fleet(arguments: &StopArguments) -> Result<Option<ExitCode>, Fail
     refuse_kill(&runs, arguments)?;
     let all: Vec<&Part> = runs.iter().flat_map(|run| run.parts.keys()).collect();
     match order_stop(&fleet, &all) {
-        Err(failure) if !here.is_empty() => return alone(Alone::Failed(failure)),
+        Err(error) if !here.is_empty() => return alone(Alone::Failed(error.into())),
         ordered => ordered?,
     }
     stop(&fleet, &runs, arguments).map(Some)
-}
-
-/// The named run, or all instances of the named dataflow, or the only run; none if that is not of the
-/// fleet.
-pub fn find_runs(fleet: &Fleet, dataflow: Option<&str>) -> Result<Vec<KnownRun>, Failure> {
-    let named = running::named(dataflow);
-    // Without a name, the only dataflow that runs here. Otherwise the command reports the error.
-    let named = named.or_else(|| running::find(None).ok().map(|address| address.dataflow));
-    let mut runs = match desired_runs(fleet) {
-        Ok(runs) => runs,
-        // A dataflow of this host alone is changed without the coordinator.
-        Err(_) if named.as_deref().is_some_and(runs_here_alone) => return Ok(Vec::new()),
-        Err(failure) => return Err(failure),
-    };
-    let Some(name) = named else {
-        runs.truncate(if runs.len() == 1 { 1 } else { 0 });
-        return Ok(runs);
-    };
-    // An interrupted roll has left two.
-    let has_name = |run: &KnownRun| run.dataflow == name;
-    match runs.iter().any(has_name) {
-        true => runs.retain(has_name),
-        // A dataflow of this host may have the name too.
-        false if runs_here_alone(&name) => runs.clear(),
-        false => runs.retain(|run| is_instance_of(&run.dataflow, &name)),
-    }
-    Ok(runs)
-}
-
-/// Whether the named run, or an instance of the named dataflow, is desired in the fleet.
-#[cfg(feature = "api")]
-pub fn has_run(dataflow: &str) -> Result<bool, Failure> {
-    let Some(fleet) = Fleet::connect_if_paired()? else {
-        return Ok(false);
-    };
-    Ok(!find_runs(&fleet, Some(dataflow))?.is_empty())
-}
-
-/// Whether a dataflow of this name runs here that no daemon has started.
-fn runs_here_alone(name: &str) -> bool {
-    let Ok(address) = running::find(Some(name)) else {
-        return false;
-    };
-    let runs = super::connection::folder().map(|folder| folder.runs());
-    let opened = running::Connection::open(&address, "stop");
-    match (opened, runs) {
-        (Ok(opened), Ok(runs)) => opened
-            .welcome()
-            .file
-            .as_ref()
-            .is_none_or(|file| !std::path::Path::new(file).starts_with(runs)),
-        _ => false,
-    }
 }
 
 fn refuse_drain(arguments: &StopArguments) -> Result<(), Failure> {
@@ -175,9 +96,9 @@ fn refuse_kill(runs: &[KnownRun], arguments: &StopArguments) -> Result<(), Failu
 /// Waits until runs have stopped that are to, and removes them.
 fn stop(fleet: &Fleet, runs: &[KnownRun], arguments: &StopArguments) -> Result<ExitCode, Failure> {
     let all: Vec<&Part> = runs.iter().flat_map(|run| run.parts.keys()).collect();
-    let mut progress = Progress::new(fleet, all.iter().copied().cloned(), false);
+    let mut progress = Progress::new(fleet, all.iter().copied().cloned(), listener(false));
     or_give_up(
-        || progress.wait("stop", |_, run| has_stopped(run)),
+        || Ok(progress.wait("stop", |_, run| has_stopped(run))?),
         || {
             note!(
                 "the order to stop stays: a machine that cannot be reached now stops its part when it is back"
@@ -235,9 +156,9 @@ fn have_lost(streams: &[StreamReport]) -> bool {
 
 /// Notes runs of these dataflows that are missing in the store: they continue.
 fn note_orphans(fleet: &Fleet, runs: &[KnownRun]) -> Result<(), Failure> {
-    for entry in fleet.client.list(ACTUAL).map_err(store_failure)?.entries {
+    for entry in fleet.client.list(ACTUAL)?.entries {
         let machine = entry.key.strip_prefix(ACTUAL).unwrap_or_default();
-        let actual: Actual = parse(&entry.key, &entry.value).map_err(store_failure)?;
+        let actual: Actual = parse(&entry.key, &entry.value)?;
         let is_named = |orphan: &ActualRun| runs.iter().any(|run| run.dataflow == orphan.dataflow);
         let orphans = actual
             .runs
@@ -252,26 +173,6 @@ fn note_orphans(fleet: &Fleet, runs: &[KnownRun]) -> Result<(), Failure> {
         }
     }
     Ok(())
-}
-
-/// Stops parts, and waits until they have. They stay desired, with their reports.
-pub fn await_stop<'f>(
-    fleet: &Fleet,
-    all: &[&Part],
-    mut progress: Progress<'f>,
-) -> Result<Progress<'f>, Failure> {
-    order_stop(fleet, all)?;
-    progress.wait("stop", |_, run| has_stopped(run))?;
-    Ok(progress)
-}
-
-fn order_stop(fleet: &Fleet, all: &[&Part]) -> Result<(), Failure> {
-    let stop = |run: &mut DesiredRun| run.phase = Phase::Stop;
-    parts::change_existing(fleet, all.iter().copied(), stop)
-}
-
-fn has_stopped(run: &ActualRun) -> bool {
-    matches!(run.state, RunState::Ended | RunState::Failed { .. })
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ use nervure_daemon::{
     folder::{Folder, Pairing, reachable},
     state::parse,
 };
+use nervure_fleet::connection::{client, folder};
 use nervure_inspect::{daemon, threads};
 #[cfg(feature = "etcd")]
 use nervure_store::StoreError;
@@ -26,7 +27,6 @@ use nervure_store::{OpenError, Store};
 
 use super::{
     arguments::{StoreAddress, UpArguments},
-    connection::{call_failure, client, folder, folder_failure, store_failure},
     daemon::{default_port, host_name, load_key, pairing, serve},
 };
 use crate::{failure::Failure, output};
@@ -44,7 +44,9 @@ pub fn up(arguments: &UpArguments) -> Result<ExitCode, Failure> {
         return Err(Failure::invalid(text).hint("`nervure down` ends it; its dataflows go on"));
     }
     let folder = folder()?;
-    let known: Option<Pairing> = folder.read(PAIRING).map_err(folder_failure)?;
+    let known: Option<Pairing> = folder
+        .read(PAIRING)
+        .map_err(nervure_inspect::Error::Folder)?;
     let key = load_key(&folder)?;
     let is_own = |known: &&Pairing| known.coordinator == key.public().to_string();
     let listens = listens(arguments.address.as_ref(), known.as_ref().filter(is_own))?;
@@ -58,7 +60,9 @@ pub fn up(arguments: &UpArguments) -> Result<ExitCode, Failure> {
     if let (Some(known), None) = (joined, &stored) {
         return Err(is_of_another_fleet(known));
     }
-    let data = folder.coordinator().map_err(folder_failure)?;
+    let data = folder
+        .coordinator()
+        .map_err(nervure_inspect::Error::Folder)?;
     let store = open_store(&folder, &data, stored)?;
     if let Some(known) = joined {
         check_is_same_fleet(known, &*store)?;
@@ -95,7 +99,7 @@ pub fn up(arguments: &UpArguments) -> Result<ExitCode, Failure> {
         key: own,
     };
     let client = client(&[at], own, &key)?;
-    client.join("", &name).map_err(call_failure)?;
+    client.join("", &name)?;
     let pairing = pairing(
         &folder,
         name,
@@ -164,7 +168,7 @@ fn listens(named: Option<&Address>, known: Option<&Pairing>) -> Result<SocketAdd
 /// Checks that the store of a fleet that was made here has its machines: a store that was lost must not come up
 /// as an empty fleet.
 fn check_is_not_emptied(known: &Pairing, store: &dyn Store, data: &Path) -> Result<(), Failure> {
-    let entries = store.list(MACHINES).map_err(store_failure)?.entries;
+    let entries = store.list(MACHINES)?.entries;
     let mut machines = entries
         .iter()
         .filter_map(|it| parse::<Machine>(&it.key, &it.value).ok());
@@ -195,7 +199,7 @@ fn is_of_another_fleet(known: &Pairing) -> Failure {
 
 /// Checks that a store belongs to the fleet that this machine has joined.
 fn check_is_same_fleet(known: &Pairing, store: &dyn Store) -> Result<(), Failure> {
-    let entries = store.list(MACHINES).map_err(store_failure)?.entries;
+    let entries = store.list(MACHINES)?.entries;
     let machines = entries.iter();
     let mut machines = machines.filter_map(|it| parse::<Machine>(&it.key, &it.value).ok());
     match machines.any(|it| it.key == known.coordinator && it.is_coordinator()) {
@@ -211,7 +215,7 @@ fn store_of(
 ) -> Result<Option<StoreAddress>, Failure> {
     match named {
         Some(named) => Ok(Some(named.clone())),
-        None => folder.read(ETCD).map_err(folder_failure),
+        None => Ok(folder.read(ETCD).map_err(nervure_inspect::Error::Folder)?),
     }
 }
 
@@ -226,7 +230,9 @@ fn open_store(
         return Ok(Arc::new(store.map_err(open_failure)?));
     };
     let store = open_etcd(&address)?;
-    folder.write(ETCD, &address).map_err(folder_failure)?;
+    folder
+        .write(ETCD, &address)
+        .map_err(nervure_inspect::Error::Folder)?;
     Ok(store)
 }
 

@@ -9,6 +9,7 @@ use axum::{
     response::Response,
 };
 use nervure_coordinator::Role;
+use nervure_fleet::answers::{Invited, ManagedMachine};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -17,10 +18,7 @@ use super::{
     common::{Checked, Shared, error},
     orders::{Body, run},
 };
-use crate::{
-    failure::{ErrorAnswer, Failure},
-    fleet::answers::{Invited, ManagedMachine},
-};
+use crate::failure::{ErrorAnswer, Failure};
 
 /// The routes.
 pub fn router() -> OpenApiRouter<Arc<Shared>> {

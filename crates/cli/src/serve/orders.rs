@@ -18,6 +18,7 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
+use nervure_fleet::runs;
 use nervure_inspect::{answers::Param, places};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -26,10 +27,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::common::{Checked, OfDataflow, Shared, error, status_of};
-use crate::{
-    failure::{ErrorAnswer, Failure},
-    fleet,
-};
+use crate::failure::{ErrorAnswer, Failure};
 
 /// The routes.
 pub fn router() -> OpenApiRouter<Arc<Shared>> {
@@ -281,7 +279,7 @@ async fn on_instances(shared: Arc<Shared>, of: OfDataflow, mut arguments: Vec<St
     let name = of.dataflow;
     arguments.extend(["--json".to_owned(), format!("--dataflow={name}")]);
     let carry_out = move || match places::find(Some(&name)) {
-        Err(error) if !fleet::has_run(&name)? => Err(error.into()),
+        Err(error) if !runs::has_run(&name)? => Err(error.into()),
         _ => {
             let (status, lines) = output_of(&arguments)?;
             Ok((status, of_instances(&name, lines)))

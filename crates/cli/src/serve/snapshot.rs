@@ -8,6 +8,7 @@ use std::{
 };
 
 use nervure_daemon::clock::ClockOffset;
+use nervure_fleet::members;
 use nervure_inspect::{
     State,
     edges::{Edge, Totals},
@@ -24,7 +25,7 @@ use nervure_protocol::{
     keeper_to_cli::DataflowState,
 };
 
-use crate::{failure::Failure, fleet};
+use crate::failure::Failure;
 
 /// Time limit for the load of processes on other machines. A reader of metrics waits for it; a machine
 /// that answers later is shown without.
@@ -105,7 +106,7 @@ impl Snapshot {
         let (sender, clocks) = mpsc::channel();
         threads::spawn(move || {
             // Robots may not ask for them.
-            drop(sender.send(fleet::clocks().unwrap_or_default()));
+            drop(sender.send(members::clocks().unwrap_or_default()));
         })?;
         let everything = places::everywhere()?;
         let mut dataflows = Vec::new();

@@ -12,6 +12,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
+use nervure_fleet::{answers::Machines, members};
 use nervure_inspect::{
     answers::{
         Explanations, Hints, Holders, Listing, Load, Logs, Params, Status, TopicInfos, Topics,
@@ -30,10 +31,7 @@ use utoipa::{
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::common::{Checked, OfDataflow, OfTopics, Shared, error, status_of};
-use crate::{
-    failure::{ErrorAnswer, Failure},
-    fleet::{self, answers::Machines},
-};
+use crate::failure::{ErrorAnswer, Failure};
 
 /// The interval over which the load is measured.
 const LOAD_MILLIS: u64 = 500;
@@ -217,7 +215,7 @@ async fn logs_of_dataflow(
     (status = "default", description = "An error", body = ErrorAnswer),
 ))]
 async fn machines() -> Response {
-    answer(fleet::machines_of_fleet).await
+    answer(members::machines_of_fleet).await
 }
 
 #[derive(Debug, Deserialize, IntoParams)]

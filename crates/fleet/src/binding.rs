@@ -1,4 +1,4 @@
-//! `--bind`: the machine of a role, or one machine for each instance of the dataflow.
+//! Bindings: the machine of a role, or one machine for each instance of the dataflow.
 
 use std::str::FromStr;
 
@@ -13,7 +13,9 @@ const MAX_DIGITS: usize = 9;
 /// `ROLE=MACHINE`, or `ROLE=r01..r30`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binding {
+    /// The role.
     pub role: String,
+    /// Its machines.
     pub machines: Bound,
 }
 

@@ -7,13 +7,14 @@ use nervure_daemon::state::{Desired, DesiredRun, RunId, change_desired};
 
 use nervure_store::Store;
 
-use super::connection::{Fleet, store_failure};
-use crate::failure::Failure;
+use crate::{Error, Fleet};
 
 /// The part of a run on a machine.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Part {
+    /// The machine.
     pub machine: String,
+    /// The run.
     pub run: RunId,
 }
 
@@ -25,7 +26,7 @@ pub fn change<'p>(
     fleet: &Fleet,
     parts: impl IntoIterator<Item = &'p Part>,
     change: impl Fn(&mut Desired, &Part),
-) -> Result<(), Failure> {
+) -> Result<(), Error> {
     let mut of_machines: BTreeMap<&str, BTreeSet<&Part>> = BTreeMap::new();
     for part in parts {
         of_machines.entry(&part.machine).or_default().insert(part);
@@ -35,8 +36,7 @@ pub fn change<'p>(
             for part in &parts {
                 change(desired, part);
             }
-        })
-        .map_err(store_failure)?;
+        })?;
     }
     Ok(())
 }
@@ -46,7 +46,7 @@ pub fn change_existing<'p>(
     fleet: &Fleet,
     parts: impl IntoIterator<Item = &'p Part>,
     to: impl Fn(&mut DesiredRun),
-) -> Result<(), Failure> {
+) -> Result<(), Error> {
     change(fleet, parts, |desired, part| {
         if let Some(run) = desired.runs.get_mut(&part.run) {
             to(run);
@@ -55,8 +55,8 @@ pub fn change_existing<'p>(
 }
 
 /// Makes parts desired.
-pub fn insert(fleet: &Fleet, parts: &Parts) -> Result<(), Failure> {
-    let epoch = fleet.client.list(DESIRED).map_err(store_failure)?.epoch.id;
+pub fn insert(fleet: &Fleet, parts: &Parts) -> Result<(), Error> {
+    let epoch = fleet.client.list(DESIRED)?.epoch.id;
     change(fleet, parts.keys(), |desired, part| {
         let run = DesiredRun {
             epoch,
@@ -67,7 +67,7 @@ pub fn insert(fleet: &Fleet, parts: &Parts) -> Result<(), Failure> {
 }
 
 /// Removes parts: their machines stop what runs of them, and remove its files.
-pub fn remove<'p>(fleet: &Fleet, parts: impl IntoIterator<Item = &'p Part>) -> Result<(), Failure> {
+pub fn remove<'p>(fleet: &Fleet, parts: impl IntoIterator<Item = &'p Part>) -> Result<(), Error> {
     change(fleet, parts, |desired, part| {
         drop(desired.runs.remove(&part.run));
     })

@@ -1,40 +1,47 @@
-//! `nervure start --rolling --node`: the program of one node, in one instance after the other.
+//! Rolling of the program of one node, in one instance after the other.
 
 use nervure_daemon::state::{ActualRun, DesiredProgram, ProgramState, RunState};
 use nervure_dataflow::{Dataflow, Node, Program};
+use nervure_inspect::Fault;
 use nervure_protocol::{daemon_to_cli::NodeState, did_you_mean};
 
-use super::{
-    connection::Fleet,
+use crate::{
+    Error, Fleet,
     launch::{is_troubled, new_id},
     parts::{self, Part},
-    progress::Progress,
-    roll::{Limits, Stopped, stopped},
-    stop::KnownRun,
+    progress::{Event, Listener, Progress},
+    roll::Limits,
+    runs::KnownRun,
+    stopped::{Roll, Stopped},
 };
-use crate::failure::Failure;
 
 /// The program that a node is to run.
 pub struct NewProgram<'f> {
+    /// The fleet.
     pub fleet: &'f Fleet,
+    /// The node.
     pub node: &'f str,
     /// Digest of the bundle.
     pub bundle: String,
     /// The dataflow file in it.
     pub file: String,
-    pub json: bool,
+    /// Shows what happens meanwhile.
+    pub listener: Listener<'f>,
 }
 
 /// The node of a file whose program replaces the program of a running dataflow.
-pub fn find_node<'d>(dataflow: &'d Dataflow, id: &str) -> Result<&'d Node, Failure> {
+pub fn find_node<'d>(dataflow: &'d Dataflow, id: &str) -> Result<&'d Node, Error> {
     let known = || dataflow.nodes.iter().map(|node| node.id.as_str());
     match dataflow.node(id) {
-        Some(node) if node.program == Program::Dynamic => Err(Failure::invalid(format!(
-            "node `{id}` has `path: dynamic`: it is whatever joins"
-        ))),
+        Some(node) if node.program == Program::Dynamic => Err(Error::Node {
+            text: format!("node `{id}` has `path: dynamic`: it is whatever joins"),
+            hint: None,
+        }),
         Some(node) => Ok(node),
-        None => Err(Failure::invalid(format!("the dataflow has no node `{id}`"))
-            .hint(did_you_mean(id, "its nodes are", known()))),
+        None => Err(Error::Node {
+            text: format!("the dataflow has no node `{id}`"),
+            hint: Some(did_you_mean(id, "its nodes are", known())),
+        }),
     }
 }
 
@@ -45,13 +52,18 @@ pub fn roll_node(
     role: &str,
     runs: &[KnownRun],
     limits: Limits,
-) -> Result<Vec<String>, Failure> {
+) -> Result<Vec<String>, Error> {
     let names: Vec<String> = runs.iter().map(|run| run.dataflow.clone()).collect();
     let mut machines = Vec::new();
     for (index, run) in runs.iter().enumerate() {
         let name = &names[index];
         if runs.len() > 1 {
-            note!("{name}: {} of {}", index + 1, runs.len());
+            let replacing = Event::Replacing {
+                name,
+                number: index + 1,
+                of: runs.len(),
+            };
+            (program.listener)(replacing).map_err(Error::Listener)?;
         }
         let found = run.parts.iter().find(|(_, part)| part.role == role);
         let replaced = match found {
@@ -64,9 +76,14 @@ pub fn roll_node(
         match replaced {
             Ok(machine) => machines.push(machine),
             Err(stop) => {
-                let (new, rest) = (&names[..index], &names[index + 1..]);
-                let what = format!("`{}` of {name}", program.node);
-                return Err(stopped(&what, name, &stop, new, (rest, &[])));
+                return Err(Error::Roll(Box::new(Roll {
+                    what: format!("`{}` of {name}", program.node),
+                    name: name.clone(),
+                    stop,
+                    new: names[..index].to_vec(),
+                    old: names[index + 1..].to_vec(),
+                    absent: Vec::new(),
+                })));
             }
         }
     }
@@ -80,14 +97,14 @@ impl NewProgram<'_> {
         before: DesiredProgram,
         limits: Limits,
     ) -> Result<String, Stopped> {
-        let text = |failure: Failure| failure.to_string();
-        let untouched = |failure: Failure| Stopped::new(text(failure), "goes on as before");
+        let text = |error: Error| error.text_with_causes();
+        let untouched = |error: Error| Stopped::new(text(error), "goes on as before");
         let new = DesiredProgram {
             version: new_id().map_err(untouched)?,
             bundle: self.bundle.clone(),
             file: self.file.clone(),
         };
-        let mut progress = Progress::new(self.fleet, [part.clone()], self.json);
+        let mut progress = Progress::new(self.fleet, [part.clone()], self.listener);
         progress = progress.with_limit(limits.step);
         let replaced = self
             .set(part, &new)
@@ -113,7 +130,7 @@ impl NewProgram<'_> {
         ))
     }
 
-    fn set(&self, part: &Part, program: &DesiredProgram) -> Result<(), Failure> {
+    fn set(&self, part: &Part, program: &DesiredProgram) -> Result<(), Error> {
         parts::change_existing(self.fleet, [part], |run| {
             run.programs.insert(self.node.to_owned(), program.clone());
         })
@@ -125,7 +142,7 @@ impl NewProgram<'_> {
         program: &DesiredProgram,
         what: &str,
         progress: &mut Progress<'_>,
-    ) -> Result<ProgramState, Failure> {
+    ) -> Result<ProgramState, Error> {
         let state = |run: &ActualRun| {
             let known = run.programs.get(self.node);
             let known = known.filter(|known| known.version == program.version);
@@ -150,7 +167,7 @@ impl NewProgram<'_> {
             is_troubled(state).then(|| format!("{} {state}", self.node))
         };
         let watched = progress.watch(limits.healthy_for, trouble);
-        match watched.map_err(|failure| failure.to_string())? {
+        match watched.map_err(|error| error.text_with_causes())? {
             Some((_, trouble)) => Err(trouble),
             None => Ok(()),
         }

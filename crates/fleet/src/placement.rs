@@ -9,12 +9,11 @@ use nervure_inspect::format::count;
 use nervure_protocol::did_you_mean;
 use nervure_store::Store;
 
-use super::{
+use crate::{
+    Error, Fleet,
     binding::{Binding, Bound},
-    connection::{Fleet, store_failure},
     members::machines,
 };
-use crate::failure::Failure;
 
 /// Between the name of a dataflow and the machine of its instance.
 const AT: char = '@';
@@ -60,10 +59,11 @@ pub struct Known {
 }
 
 impl Known {
-    pub fn read(fleet: &Fleet) -> Result<Self, Failure> {
+    /// Reads the state of the fleet.
+    pub fn read(fleet: &Fleet) -> Result<Self, Error> {
         let store = &fleet.client;
-        let alive = store.list(ALIVE).map_err(store_failure)?.entries;
-        let reports = store.list(ACTUAL).map_err(store_failure)?.entries;
+        let alive = store.list(ALIVE)?.entries;
+        let reports = store.list(ACTUAL)?.entries;
         let mut actual = BTreeMap::new();
         for entry in &reports {
             let machine = entry.key.strip_prefix(ACTUAL).unwrap_or_default();
@@ -127,7 +127,7 @@ pub fn plan(
     dataflow: &Dataflow,
     name: &str,
     bindings: &[Binding],
-) -> Result<Vec<Instance>, Failure> {
+) -> Result<Vec<Instance>, Error> {
     check_bindings(dataflow, bindings)?;
     let roles = used_roles(dataflow);
     let mut bound = BTreeMap::new();
@@ -148,7 +148,10 @@ pub fn plan(
         Some((role, machines)) => {
             let of_role = roles.iter().find(|used| used.name == role);
             let of_role = of_role.ok_or_else(|| {
-                Failure::invalid(format!("no node runs on `{role}`, so it has no instances"))
+                wrong(
+                    format!("no node runs on `{role}`, so it has no instances"),
+                    None,
+                )
             })?;
             let others = roles.iter().filter(|used| used.name != role);
             let has_instance =
@@ -176,38 +179,43 @@ pub fn plan(
     if problems.is_empty() {
         return Ok(instances);
     }
-    let failure = Failure::invalid("the dataflow cannot be placed, and nothing was started");
-    Err(problems.into_iter().fold(failure, Failure::because).hint(
-        "bind each role with `--bind ROLE=MACHINE`; `nervure machine list` lists the machines",
-    ))
+    Err(Error::Placement { problems })
 }
 
-fn check_bindings(dataflow: &Dataflow, bindings: &[Binding]) -> Result<(), Failure> {
+fn check_bindings(dataflow: &Dataflow, bindings: &[Binding]) -> Result<(), Error> {
     let mut with_instances = None;
     for (index, Binding { role, machines }) in bindings.iter().enumerate() {
         if !dataflow.machines.contains(role) {
             let known = dataflow.machines.iter().map(String::as_str);
-            return Err(Failure::invalid(format!(
-                "`--bind {role}=..`: the dataflow has no machine `{role}`"
-            ))
-            .hint(did_you_mean(role, "its machines are", known)));
+            return Err(wrong(
+                format!("`--bind {role}=..`: the dataflow has no machine `{role}`"),
+                Some(did_you_mean(role, "its machines are", known)),
+            ));
         }
         if bindings[..index].iter().any(|other| other.role == *role) {
-            return Err(
-                Failure::invalid(format!("`{role}` is bound twice")).hint(format!(
+            return Err(wrong(
+                format!("`{role}` is bound twice"),
+                Some(format!(
                     "`--bind {role}=r01,r02` starts an instance on each machine"
                 )),
-            );
+            ));
         }
         if matches!(machines, Bound::Each(_))
             && let Some(other) = with_instances.replace(role)
         {
-            return Err(Failure::invalid(format!(
-                "`{other}` and `{role}` are bound to several machines each: only one role can be"
-            )));
+            return Err(wrong(
+                format!(
+                    "`{other}` and `{role}` are bound to several machines each: only one role can be"
+                ),
+                None,
+            ));
         }
     }
     Ok(())
+}
+
+fn wrong(text: String, hint: Option<String>) -> Error {
+    Error::Binding { text, hint }
 }
 
 /// Requirements of a role on its machine.
@@ -363,6 +371,8 @@ fn place<'d>(
 
 #[cfg(test)]
 mod tests {
+    use nervure_inspect::Fault;
+
     use super::*;
 
     const FILE: &str = r#"
@@ -408,7 +418,7 @@ nodes:
 
     fn planned(known: &Known, bindings: &[&str]) -> Result<Vec<Instance>, String> {
         let bindings: Vec<Binding> = bindings.iter().map(|text| text.parse().unwrap()).collect();
-        plan(known, &dataflow(), "two", &bindings).map_err(|failure| failure.to_string())
+        plan(known, &dataflow(), "two", &bindings).map_err(|error| error.text_with_causes())
     }
 
     #[test]

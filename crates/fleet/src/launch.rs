@@ -4,38 +4,43 @@ use nervure_daemon::state::{ActualRun, DesiredRun, Phase, RunId, RunState, rando
 use nervure_dataflow::{Dataflow, Node, Program};
 use nervure_protocol::daemon_to_cli::NodeState;
 
-use super::{
-    connection::Fleet,
+use crate::{
+    Error, Fleet,
     parts::{self, Part, Parts},
     placement::Instance,
-    progress::Progress,
+    progress::{Listener, Progress},
 };
-use crate::failure::Failure;
 
 /// What all instances of a dataflow have in common.
 pub struct Launch<'f> {
+    /// The fleet.
     pub fleet: &'f Fleet,
+    /// The dataflow.
     pub dataflow: &'f Dataflow,
     /// The desired state of each part, without its name and its machines.
     pub template: DesiredRun,
-    pub json: bool,
+    /// Shows what happens meanwhile.
+    pub listener: Listener<'f>,
 }
 
 /// A new run of an instance.
 pub struct NewRun {
+    /// Its id.
     pub id: RunId,
+    /// The instance.
     pub instance: Instance,
+    /// Its parts.
     pub parts: Parts,
 }
 
 /// The id of a new run.
-pub fn new_id() -> Result<RunId, Failure> {
-    random_id().map_err(|error| Failure::internal("cannot make an id for the run").because(error))
+pub fn new_id() -> Result<RunId, Error> {
+    random_id().map_err(Error::Id)
 }
 
 impl<'f> Launch<'f> {
     /// A run of an instance, which is to be prepared.
-    pub fn run_of(&self, instance: Instance) -> Result<NewRun, Failure> {
+    pub fn run_of(&self, instance: Instance) -> Result<NewRun, Error> {
         let id = new_id()?;
         let part = |(role, machine): (&String, &String)| {
             let part = Part {
@@ -63,18 +68,14 @@ impl<'f> Launch<'f> {
         &self,
         parts: &Parts,
         progress: &mut Progress<'f>,
-    ) -> Result<Vec<String>, Failure> {
+    ) -> Result<Vec<String>, Error> {
         parts::insert(self.fleet, parts)?;
         progress.wait("prepare", |_, run| run.state == RunState::Prepared)?;
         Ok(progress.failures())
     }
 
     /// Starts runs that are prepared. Returns why that has failed, if it has.
-    pub fn start(
-        &self,
-        parts: &Parts,
-        progress: &mut Progress<'f>,
-    ) -> Result<Vec<String>, Failure> {
+    pub fn start(&self, parts: &Parts, progress: &mut Progress<'f>) -> Result<Vec<String>, Error> {
         parts::change_existing(self.fleet, parts.keys(), |run| run.phase = Phase::Run)?;
         progress.wait("run", |part, run| {
             let placed = &parts[part].machines;

@@ -1,33 +1,35 @@
-//! `nervure start --rolling`: replaces the running instances one after the other.
+//! Rolling: replaces the running instances one after the other.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use nervure_daemon::state::{DesiredRun, Phase, RunState};
+use nervure_inspect::Fault;
 
-use super::{
+use crate::{
+    Error,
     launch::{Launch, NewRun, new_id, trouble},
     parts::{self, Part, Parts},
     placement::Instance,
-    progress::Progress,
-    stop::{await_stop, desired_runs},
+    progress::{Event, Progress},
+    runs::{await_stop, desired_runs},
+    stopped::{Roll, Stopped},
 };
-use crate::failure::Failure;
 
 /// Time limits of a roll.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// An instance has to run for this long, without a failure, before the next one is replaced.
+    /// An instance has to run for this long, without a error, before the next one is replaced.
     pub healthy_for: Duration,
     /// The longest time for each step: to prepare an instance, to stop one, and until one is ready.
     pub step: Duration,
 }
 
-/// Replaces one instance after the other. The first failure ends the roll, and names the runs that remain.
+/// Replaces one instance after the other. The first error ends the roll, and names the runs that remain.
 pub fn roll(
     launch: &Launch<'_>,
     instances: Vec<Instance>,
     limits: Limits,
-) -> Result<Vec<NewRun>, Failure> {
+) -> Result<Vec<NewRun>, Error> {
     let mut running: BTreeMap<String, Parts> = BTreeMap::new();
     // A roll that was interrupted has left two runs of an instance.
     for run in desired_runs(launch.fleet)? {
@@ -37,38 +39,30 @@ pub fn roll(
     let mut done = Vec::new();
     for (index, instance) in instances.into_iter().enumerate() {
         let name = &names[index];
-        note!("{name}: {} of {}", index + 1, names.len());
+        let replacing = Event::Replacing {
+            name,
+            number: index + 1,
+            of: names.len(),
+        };
+        (launch.listener)(replacing).map_err(Error::Listener)?;
         let roll = Step { launch, limits };
         match roll.replace(instance, running.get(name)) {
             Ok(run) => done.push(run),
             Err(stop) => {
-                let (new, rest) = (&names[..index], &names[index + 1..]);
-                let (old, absent): (Vec<_>, Vec<_>) = rest
-                    .iter()
-                    .cloned()
-                    .partition(|name| running.contains_key(name));
-                return Err(stopped(name, name, &stop, new, (&old, &absent)));
+                let rest = names[index + 1..].iter().cloned();
+                let (old, absent) = rest.partition(|name| running.contains_key(name));
+                return Err(Error::Roll(Box::new(Roll {
+                    what: name.clone(),
+                    name: name.clone(),
+                    stop,
+                    new: names[..index].to_vec(),
+                    old,
+                    absent,
+                })));
             }
         }
     }
     Ok(done)
-}
-
-/// Why an instance was not replaced.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Stopped {
-    why: String,
-    /// The state of the instance now.
-    now: String,
-}
-
-impl Stopped {
-    pub fn new(why: impl Into<String>, now: impl Into<String>) -> Self {
-        Self {
-            why: why.into(),
-            now: now.into(),
-        }
-    }
 }
 
 struct Step<'l, 'f> {
@@ -85,11 +79,11 @@ impl<'f> Step<'_, 'f> {
             None => "does not run",
         };
         let unchanged = |why: String| Stopped::new(why, unchanged);
-        let text = |failure: Failure| failure.to_string();
+        let text = |error: Error| error.text_with_causes();
         let mut new = self
             .launch
             .run_of(instance)
-            .map_err(|failure| unchanged(text(failure)))?;
+            .map_err(|error| unchanged(text(error)))?;
         let is_paused = old.is_some_and(|old| old.values().any(|part| part.is_paused));
         for part in new.parts.values_mut() {
             part.is_paused = is_paused;
@@ -100,7 +94,7 @@ impl<'f> Step<'_, 'f> {
         if let Err(why) = prepared {
             return Err(unchanged(match parts::remove(fleet, new.parts.keys()) {
                 Ok(()) => why,
-                Err(failure) => format!("{why}; {failure}"),
+                Err(error) => format!("{why}; {}", text(error)),
             }));
         }
         // The old run stays desired until the new one is healthy, so that the coordinator keeps its programs.
@@ -109,30 +103,30 @@ impl<'f> Step<'_, 'f> {
         let Err(why) = started else {
             if let Some(old) = old {
                 let removed = parts::remove(fleet, old.keys());
-                removed.map_err(|failure| Stopped::new(text(failure), "is replaced"))?;
+                removed.map_err(|error| Stopped::new(text(error), "is replaced"))?;
             }
             return Ok(new);
         };
         let now = self.go_back(&new.parts, old);
-        let now = now.unwrap_or_else(|failure| format!("its state is not known: {failure}"));
+        let now = now.unwrap_or_else(|error| format!("its state is not known: {}", text(error)));
         Err(Stopped { why, now })
     }
 
     /// Ends the new run, and starts the previous one again. Returns the outcome, as text for users.
-    fn go_back(&self, new: &Parts, old: Option<&Parts>) -> Result<String, Failure> {
+    fn go_back(&self, new: &Parts, old: Option<&Parts>) -> Result<String, Error> {
         let fleet = self.launch.fleet;
         let ended = self.end(new);
         let Some(old) = old.filter(|old| run_of_before(old).is_some()) else {
             parts::remove(fleet, new.keys())?;
             return Ok(match ended {
                 Ok(()) => "does not run".to_owned(),
-                Err(failure) => format!("is to stop: {failure}"),
+                Err(error) => format!("is to stop: {}", error.text_with_causes()),
             });
         };
         // The daemon of a machine that does not answer does this when it is back.
         let again = self.restore(old)?;
         parts::remove(fleet, new.keys())?;
-        let runs = ended.map_err(|failure| failure.to_string());
+        let runs = ended.map_err(|error| error.text_with_causes());
         let runs = runs.and_then(|()| self.await_health(&mut self.progress(&again)));
         Ok(match runs {
             Ok(()) => "the one before runs again".to_owned(),
@@ -142,13 +136,13 @@ impl<'f> Step<'_, 'f> {
 
     /// Starts a run that is prepared, and waits until it is healthy.
     fn start(&self, parts: &Parts, progress: &mut Progress<'f>) -> Result<(), String> {
-        let text = |failure: Failure| failure.to_string();
+        let text = |error: Error| error.text_with_causes();
         none(self.launch.start(parts, progress).map_err(text)?)?;
         self.await_health(progress)
     }
 
     fn await_health(&self, progress: &mut Progress<'f>) -> Result<(), String> {
-        let text = |failure: Failure| failure.to_string();
+        let text = |error: Error| error.text_with_causes();
         let waited = progress.wait("become ready", |_, run| {
             run.is_ready || run.state == RunState::Ended || trouble(run).is_some()
         });
@@ -161,14 +155,14 @@ impl<'f> Step<'_, 'f> {
     }
 
     /// Stops runs.
-    fn end(&self, parts: &Parts) -> Result<(), Failure> {
+    fn end(&self, parts: &Parts) -> Result<(), Error> {
         let all: Vec<&Part> = parts.keys().collect();
         await_stop(self.launch.fleet, &all, self.progress(parts)).map(drop)
     }
 
     /// Makes the run of before desired again, as a new run with its programs. Its machines start it
     /// when those that are to end have ended.
-    fn restore(&self, old: &Parts) -> Result<Parts, Failure> {
+    fn restore(&self, old: &Parts) -> Result<Parts, Error> {
         let id = new_id()?;
         let before = run_of_before(old);
         let ran = old
@@ -193,7 +187,7 @@ impl<'f> Step<'_, 'f> {
 
     fn progress(&self, parts: &Parts) -> Progress<'f> {
         let all = parts.keys().cloned();
-        Progress::new(self.launch.fleet, all, self.launch.json).with_limit(self.limits.step)
+        Progress::new(self.launch.fleet, all, self.launch.listener).with_limit(self.limits.step)
     }
 }
 
@@ -215,28 +209,6 @@ fn none(reasons: Vec<String>) -> Result<(), String> {
     }
 }
 
-/// The error of a roll that has stopped at an instance: `what` was not replaced, and what runs where.
-/// The others are those that have the new version, those that run as before, and those that do not run.
-pub fn stopped(
-    what: &str,
-    name: &str,
-    stop: &Stopped,
-    new: &[String],
-    (old, absent): (&[String], &[String]),
-) -> Failure {
-    let failure = Failure::invalid(format!("{what} was not replaced: {}", stop.why))
-        .because(format!("{name}: {}", stop.now));
-    let lists = [
-        ("replaced or started", new),
-        ("as before", old),
-        ("not started", absent),
-    ];
-    let lists = lists.into_iter().filter(|(_, names)| !names.is_empty());
-    lists.fold(failure, |failure, (what, names)| {
-        failure.because(format!("{what}: {}", names.join(", ")))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -244,15 +216,16 @@ mod tests {
     #[test]
     fn a_roll_that_has_stopped_says_what_runs_where() {
         let names: Vec<String> = (1..=5).map(|number| format!("two@r{number}")).collect();
-        let failure = stopped(
-            "two@r3",
-            "two@r3",
-            &Stopped::new("r3: camera failed: exit code 3", "does not run"),
-            &names[..2],
-            (&names[3..4], &names[4..]),
-        );
+        let error = Error::Roll(Box::new(Roll {
+            what: "two@r3".to_owned(),
+            name: "two@r3".to_owned(),
+            stop: Stopped::new("r3: camera failed: exit code 3", "does not run"),
+            new: names[..2].to_vec(),
+            old: names[3..4].to_vec(),
+            absent: names[4..].to_vec(),
+        }));
         assert_eq!(
-            failure.to_string(),
+            error.text_with_causes(),
             "two@r3 was not replaced: r3: camera failed: exit code 3: two@r3: does not run: \
              replaced or started: two@r1, two@r2: as before: two@r4: not started: two@r5"
         );
