@@ -98,6 +98,11 @@ FORBIDDEN = [
         ["nervure-launch", "nervure-recorder", "axum", "clap", "crossterm"],
         "orders of a fleet are given without a terminal",
     ),
+    (
+        "nervure-api",
+        ["nervure-cli", "nervure-launch", "clap", "crossterm"],
+        "the API shows what `inspect` and `fleet` compute, as the command does",
+    ),
 ]
 # `unsafe` is allowed in these crates, and in these files of others (starting, reaping, namespaces).
 UNSAFE_CRATES = {

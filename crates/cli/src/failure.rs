@@ -3,18 +3,16 @@
 use std::{fmt::Display, io::Write, process::ExitCode};
 
 use nervure_dataflow::Diagnostic;
-use nervure_inspect::Fault;
+use nervure_inspect::{
+    Fault,
+    answers::{ErrorAnswer, ErrorDetails},
+};
 use nervure_launch::ErrorKind;
 use nervure_node::{ObserveError, running::ConnectionError};
 use nervure_protocol::domain::{DOMAIN_VARIABLE, DomainError};
-use serde::Serialize;
 use serde_json::{Value, json};
 
-/// Something in Nervure or in the system failed.
-pub const INTERNAL: u8 = 1;
-
-/// The command line or a dataflow file is wrong.
-pub const INVALID: u8 = 2;
+pub use nervure_inspect::{INTERNAL, INVALID};
 
 /// The dataflow finished, but a node failed, or a lossless edge lost samples.
 pub const IMPERFECT: u8 = 3;
@@ -30,40 +28,6 @@ pub struct Failure {
     causes: Vec<String>,
     hint: Option<String>,
     /// Findings in a dataflow file.
-    findings: Vec<Diagnostic>,
-    /// A named thing does not exist.
-    #[cfg_attr(
-        not(feature = "api"),
-        expect(dead_code, reason = "the API has statuses for it")
-    )]
-    is_missing: bool,
-}
-
-/// The JSON of a failure.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
-pub struct ErrorAnswer {
-    /// `error`.
-    message: &'static str,
-    error: ErrorDetails,
-}
-
-/// What failed. `file`, `line` and `column` are those of the first error in a dataflow file.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "api", derive(utoipa::ToSchema))]
-struct ErrorDetails {
-    message: String,
-    file: Option<String>,
-    line: Option<usize>,
-    column: Option<usize>,
-    /// The likely fix.
-    hint: Option<String>,
-    /// The nearest first.
-    caused_by: Vec<String>,
-    /// Exit code of the command.
-    exit_code: u8,
-    /// All findings in the file.
-    #[cfg_attr(feature = "api", schema(value_type = Vec<Object>))]
     findings: Vec<Diagnostic>,
 }
 
@@ -125,7 +89,6 @@ impl Failure {
         Self {
             causes: fault.causes(),
             hint: fault.hint(),
-            is_missing: fault.is_missing(),
             ..failure
         }
     }
@@ -138,7 +101,6 @@ impl Failure {
             causes: Vec::new(),
             hint: None,
             findings: Vec::new(),
-            is_missing: false,
         }
     }
 
@@ -148,27 +110,6 @@ impl Failure {
             code: INVALID,
             ..Self::internal(text)
         }
-    }
-
-    /// A thing that a request names does not exist, or does not run.
-    #[cfg(feature = "api")]
-    pub fn missing(text: impl Into<String>) -> Self {
-        Self {
-            is_missing: true,
-            ..Self::invalid(text)
-        }
-    }
-
-    /// Whether a named thing does not exist.
-    #[cfg(feature = "api")]
-    pub fn is_missing(&self) -> bool {
-        self.is_missing
-    }
-
-    /// Whether the command line or a file is wrong.
-    #[cfg(feature = "api")]
-    pub fn is_invalid(&self) -> bool {
-        self.code == INVALID
     }
 
     /// Adds a cause, the nearest one first.
@@ -188,19 +129,16 @@ impl Failure {
         let first = self.findings.iter().find(|finding| finding.is_error());
         let location = first.and_then(|finding| finding.location.as_ref());
         let of_finding = || first.and_then(|finding| finding.hint.clone());
-        json!(ErrorAnswer {
-            message: "error",
-            error: ErrorDetails {
-                message: self.text.clone(),
-                file: first.map(|finding| finding.file.clone()),
-                line: location.map(|location| location.line),
-                column: location.map(|location| location.column),
-                hint: self.hint.clone().or_else(of_finding),
-                caused_by: self.causes.clone(),
-                exit_code: self.code,
-                findings: self.findings.clone(),
-            },
-        })
+        json!(ErrorAnswer::from(ErrorDetails {
+            message: self.text.clone(),
+            file: first.map(|finding| finding.file.clone()),
+            line: location.map(|location| location.line),
+            column: location.map(|location| location.column),
+            hint: self.hint.clone().or_else(of_finding),
+            caused_by: self.causes.clone(),
+            exit_code: self.code,
+            findings: self.findings.clone(),
+        }))
     }
 
     /// Writes the failure as a line of JSON to stdout. An error of stdout is ignored: the text on

@@ -64,7 +64,7 @@ fn main() -> ExitCode {
     complete::complete_if_asked(Arguments::command);
     survive_file_size_limit();
     #[cfg(feature = "api")]
-    serve::end_with_server();
+    nervure_api::end_with_server();
     let parsed = Arguments::command().try_get_matches().and_then(|matches| {
         let as_json = wants_json(&matches);
         Arguments::from_arg_matches(&matches).map(|arguments| (arguments, as_json))

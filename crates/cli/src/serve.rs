@@ -1,24 +1,4 @@
 //! `nervure serve`: the answers of other commands over HTTP.
-//!
-//! A process of its own: it connects to keepers and the daemon as `status` does, and nothing depends on it.
-
-mod access;
-mod child;
-mod common;
-mod connection;
-pub mod families;
-mod membership;
-mod metrics;
-mod orders;
-mod recorders;
-mod recordings;
-mod server;
-pub mod snapshot;
-mod streams;
-mod tls;
-mod v1;
-
-pub use child::end_with_server;
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -27,14 +7,20 @@ use std::{
 };
 
 use clap::Args;
-use nervure_fleet::connection::folder;
+use nervure_api::Settings;
 use nervure_inspect::threads;
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
 };
 
-use crate::failure::Failure;
+use crate::{failure::Failure, output};
+
+impl From<nervure_api::Error> for Failure {
+    fn from(error: nervure_api::Error) -> Self {
+        Self::of(&error)
+    }
+}
 
 /// The port unless another is named.
 const PORT: u16 = 7710;
@@ -58,28 +44,6 @@ pub struct ServeArguments {
 
 /// Serves until a signal.
 pub fn serve(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
-    let tls = match (&arguments.certificate, &arguments.key) {
-        (Some(certificate), Some(key)) => Some(tls::acceptor(certificate, key)?),
-        _ => None,
-    };
-    let is_local = arguments.listen.ip().is_loopback();
-    if !is_local && tls.is_none() {
-        let text = format!(
-            "{} is reachable from other machines, and there is no `--certificate`",
-            arguments.listen
-        );
-        return Err(Failure::invalid(text).hint(
-            "name a certificate and its key, or listen on 127.0.0.1 and forward a port: \
-             `ssh -L 7710:127.0.0.1:7710 HOST`",
-        ));
-    }
-    let file = folder()?.path().join("api-token");
-    let access = access::Access::new(
-        access::load_or_make_token(&file)?,
-        is_local,
-        &arguments.host,
-    );
-    note!("the token of requests is in {}", file.display());
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
         .map_err(|error| Failure::internal("cannot watch for signals").because(error))?;
     threads::spawn(move || {
@@ -87,5 +51,16 @@ pub fn serve(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
             std::process::exit(0);
         }
     })?;
-    server::serve(arguments.listen, tls, access)
+    let files = (arguments.certificate.clone(), arguments.key.clone());
+    let settings = Settings {
+        listen: arguments.listen,
+        certificate: match files {
+            (Some(certificate), Some(key)) => Some((certificate, key)),
+            _ => None,
+        },
+        hosts: arguments.host.clone(),
+        note: output::write_note,
+    };
+    nervure_api::serve(&settings)?;
+    Ok(ExitCode::SUCCESS)
 }

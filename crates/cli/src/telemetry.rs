@@ -1,35 +1,16 @@
 //! `nervure telemetry`: the figures and the traces, for a receiver of OpenTelemetry.
-//!
-//! A process of its own, like `nervure serve`: it queries keepers and the daemon, and nodes send it
-//! their spans. Nothing depends on it or waits for it.
 
-mod figures;
-mod otlp;
-mod receiver;
-mod spans;
-
-use std::{
-    process::ExitCode,
-    sync::{
-        Arc,
-        mpsc::{RecvTimeoutError, channel},
-    },
-    time::{Duration, Instant},
-};
+use std::{process::ExitCode, sync::mpsc::channel, time::Duration};
 
 use clap::Args;
+use nervure_api::telemetry::{Settings, send};
 use nervure_inspect::threads;
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
 };
 
-use crate::{
-    failure::Failure,
-    option_values::parse_duration,
-    serve::snapshot::Snapshot,
-    telemetry::{receiver::Receiver, spans::Spans},
-};
+use crate::{failure::Failure, option_values::parse_duration, output};
 
 /// The environment variable of OpenTelemetry with the address of the receiver.
 const ENDPOINT_VARIABLE: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
@@ -66,48 +47,21 @@ fn parse_interval(text: &str) -> Result<Duration, String> {
 pub fn telemetry(arguments: &TelemetryArguments) -> Result<ExitCode, Failure> {
     let named = arguments.endpoint.clone();
     let of_environment = || std::env::var(ENDPOINT_VARIABLE).ok();
-    let endpoint = named
-        .or_else(of_environment)
-        .unwrap_or_else(|| DEFAULT_ENDPOINT.to_owned());
-    let mut receiver = Receiver::new(&endpoint, "metrics")?;
-    let mut receiver_of_spans = Receiver::new(&endpoint, "traces")?;
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
         .map_err(|error| Failure::internal("cannot watch for signals").because(error))?;
-    let spans = Spans::listen()?;
     let (sender, ended) = channel();
     threads::spawn(move || {
         signals.forever().next();
         let _ = sender.send(());
     })?;
-    note!("sending to {endpoint} every {:?}", arguments.every);
-    let resource = otlp::resource();
-    let sending = {
-        let (spans, resource) = (Arc::clone(&spans), resource.clone());
-        threads::spawn(move || {
-            spans.send_all(&resource, |message| receiver_of_spans.send(message));
-        })?
+    let settings = Settings {
+        endpoint: named
+            .or_else(of_environment)
+            .unwrap_or_else(|| DEFAULT_ENDPOINT.to_owned()),
+        interval: arguments.every,
+        has_metrics: !arguments.no_metrics,
+        note: output::write_note,
     };
-    let mut due = Instant::now();
-    loop {
-        if !arguments.no_metrics {
-            match Snapshot::take() {
-                Ok(snapshot) => {
-                    let own = spans.metric();
-                    let metrics = figures::metrics(&snapshot, own, &resource, otlp::now());
-                    receiver.send(&metrics);
-                }
-                Err(failure) => note!("the metrics cannot be read: {failure}"),
-            }
-        }
-        // Late readings are skipped, but for the next one.
-        due = (due + arguments.every).max(Instant::now());
-        match ended.recv_timeout(due.saturating_duration_since(Instant::now())) {
-            Err(RecvTimeoutError::Timeout) => {}
-            _ => break,
-        }
-    }
-    spans.end();
-    // The panic hook has reported a panic.
-    let _ = sending.join();
+    send(&settings, &ended)?;
     Ok(ExitCode::SUCCESS)
 }

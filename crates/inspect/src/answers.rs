@@ -2,13 +2,68 @@
 
 use std::collections::BTreeMap;
 
+use nervure_dataflow::Diagnostic;
 use nervure_protocol::{
     daemon_to_daemon::StreamReport, keeper_to_cli::DataflowState, report::NodeEnded, wiring::Queue,
 };
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::places::Unreachable;
+use crate::{Fault, places::Unreachable};
+
+/// The JSON of an error.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ErrorAnswer {
+    /// `error`.
+    message: &'static str,
+    error: ErrorDetails,
+}
+
+/// What failed. `file`, `line` and `column` are those of the first error in a dataflow file.
+#[derive(Debug, Default, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ErrorDetails {
+    /// The failed operation, and the name of the thing that it failed for.
+    pub message: String,
+    /// The dataflow file.
+    pub file: Option<String>,
+    /// The line, from 1.
+    pub line: Option<usize>,
+    /// The column, from 1.
+    pub column: Option<usize>,
+    /// The likely fix.
+    pub hint: Option<String>,
+    /// The nearest first.
+    pub caused_by: Vec<String>,
+    /// Exit code of the command.
+    pub exit_code: u8,
+    /// All findings in the file.
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<Object>))]
+    pub findings: Vec<Diagnostic>,
+}
+
+impl From<ErrorDetails> for ErrorAnswer {
+    fn from(error: ErrorDetails) -> Self {
+        Self {
+            message: "error",
+            error,
+        }
+    }
+}
+
+impl ErrorAnswer {
+    /// The JSON of the error of a library.
+    pub fn of(fault: &impl Fault) -> Self {
+        Self::from(ErrorDetails {
+            message: fault.to_string(),
+            hint: fault.hint(),
+            caused_by: fault.causes(),
+            exit_code: fault.exit_code(),
+            ..ErrorDetails::default()
+        })
+    }
+}
 
 /// An answer as a line of JSON, with its keys in alphabetical order.
 pub fn line(answer: &impl Serialize) -> String {

@@ -128,6 +128,12 @@ impl From<ObserveError> for Error {
     }
 }
 
+/// The exit code when something in Nervure or in the system failed.
+pub const INTERNAL: u8 = 1;
+
+/// The exit code when the request or a dataflow file is wrong.
+pub const INVALID: u8 = 2;
+
 /// An error as surfaces show it.
 pub trait Fault: std::error::Error {
     /// Whether the request is wrong, not Nervure or the system.
@@ -145,6 +151,14 @@ pub trait Fault: std::error::Error {
 
     /// The likely fix.
     fn hint(&self) -> Option<String>;
+
+    /// The exit code of a command that fails so.
+    fn exit_code(&self) -> u8 {
+        match self.is_invalid() {
+            true => INVALID,
+            false => INTERNAL,
+        }
+    }
 
     /// The text, followed by the causes.
     fn text_with_causes(&self) -> String {

@@ -44,5 +44,5 @@ pub mod streams;
 pub mod threads;
 pub mod topics;
 
-pub use error::{Error, Fault};
+pub use error::{Error, Fault, INTERNAL, INVALID};
 pub use state::State;

@@ -19,15 +19,21 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use nervure_fleet::runs;
-use nervure_inspect::{answers::Param, places};
+use nervure_inspect::{
+    INVALID,
+    answers::{ErrorAnswer, Param},
+    places,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::common::{Checked, OfDataflow, Shared, error, status_of};
-use crate::failure::{ErrorAnswer, Failure};
+use crate::{
+    Error,
+    common::{Checked, OfDataflow, Shared, failed, refused},
+};
 
 /// The routes.
 pub fn router() -> OpenApiRouter<Arc<Shared>> {
@@ -48,13 +54,11 @@ pub fn router() -> OpenApiRouter<Arc<Shared>> {
 async fn start(State(shared): State<Arc<Shared>>, body: Body<Start>) -> Response {
     let start = body.0;
     if !start.file.starts_with('/') {
-        let failure = Failure::invalid(format!("`{}` is no absolute path", start.file));
-        return error(StatusCode::BAD_REQUEST, &failure);
+        return failed(&Error::Relative(start.file));
     }
     // A command that reads a pipe or a device may never end. One that is missing is named by the command.
     if fs::metadata(&start.file).is_ok_and(|file| !file.is_file()) {
-        let failure = Failure::invalid(format!("`{}` is no regular file", start.file));
-        return error(StatusCode::BAD_REQUEST, &failure);
+        return failed(&Error::NoFile(start.file));
     }
     let mut arguments = match start.on_fleet {
         true => vec!["start".to_owned()],
@@ -258,9 +262,8 @@ where
         match Json::from_request(request, state).await {
             Ok(Json(body)) => Ok(Self(body)),
             Err(rejection) => {
-                let failure = Failure::invalid("the body is not the JSON that this path takes")
-                    .because(&rejection);
-                Err(error(rejection.status(), &failure))
+                let status = rejection.status();
+                Err(refused(status, &Error::Body(rejection)))
             }
         }
     }
@@ -338,28 +341,24 @@ pub async fn run(
 /// Carries something out beside the requests, and answers with its JSON.
 async fn answer(
     shared: Arc<Shared>,
-    carry_out: impl FnOnce() -> Result<(StatusCode, Value), Failure> + Send + 'static,
+    carry_out: impl FnOnce() -> Result<(StatusCode, Value), Error> + Send + 'static,
 ) -> Response {
     let Ok(permit) = Arc::clone(&shared.orders).try_acquire_owned() else {
-        let failure = Failure::internal("too many requests are being carried out");
-        return error(StatusCode::SERVICE_UNAVAILABLE, &failure);
+        return refused(StatusCode::SERVICE_UNAVAILABLE, &Error::Busy);
     };
     let carried_out = spawn_blocking(move || {
         let _permit = permit;
         carry_out()
     });
-    let result = carried_out
-        .await
-        .unwrap_or_else(|_| Err(Failure::internal("the request panicked")));
+    let result = carried_out.await.unwrap_or_else(|_| Err(Error::Panicked));
     match result {
         Ok((status, value)) => (status, Json(value)).into_response(),
-        Err(failure) => error(status_of(&failure), &failure),
+        Err(error) => failed(&error),
     }
 }
 
 /// The JSON output of the command, one value per line.
-fn output_of(arguments: &[String]) -> Result<(StatusCode, Vec<Value>), Failure> {
-    let failed = |error: std::io::Error| Failure::internal("cannot run the command").because(error);
+fn output_of(arguments: &[String]) -> Result<(StatusCode, Vec<Value>), Error> {
     let output = Command::new("/proc/self/exe")
         .args(arguments)
         // Ctrl-C is for the server.
@@ -367,12 +366,11 @@ fn output_of(arguments: &[String]) -> Result<(StatusCode, Vec<Value>), Failure> 
         .stdin(Stdio::null())
         .stderr(Stdio::null())
         .output()
-        .map_err(failed)?;
+        .map_err(Error::Command)?;
     let text = String::from_utf8_lossy(&output.stdout);
     let last = text.lines().next_back().unwrap_or_default();
     if serde_json::from_str::<Value>(last).is_err() {
-        let text = format!("the command has ended without an answer: {}", output.status);
-        return Err(Failure::internal(text));
+        return Err(Error::NoAnswer(Some(output.status)));
     }
     let lines = text
         .lines()
@@ -380,7 +378,7 @@ fn output_of(arguments: &[String]) -> Result<(StatusCode, Vec<Value>), Failure> 
         .filter_map(Result::ok);
     let status = match output.status.code() {
         Some(0) => StatusCode::OK,
-        Some(code) if code == i32::from(crate::failure::INVALID) => StatusCode::BAD_REQUEST,
+        Some(code) if code == i32::from(INVALID) => StatusCode::BAD_REQUEST,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     };
     Ok((status, lines.collect()))

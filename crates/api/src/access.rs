@@ -10,7 +10,7 @@ use std::{
 
 use nervure_coordinator::digest;
 
-use crate::failure::Failure;
+use crate::Error;
 
 /// Bytes of randomness of a token.
 const TOKEN_BYTES: usize = 32;
@@ -66,9 +66,10 @@ impl Access {
 }
 
 /// The digest of the token in this file, which is made with a new one if it does not exist.
-pub fn load_or_make_token(path: &Path) -> Result<String, Failure> {
-    let failed = |error: io::Error| {
-        Failure::internal(format!("the token in {} cannot be used", path.display())).because(error)
+pub fn load_or_make_token(path: &Path) -> Result<String, Error> {
+    let failed = |source: io::Error| Error::Token {
+        path: path.to_owned(),
+        source,
     };
     let file = match OpenOptions::new()
         .write(true)
@@ -78,8 +79,7 @@ pub fn load_or_make_token(path: &Path) -> Result<String, Failure> {
     {
         Ok(mut file) => {
             let mut random = [0; TOKEN_BYTES];
-            getrandom::fill(&mut random)
-                .map_err(|error| Failure::internal("no random numbers").because(error))?;
+            getrandom::fill(&mut random).map_err(Error::Random)?;
             // The digest of random bytes is as random, and is text.
             writeln!(file, "{}", digest(&random)).map_err(failed)?;
             file.sync_all().map_err(failed)?;
@@ -92,22 +92,19 @@ pub fn load_or_make_token(path: &Path) -> Result<String, Failure> {
     };
     let metadata = file.metadata().map_err(failed)?;
     if metadata.mode() & 0o077 != 0 {
-        let text = format!(
-            "{} can be read by other users: its mode is {:o}",
-            path.display(),
-            metadata.mode() & 0o777
-        );
-        return Err(Failure::invalid(text).hint(format!("chmod 600 {}", path.display())));
+        return Err(Error::TokenMode {
+            path: path.to_owned(),
+            mode: metadata.mode() & 0o777,
+        });
     }
     let mut text = String::new();
     file.take(4096).read_to_string(&mut text).map_err(failed)?;
     let token = text.trim();
     if token.len() < TOKEN_BYTES {
-        let text = format!(
-            "{} holds no token: expected {TOKEN_BYTES} characters or more",
-            path.display()
-        );
-        return Err(Failure::invalid(text).hint("remove it, and a new one is made"));
+        return Err(Error::NoToken {
+            path: path.to_owned(),
+            least: TOKEN_BYTES,
+        });
     }
     Ok(digest(token.as_bytes()))
 }

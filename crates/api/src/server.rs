@@ -3,7 +3,7 @@
 use std::{
     io,
     net::SocketAddr,
-    process::ExitCode,
+    path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -23,6 +23,7 @@ use hyper_util::{
     service::TowerToHyperService,
 };
 use nervure_coordinator::places::unless_lost;
+use nervure_fleet::connection::folder;
 use prometheus_client::encoding::prometheus_text;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -32,17 +33,17 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-use super::{
-    access::Access,
-    common::{CLIENT_TIMEOUT, Shared, error},
+use crate::{
+    Error, Note,
+    access::{self, Access},
+    common::{CLIENT_TIMEOUT, Shared, failed, refused},
     connection::{Connection, Connections},
     metrics,
     recorders::Recordings,
     snapshot::Snapshot,
     streams::MAX_STREAMS,
-    v1,
+    tls, v1,
 };
-use crate::failure::Failure;
 
 /// The longest life of a connection: a client that reads slowly holds none longer. One with a stream
 /// lasts until that has ended.
@@ -63,29 +64,55 @@ const FRESH: Duration = Duration::from_secs(1);
 /// The largest head of a request.
 const MAX_HEAD_BYTES: usize = 16 * 1024;
 
+/// Settings of a server.
+#[derive(Debug)]
+pub struct Settings {
+    /// The address. One beyond this machine needs a certificate.
+    pub listen: SocketAddr,
+    /// PEM files with a certificate chain and its key.
+    pub certificate: Option<(PathBuf, PathBuf)>,
+    /// Host names of this server, besides IP addresses and `localhost`.
+    pub hosts: Vec<String>,
+    /// Shows where the token and the server are.
+    pub note: Note,
+}
+
 /// Serves for ever.
-pub fn serve(
-    address: SocketAddr,
-    tls: Option<TlsAcceptor>,
-    access: Access,
-) -> Result<ExitCode, Failure> {
-    let failed = |error: io::Error| {
-        Failure::internal(format!("cannot listen on {address}"))
-            .because(error)
-            .hint("`--listen IP:PORT` chooses another address")
-    };
+///
+/// # Errors
+/// If the server cannot start.
+pub fn serve(settings: &Settings) -> Result<(), Error> {
+    let Settings { listen, note, .. } = *settings;
+    let files = settings.certificate.as_ref();
+    let tls = files.map(|(certificate, key)| tls::acceptor(certificate, key));
+    let tls = tls.transpose()?;
+    let is_local = listen.ip().is_loopback();
+    if !is_local && tls.is_none() {
+        return Err(Error::Open(listen));
+    }
+    let file = folder()?.path().join("api-token");
+    let token = access::load_or_make_token(&file)?;
+    let access = Access::new(token, is_local, &settings.hosts);
+    note(format_args!(
+        "the token of requests is in {}",
+        file.display()
+    ));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .max_blocking_threads(MAX_THREADS)
         .enable_all()
         .build()
-        .map_err(|error| Failure::internal("cannot start the server").because(error))?;
+        .map_err(Error::Server)?;
+    let unusable = |source: io::Error| Error::Listen {
+        address: listen,
+        source,
+    };
     runtime.block_on(async {
-        let listener = TcpListener::bind(address).await.map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
+        let listener = TcpListener::bind(listen).await.map_err(unusable)?;
+        let address = listener.local_addr().map_err(unusable)?;
         let scheme = if tls.is_some() { "https" } else { "http" };
-        note!("serving {scheme}://{address}/v1 and /metrics");
+        note(format_args!("serving {scheme}://{address}/v1 and /metrics"));
         accept(listener, tls, router(access)).await;
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     })
 }
 
@@ -99,15 +126,9 @@ fn router(access: Access) -> Router {
     });
     v1::router()
         .route("/metrics", get(metrics))
-        .fallback(|| async {
-            error(
-                StatusCode::NOT_FOUND,
-                &Failure::invalid("there is no such path"),
-            )
-        })
+        .fallback(|| async { refused(StatusCode::NOT_FOUND, &Error::NoPath) })
         .method_not_allowed_fallback(|| async {
-            let text = "this path does not have this method";
-            error(StatusCode::METHOD_NOT_ALLOWED, &Failure::invalid(text))
+            refused(StatusCode::METHOD_NOT_ALLOWED, &Error::NoMethod)
         })
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .layer(middleware::from_fn_with_state(Arc::clone(&shared), guard))
@@ -181,16 +202,12 @@ async fn guard(
 ) -> Response {
     let headers = request.headers();
     if !header_text(headers, header::HOST).is_some_and(|host| shared.access.is_own_host(host)) {
-        let failure = Failure::invalid("the `Host` of the request is not this server")
-            .hint("use an IP address or `localhost`, or start the server with `--host NAME`");
-        return error(StatusCode::MISDIRECTED_REQUEST, &failure);
+        return refused(StatusCode::MISDIRECTED_REQUEST, &Error::OtherHost);
     }
     let authorization = header_text(headers, header::AUTHORIZATION);
     let has_token = shared.access.has_token(authorization);
     if !has_token && shared.access.needs_token(request.uri().path()) {
-        let failure = Failure::invalid("the request has not the token of this server")
-            .hint("send `Authorization: Bearer TOKEN`; the server has said where the token is");
-        let mut response = error(StatusCode::UNAUTHORIZED, &failure);
+        let mut response = refused(StatusCode::UNAUTHORIZED, &Error::Unauthorized);
         let challenge = header::HeaderValue::from_static("Bearer");
         response
             .headers_mut()
@@ -215,11 +232,8 @@ async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
                 *last = Some((Instant::now(), text.clone()));
                 text
             }
-            Ok(Err(failure)) => return error(StatusCode::INTERNAL_SERVER_ERROR, &failure),
-            Err(_) => {
-                let failure = Failure::internal("the reading of the metrics panicked");
-                return error(StatusCode::INTERNAL_SERVER_ERROR, &failure);
-            }
+            Ok(Err(error)) => return refused(StatusCode::INTERNAL_SERVER_ERROR, &error),
+            Err(_) => return failed(&Error::MetricsPanicked),
         },
     };
     drop(last);
@@ -230,9 +244,7 @@ async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
         .into_response()
 }
 
-fn read_metrics() -> Result<Bytes, Failure> {
-    let text = metrics::text(Snapshot::take()?);
-    let text =
-        text.map_err(|error| Failure::internal("cannot write the metrics").because(error))?;
+fn read_metrics() -> Result<Bytes, Error> {
+    let text = metrics::text(Snapshot::take()?).map_err(Error::Metrics)?;
     Ok(text.into())
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::{net::TcpStream, runtime::Runtime};
 
 use super::spans::Sent;
-use crate::failure::Failure;
+use crate::{Error, Note};
 
 /// Time limit for the answer to a message: the default of OTLP's exporters.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -32,21 +32,17 @@ pub struct Receiver {
     runtime: Runtime,
     /// `metrics` or `traces`.
     signal: &'static str,
+    note: Note,
     failing: bool,
     failed: u64,
 }
 
 impl Receiver {
     /// A receiver at an `http://` address.
-    pub fn new(endpoint: &str, signal: &'static str) -> Result<Self, Failure> {
-        let invalid = |reason: &str| {
-            Failure::invalid(format!(
-                "`{endpoint}` is no address of a receiver: {reason}"
-            ))
-            .hint(
-                "name one such as `http://localhost:4318`; an OpenTelemetry Collector there can \
-                 pass on what it gets, encrypted and with keys",
-            )
+    pub fn new(endpoint: &str, signal: &'static str, note: Note) -> Result<Self, Error> {
+        let invalid = |reason: &str| Error::Receiver {
+            endpoint: endpoint.to_owned(),
+            reason: reason.to_owned(),
         };
         let uri: Uri = endpoint
             .parse()
@@ -59,13 +55,14 @@ impl Receiver {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
-            .map_err(|error| Failure::internal("cannot start the sender").because(error))?;
+            .map_err(Error::Sender)?;
         Ok(Self {
             host: uri.host().unwrap_or_default().to_owned(),
             port: uri.port_u16().unwrap_or(DEFAULT_PORT),
             path: uri.path().trim_end_matches('/').to_owned(),
             runtime,
             signal,
+            note,
             failing: false,
             failed: 0,
         })
@@ -85,14 +82,18 @@ impl Receiver {
             Ok(()) => {
                 if self.failing {
                     let failed = self.failed;
-                    note!("the receiver takes {signal} again; {failed} messages had failed");
+                    (self.note)(format_args!(
+                        "the receiver takes {signal} again; {failed} messages had failed"
+                    ));
                     (self.failing, self.failed) = (false, 0);
                 }
                 Sent::Taken
             }
             Err((sent, reason)) => {
                 if !self.failing {
-                    note!("the receiver at {host}:{port} takes no {signal}: {reason}");
+                    (self.note)(format_args!(
+                        "the receiver at {host}:{port} takes no {signal}: {reason}"
+                    ));
                 }
                 self.failing = true;
                 self.failed += 1;
@@ -184,10 +185,10 @@ mod tests {
             "http://[::1]:4318/otlp/",
             "http://10.0.0.1",
         ] {
-            assert!(Receiver::new(good, "metrics").is_ok(), "{good}");
+            assert!(Receiver::new(good, "metrics", |_| {}).is_ok(), "{good}");
         }
         for bad in ["localhost:4318", "https://localhost:4318", "", "http://"] {
-            assert!(Receiver::new(bad, "metrics").is_err(), "{bad}");
+            assert!(Receiver::new(bad, "metrics", |_| {}).is_err(), "{bad}");
         }
     }
 }

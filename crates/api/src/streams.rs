@@ -28,7 +28,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use hyper::body::Frame;
-use nervure_inspect::{places, topics::select_topics};
+use nervure_inspect::{answers::ErrorAnswer, places, topics::select_topics};
 use nervure_protocol::report::Level;
 use regex_lite::Regex;
 use rustix::process::Signal;
@@ -42,12 +42,12 @@ use tokio::{
 use utoipa::IntoParams;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{
+use crate::{
+    Error,
     child::{self, Handle},
-    common::{CLIENT_TIMEOUT, Checked, OfDataflow, OfTopics, Shared, error, status_of},
+    common::{CLIENT_TIMEOUT, Checked, OfDataflow, OfTopics, Shared, failed, refused},
     connection::Connection,
 };
-use crate::failure::{ErrorAnswer, Failure};
 
 /// Streams at a time.
 pub const MAX_STREAMS: usize = 16;
@@ -129,9 +129,7 @@ async fn log_records(
             .as_deref()
             .map(Regex::new)
             .transpose()
-            .map_err(|error| {
-                Failure::invalid("the `pattern` is no regular expression").because(error)
-            })?;
+            .map_err(Error::Pattern)?;
         Ok(places::find(Some(&of.dataflow)).map(drop)?)
     };
     follow(shared, connection, "record", arguments, check).await
@@ -166,16 +164,16 @@ async fn follow(
     connection: Connection,
     kind: &'static str,
     arguments: Vec<String>,
-    check: impl FnOnce() -> Result<(), Failure> + Send + 'static,
+    check: impl FnOnce() -> Result<(), Error> + Send + 'static,
 ) -> Response {
     let Ok(permit) = Arc::clone(&shared.streams).try_acquire_owned() else {
-        let failure = Failure::internal(format!("there are {MAX_STREAMS} streams already"));
-        return error(StatusCode::SERVICE_UNAVAILABLE, &failure);
+        let error = Error::ManyStreams(MAX_STREAMS);
+        return refused(StatusCode::SERVICE_UNAVAILABLE, &error);
     };
     let checked = spawn_blocking(check).await;
-    let checked = checked.unwrap_or_else(|_| Err(Failure::internal("the request panicked")));
-    if let Err(failure) = checked {
-        return error(status_of(&failure), &failure);
+    let checked = checked.unwrap_or_else(|_| Err(Error::Panicked));
+    if let Err(error) = checked {
+        return failed(&error);
     }
     let queue = Arc::new(Queue::new(CLIENT_TIMEOUT));
     let of_thread = Arc::clone(&queue);
@@ -193,9 +191,8 @@ async fn follow(
             };
             of_thread.end(reason);
         });
-    if let Err(failed) = started {
-        let failure = Failure::internal("cannot start a thread").because(failed);
-        return error(StatusCode::INTERNAL_SERVER_ERROR, &failure);
+    if let Err(error) = started {
+        return failed(&nervure_inspect::Error::Thread(error).into());
     }
     connection.begin_stream();
     let events = Events {

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nervure_inspect::threads;
+use nervure_inspect::{Fault, threads};
 use nervure_node::{
     packets::{PacketError, Packets},
     serving::Server,
@@ -20,7 +20,7 @@ use nervure_protocol::{
 use serde_json::{Value, json};
 
 use super::otlp::{attributes, now, object, scope};
-use crate::failure::Failure;
+use crate::{Error, Note};
 
 /// Spans that wait for the receiver. 2048 is the default of OpenTelemetry's SDKs, for one process.
 const MAX_WAITING: usize = 8192;
@@ -66,23 +66,20 @@ pub struct Dropped {
 
 impl Spans {
     /// Takes connections of nodes from now on.
-    pub fn listen() -> Result<Arc<Self>, Failure> {
+    pub fn listen(note: Note) -> Result<Arc<Self>, Error> {
         let uid = rustix::process::geteuid().as_raw();
         let name = socket_name(&Domain::of_environment()?, uid);
         let server = Server::bind(&name).map_err(|error| match error.kind() {
-            io::ErrorKind::AddrInUse => {
-                Failure::invalid("another `nervure telemetry` of this user runs")
-                    .hint("one is enough for all dataflows of this machine")
-            }
-            _ => Failure::internal("cannot listen for spans").because(error),
+            io::ErrorKind::AddrInUse => Error::SecondTelemetry,
+            _ => Error::Spans(error),
         })?;
         let spans = Arc::new(Self::default());
         let shared = Arc::clone(&spans);
-        threads::spawn(move || shared.accept(&server))?;
+        threads::spawn(move || shared.accept(&server, note))?;
         Ok(spans)
     }
 
-    fn accept(self: &Arc<Self>, server: &Server) {
+    fn accept(self: &Arc<Self>, server: &Server, note: Note) {
         // Each thread has a handle besides this one, until it ends or is not started.
         let connections = Arc::new(());
         loop {
@@ -100,8 +97,10 @@ impl Spans {
                 spans.receive(packets);
             });
             if let Err(error) = started {
-                let failure = Failure::from(error);
-                note!("warning: the spans of a process are not taken: {failure}");
+                let error = error.text_with_causes();
+                note(format_args!(
+                    "warning: the spans of a process are not taken: {error}"
+                ));
             }
         }
     }

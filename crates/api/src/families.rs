@@ -4,7 +4,7 @@
 use nervure_protocol::daemon_to_daemon::StreamReport;
 use nervure_shm::Histogram;
 
-use super::snapshot::{
+use crate::snapshot::{
     DataflowFigures, EdgeFigures, MachineFigures, NodeFigures, RunningFigures, Snapshot,
 };
 

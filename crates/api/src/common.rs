@@ -1,4 +1,4 @@
-//! What all routes have in common.
+//! Parts that all routes share.
 
 use std::{
     sync::Arc,
@@ -14,16 +14,17 @@ use axum::{
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
+use nervure_inspect::{Fault, answers::ErrorAnswer};
 use serde::Deserialize;
+use serde_json::json;
 use tokio::sync::{Mutex, Semaphore};
 use utoipa::IntoParams;
 
-use super::{access::Access, recorders::Recordings};
-use crate::failure::Failure;
+use crate::{Error, access::Access, recorders::Recordings};
 
 /// Longest pause of a client: in a handshake, between requests, and while an answer or event waits for
 /// it. 30 s outlast four retransmissions of TCP, with back-off from 1 s (RFC 6298).
-pub(super) const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
+pub const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub struct Shared {
@@ -37,19 +38,21 @@ pub struct Shared {
     pub recordings: Recordings,
 }
 
-/// The failure as the commands write it with `--json`.
-pub fn error(status: StatusCode, failure: &Failure) -> Response {
-    let json = [(header::CONTENT_TYPE, "application/json")];
-    (status, json, failure.json().to_string()).into_response()
+/// The error as the commands write it with `--json`.
+pub fn refused(status: StatusCode, error: &Error) -> Response {
+    let content_type = [(header::CONTENT_TYPE, "application/json")];
+    let answer = json!(ErrorAnswer::of(error)).to_string();
+    (status, content_type, answer).into_response()
 }
 
-/// The status of a failure.
-pub fn status_of(failure: &Failure) -> StatusCode {
-    match failure {
-        failure if failure.is_missing() => StatusCode::NOT_FOUND,
-        failure if failure.is_invalid() => StatusCode::BAD_REQUEST,
+/// As [`refused`], with the status of the error.
+pub fn failed(error: &Error) -> Response {
+    let status = match error {
+        error if error.is_missing() => StatusCode::NOT_FOUND,
+        error if error.is_invalid() => StatusCode::BAD_REQUEST,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
-    }
+    };
+    refused(status, error)
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -117,9 +120,8 @@ where
         match T::from_request_parts(parts, state).await {
             Ok(extracted) => Ok(Self(extracted.inner())),
             Err(rejection) => {
-                let failure =
-                    Failure::invalid("the request is malformed").because(rejection.to_string());
-                Err(error(StatusCode::BAD_REQUEST, &failure))
+                let error = Error::Malformed(rejection.to_string().into());
+                Err(failed(&error))
             }
         }
     }

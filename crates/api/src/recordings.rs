@@ -4,7 +4,7 @@
 //! it can be stopped here, afterwards with the dataflow or by a signal.
 
 use std::{
-    io::{BufRead, BufReader, Read},
+    io::{self, BufRead, BufReader, Read},
     os::unix::process::CommandExt,
     process::Child,
     sync::Arc,
@@ -16,7 +16,7 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
-use nervure_inspect::{places, threads};
+use nervure_inspect::{INVALID, answers::ErrorAnswer, places, threads};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -24,13 +24,12 @@ use tokio::{sync::watch, task::spawn_blocking};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{
-    child,
-    common::{Checked, OfDataflow, Shared, error, status_of},
+use crate::{
+    Error, child,
+    common::{Checked, OfDataflow, Shared, failed, refused},
     orders::Body,
     recorders::{Entry, Recording, Recordings},
 };
-use crate::failure::{ErrorAnswer, Failure};
 
 /// Recordings at a time.
 const MAX_RUNNING: usize = 8;
@@ -58,16 +57,14 @@ async fn record(
 ) -> Response {
     let record = body.0;
     if !record.file.starts_with('/') {
-        let failure = Failure::invalid(format!("`{}` is no absolute path", record.file));
-        return error(StatusCode::BAD_REQUEST, &failure);
+        return failed(&Error::Relative(record.file));
     }
     let Ok(permit) = Arc::clone(&shared.orders).try_acquire_owned() else {
-        let failure = Failure::internal("too many requests are being carried out");
-        return error(StatusCode::SERVICE_UNAVAILABLE, &failure);
+        return refused(StatusCode::SERVICE_UNAVAILABLE, &Error::Busy);
     };
     if shared.recordings.running() >= MAX_RUNNING {
-        let failure = Failure::internal(format!("there are {MAX_RUNNING} recordings already"));
-        return error(StatusCode::SERVICE_UNAVAILABLE, &failure);
+        let error = Error::ManyRecordings(MAX_RUNNING);
+        return refused(StatusCode::SERVICE_UNAVAILABLE, &error);
     }
     let started = spawn_blocking(move || {
         let _permit = permit;
@@ -75,7 +72,7 @@ async fn record(
         start(&shared.recordings, of.dataflow, record)
     });
     let started = started.await;
-    answer(started.unwrap_or_else(|_| Err(Failure::internal("the request panicked"))))
+    answer(started.unwrap_or_else(|_| Err(Error::Panicked)))
 }
 
 /// List the recordings that this server has started: those that run, and the last ones that have ended
@@ -107,18 +104,14 @@ async fn stop_recording(
         })
     };
     let Some(mut end) = found else {
-        let text = format!("this server has no recording {}", of.recording);
-        return error(StatusCode::NOT_FOUND, &Failure::missing(text));
+        return failed(&Error::NoRecording(of.recording));
     };
     // Its thread sends the end in any case.
     let _ = end.wait_for(Option::is_some).await;
     let entries = shared.recordings.lock();
     match entries.get(&of.recording) {
         Some(entry) => Json(entry.shown()).into_response(),
-        None => {
-            let failure = Failure::missing("the recording has ended, and is not listed any more");
-            error(StatusCode::NOT_FOUND, &failure)
-        }
+        None => failed(&Error::RecordingGone),
     }
 }
 
@@ -154,16 +147,16 @@ struct ListedRecordings {
 }
 
 /// Starts `nervure record`, and waits until it records.
-fn start(recordings: &Recordings, dataflow: String, record: Record) -> Result<Recording, Failure> {
-    let failed = |error: std::io::Error| Failure::internal("cannot run the command").because(error);
+fn start(recordings: &Recordings, dataflow: String, record: Record) -> Result<Recording, Error> {
     let mut child = child::command(&arguments(&dataflow, &record))
         // It continues when this server ends.
         .process_group(0)
         .spawn()
-        .map_err(failed)?;
-    let handle = child::handle(&child).map_err(failed)?;
+        .map_err(Error::Command)?;
+    let handle = child::handle(&child).map_err(Error::Command)?;
     let stderr = child.stderr.take();
-    let mut notes = BufReader::new(stderr.ok_or_else(|| Failure::internal("no pipe"))?).lines();
+    let mut notes =
+        BufReader::new(stderr.ok_or_else(|| Error::Command(io::Error::other("no pipe")))?).lines();
     let records = notes.any(|line| line.is_ok_and(|line| line.starts_with(RECORDS)));
     if !records {
         return Err(refusal(&last_line(&mut child)));
@@ -229,30 +222,26 @@ fn last_line(child: &mut Child) -> String {
     text.lines().next_back().unwrap_or_default().to_owned()
 }
 
-/// The failure that the command has written as JSON.
-fn refusal(line: &str) -> Failure {
+/// The error that the command has written as JSON.
+fn refusal(line: &str) -> Error {
     let answer: Value = serde_json::from_str(line).unwrap_or_default();
     let details = &answer["error"];
     let Some(message) = details["message"].as_str() else {
-        return Failure::internal("the command has ended without an answer");
-    };
-    let failure = match details["exit_code"].as_u64() {
-        Some(code) if code == u64::from(crate::failure::INVALID) => Failure::invalid(message),
-        _ => Failure::internal(message),
+        return Error::NoAnswer(None);
     };
     let causes = details["caused_by"].as_array().into_iter().flatten();
-    let failure = causes
-        .filter_map(Value::as_str)
-        .fold(failure, Failure::because);
-    match details["hint"].as_str() {
-        Some(hint) => failure.hint(hint),
-        None => failure,
+    let causes = causes.filter_map(Value::as_str);
+    Error::Refused {
+        message: message.to_owned(),
+        causes: causes.map(str::to_owned).collect(),
+        hint: details["hint"].as_str().map(str::to_owned),
+        is_invalid: details["exit_code"] == INVALID,
     }
 }
 
-fn answer(result: Result<Recording, Failure>) -> Response {
+fn answer(result: Result<Recording, Error>) -> Response {
     match result {
         Ok(recording) => Json(recording).into_response(),
-        Err(failure) => error(status_of(&failure), &failure),
+        Err(error) => failed(&error),
     }
 }

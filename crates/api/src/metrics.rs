@@ -9,7 +9,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::{
+use crate::{
     families::{Family, Kind, Value, buckets, seconds},
     snapshot::Snapshot,
 };

@@ -6,7 +6,7 @@
 use serde_json::{Value as Json, json};
 
 use super::otlp::{attributes, object, scope};
-use crate::serve::{
+use crate::{
     families::{Family, Kind, Value, buckets, seconds},
     snapshot::Snapshot,
 };

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use utoipa::ToSchema;
 
-use super::child::Handle;
+use crate::child::Handle;
 
 /// Recordings that have ended and are still listed.
 const MAX_ENDED: usize = 64;

@@ -5,20 +5,20 @@ use std::sync::Arc;
 
 use axum::{
     extract::{Path, State},
-    http::StatusCode,
     response::Response,
 };
 use nervure_coordinator::Role;
 use nervure_fleet::answers::{Invited, ManagedMachine};
+use nervure_inspect::answers::ErrorAnswer;
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{
-    common::{Checked, Shared, error},
+use crate::{
+    Error,
+    common::{Checked, Shared, failed},
     orders::{Body, run},
 };
-use crate::failure::{ErrorAnswer, Failure};
 
 /// The routes.
 pub fn router() -> OpenApiRouter<Arc<Shared>> {
@@ -36,8 +36,7 @@ pub fn router() -> OpenApiRouter<Arc<Shared>> {
 async fn invite(State(shared): State<Arc<Shared>>, body: Body<Invite>) -> Response {
     let invite = body.0;
     if !(1.0..=1e9).contains(&invite.valid_seconds) {
-        let failure = Failure::invalid("`valid_seconds` is not from 1 to 1e9");
-        return error(StatusCode::BAD_REQUEST, &failure);
+        return failed(&Error::Lifetime);
     }
     let mut arguments = vec!["machine".to_owned(), "invite".to_owned()];
     arguments.push(format!("--role={}", invite.role));

@@ -15,7 +15,8 @@ use axum::{
 use nervure_fleet::{answers::Machines, members};
 use nervure_inspect::{
     answers::{
-        Explanations, Hints, Holders, Listing, Load, Logs, Params, Status, TopicInfos, Topics,
+        ErrorAnswer, Explanations, Hints, Holders, Listing, Load, Logs, Params, Status, TopicInfos,
+        Topics,
     },
     explain, holders, lint, listing, load, logs, params, status, topics,
 };
@@ -30,8 +31,10 @@ use utoipa::{
 };
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::common::{Checked, OfDataflow, OfTopics, Shared, error, status_of};
-use crate::failure::{ErrorAnswer, Failure};
+use crate::{
+    Error,
+    common::{Checked, OfDataflow, OfTopics, Shared, failed},
+};
 
 /// The interval over which the load is measured.
 const LOAD_MILLIS: u64 = 500;
@@ -86,10 +89,10 @@ pub fn router() -> axum::Router<Arc<Shared>> {
         .routes(routes!(params))
         .routes(routes!(logs_of_dataflow))
         .routes(routes!(machines))
-        .merge(super::orders::router())
-        .merge(super::membership::router())
-        .merge(super::recordings::router())
-        .merge(super::streams::router())
+        .merge(crate::orders::router())
+        .merge(crate::membership::router())
+        .merge(crate::recordings::router())
+        .merge(crate::streams::router())
         .split_for_parts();
     let document = Bytes::from(json!(document).to_string());
     let json = [(header::CONTENT_TYPE, "application/json")];
@@ -249,11 +252,9 @@ struct LogQuery {
 }
 
 impl LogQuery {
-    fn records(&self, dataflow: &str) -> Result<Logs, Failure> {
+    fn records(&self, dataflow: &str) -> Result<Logs, Error> {
         let pattern = self.pattern.as_deref().map(Regex::new).transpose();
-        let pattern = pattern.map_err(|error| {
-            Failure::invalid("the `pattern` is no regular expression").because(error)
-        })?;
+        let pattern = pattern.map_err(Error::Pattern)?;
         let since = self.since_seconds.map_or(i64::MIN, |seconds| {
             // As far back as the clock goes, for absurd values.
             nervure_shm::utc_nanos().saturating_sub((seconds.max(0.0) * 1e9) as i64)
@@ -271,7 +272,7 @@ impl LogQuery {
 }
 
 /// Asks keepers and daemons, in a thread of its own.
-async fn answer<T: Serialize + 'static, E: Into<Failure> + 'static>(
+async fn answer<T: Serialize + 'static, E: Into<Error> + 'static>(
     ask: impl FnOnce() -> Result<T, E> + Send + 'static,
 ) -> Response {
     // As JSON in that thread: it may be large.
@@ -279,11 +280,9 @@ async fn answer<T: Serialize + 'static, E: Into<Failure> + 'static>(
         Ok(answer) => Ok(json!(answer).to_string()),
         Err(error) => Err(error.into()),
     });
-    let result = asked
-        .await
-        .unwrap_or_else(|_| Err(Failure::internal("the request panicked")));
+    let result = asked.await.unwrap_or_else(|_| Err(Error::Panicked));
     match result {
         Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
-        Err(failure) => error(status_of(&failure), &failure),
+        Err(error) => failed(&error),
     }
 }

@@ -25,7 +25,7 @@ use nervure_protocol::{
     keeper_to_cli::DataflowState,
 };
 
-use crate::failure::Failure;
+use crate::Error;
 
 /// Time limit for the load of processes on other machines. A reader of metrics waits for it; a machine
 /// that answers later is shown without.
@@ -102,7 +102,7 @@ pub struct EdgeFigures {
 
 impl Snapshot {
     /// Queries all keepers, those of other machines through the daemon.
-    pub fn take() -> Result<Self, Failure> {
+    pub fn take() -> Result<Self, Error> {
         let (sender, clocks) = mpsc::channel();
         threads::spawn(move || {
             // Robots may not ask for them.
@@ -170,7 +170,7 @@ impl DataflowFigures {
 }
 
 impl RunningFigures {
-    fn of(found: &Found) -> Result<Self, Failure> {
+    fn of(found: &Found) -> Result<Self, Error> {
         let mut state = State::open(found, "serve", false)?;
         await_usages(&mut state)?;
         state.sample();
@@ -230,7 +230,7 @@ fn state_name_of(state: DataflowState) -> &'static str {
 }
 
 /// Waits until the daemons of other machines have reported the load of processes.
-fn await_usages(state: &mut State) -> Result<(), Failure> {
+fn await_usages(state: &mut State) -> Result<(), Error> {
     const STEP: Duration = Duration::from_millis(20);
     let until = Instant::now() + USAGES_TIMEOUT;
     let is_missing = |state: &State| {
