@@ -13,9 +13,10 @@ WORKSPACES = [".", "compat/dora"]
 FORBIDDEN = [
     *[
         (crate, ["tokio", "quinn", "quinn-proto"], "formats and the data plane on one host know no network")
-        for crate in ("nervure-message", "nervure-dataflow", "nervure-protocol", "nervure-shm")
+        for crate in ("nervure-message", "nervure-types", "nervure-dataflow", "nervure-protocol", "nervure-shm")
     ],
     ("nervure-message", ["nervure-shm", "rustix", "libc"], "what a value looks like needs no I/O"),
+    ("nervure-types", ["nervure-shm", "rustix", "libc"], "a definition needs no I/O"),
     ("nervure-dataflow", ["nervure-shm", "rustix", "libc"], "a file's meaning needs no I/O"),
     (
         "nervure-protocol",

@@ -42,6 +42,7 @@ pub use channel::{Channel, Message};
 pub use envelope::EnvelopeError;
 pub use messages::Messages;
 pub use names::{FileKey, FileNames, PatternError, is_time};
+pub use nervure_types::{DefinitionError, cdr::CdrError};
 pub use overview::{Overview, TopicOverview};
 pub use player::play;
 pub use playing::{PlayError, PlayOptions, PlayReport, played_name};
@@ -49,9 +50,6 @@ pub use read_error::{CutShort, End, Lost, ReadError};
 pub use recorded::{RecordedSample, SampleChannel, SampleReadError};
 pub use recorder::{RecordError, Recorder, RecorderOptions, Report, TopicId, TopicReport};
 pub use recording::{MAX_CHUNK_BYTES, Recording};
-pub use ros::{
-    CdrError, DefinitionError, DefinitionOrigin, Definitions, DefinitionsError, MessageError,
-    RosChannelError,
-};
+pub use ros::{DefinitionOrigin, Definitions, DefinitionsError, MessageError, RosChannelError};
 pub use sample::IncomingSample;
 pub use series::{Notice, Series, SeriesOptions, SeriesReport};

@@ -4,17 +4,11 @@
 //! itself is a page of code.) Images and point clouds become tensors without a copy. Messages are
 //! untrusted: lengths and counts are checked against the bytes that are there.
 
-mod cdr;
 mod columns;
-mod common;
 mod content;
-mod definition;
 mod definition_files;
-mod idl;
-mod library;
 mod pictures;
 mod points;
-mod sections;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -22,19 +16,17 @@ use std::sync::Arc;
 use arrow_schema::Field;
 use nervure_message::{ArraySample, Encode, Layout, Metadata, Scalar, Schema, SchemaError};
 
+use nervure_types::cdr::Reader;
+use nervure_types::{
+    Definition, DefinitionError, Format, Kind, Library, Number, Sections, humble, plain_name,
+    unchanged,
+};
+
 use crate::channel::Channel;
-use cdr::Reader;
 use columns::Column;
-use common::{humble, unchanged};
 use content::{Content, RosHeader};
-use definition::{Definition, Kind, Number, plain_name};
 
-pub(crate) use library::Library;
-pub(crate) use sections::{Format, Sections, interface_of};
-
-pub use cdr::CdrError;
 pub use content::MessageError;
-pub use definition::DefinitionError;
 pub use definition_files::{Definitions, DefinitionsError};
 
 /// Decodes the messages of a channel into samples.

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mcap::records::MessageHeader;
+use nervure_types::interface_of;
 use rusqlite::config::DbConfig;
 use rusqlite::limits::Limit;
 use rusqlite::types::ValueRef;
@@ -16,7 +17,6 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::channel::{Channel, Channels, MAX_DESCRIPTION_BYTES, Take};
 use crate::read_error::{End, Lost, ReadError};
-use crate::ros::interface_of;
 use crate::storage::{FileFacts, Storage, Summary};
 
 /// First bytes of every SQLite file.

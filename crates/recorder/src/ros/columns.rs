@@ -7,8 +7,8 @@ use arrow_buffer::{BooleanBuffer, Buffer};
 use arrow_data::ArrayData;
 use arrow_schema::{ArrowError, DataType, Field as ArrowField, Fields};
 
-use super::cdr::{CdrError, Reader};
-use super::definition::{Definition, Kind, Number};
+use nervure_types::cdr::{CdrError, Reader};
+use nervure_types::{Definition, Kind, Number};
 
 /// Consecutive values of one type.
 pub(crate) enum Column {

@@ -6,7 +6,7 @@ use arrow_schema::ArrowError;
 use nervure_message::array::PlanError;
 use nervure_message::{Layout, Metadata, TensorError};
 
-use super::cdr::{CdrError, Reader};
+use nervure_types::cdr::{CdrError, Reader};
 
 /// Limit on texts that become metadata or names.
 const MAX_TEXT_BYTES: usize = 256;

@@ -4,8 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::definition::DefinitionError;
-use super::sections::{Format, Sections};
+use nervure_types::{DefinitionError, Format, Sections};
 
 /// Limit on the nesting of folders. Links are followed, as `colcon build --symlink-install` makes
 /// them, so a folder may contain itself.

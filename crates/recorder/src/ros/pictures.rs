@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use nervure_message::{DType, Layout, Metadata, TensorLayout};
 
-use super::cdr::Reader;
 use super::content::{Content, MessageError, RosHeader, short_text};
+use nervure_types::cdr::Reader;
 
 /// Fields of `sensor_msgs/Image`, in the order in which they are read here.
 pub(crate) const IMAGE_FIELDS: [(&str, &str); 7] = [

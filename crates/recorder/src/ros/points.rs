@@ -4,9 +4,9 @@ use std::borrow::Cow;
 
 use nervure_message::{DType, Layout, Metadata, TensorLayout};
 
-use super::cdr::Reader;
 use super::content::{Content, MessageError, RosHeader, short_text};
-use super::definition::Kind;
+use nervure_types::Kind;
+use nervure_types::cdr::Reader;
 
 /// Fields of `sensor_msgs/PointCloud2`, in the order in which they are read here.
 pub(crate) const CLOUD_FIELDS: [(&str, &str); 9] = [

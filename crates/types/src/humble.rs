@@ -3,14 +3,14 @@
 
 use std::sync::LazyLock;
 
-use super::sections::{Format, Sections};
+use crate::sections::{Format, Sections};
 
 /// Messages of `common_interfaces` and other packages in Humble, as one definition text: each after
 /// a line of `=` and a line with its name. Those of `service_msgs` are of Iron.
-const MESSAGES: &str = include_str!("../../schemas/ros2_messages.txt");
+const MESSAGES: &str = include_str!("../ros/humble.txt");
 
 /// The messages of Humble.
-pub(crate) fn humble() -> &'static Sections {
+pub fn humble() -> &'static Sections {
     static KNOWN: LazyLock<Sections> = LazyLock::new(|| {
         Sections::parse("", MESSAGES.as_bytes(), Format::Message).expect("the text is valid")
     });
@@ -19,7 +19,7 @@ pub(crate) fn humble() -> &'static Sections {
 
 /// The messages that are the same in all distributions, and parts of generated types. Some writers
 /// omit them.
-pub(crate) fn unchanged() -> &'static Sections {
+pub fn unchanged() -> &'static Sections {
     const NAMES: [&str; 5] = [
         "action_msgs/",
         "builtin_interfaces/",
@@ -35,7 +35,7 @@ pub(crate) fn unchanged() -> &'static Sections {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ros::library::Library;
+    use crate::library::Library;
 
     #[test]
     fn every_definition_can_be_used() {

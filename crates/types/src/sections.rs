@@ -11,8 +11,8 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use super::definition::{DefinitionError, MAX_TEXT_BYTES, plain_name, shortened};
-use super::idl;
+use crate::definition::{DefinitionError, MAX_TEXT_BYTES, plain_name, shortened};
+use crate::idl;
 
 /// Line between the parts of a service or an action.
 const PART_LINE: &str = "---";
@@ -20,14 +20,18 @@ const PART_LINE: &str = "---";
 /// The fields of each type as lines (`type name`), by the name of the type (`package/Name`,
 /// `package/srv/Name_Request`).
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sections(HashMap<String, Vec<String>>);
+pub struct Sections(HashMap<String, Vec<String>>);
 
 /// The kind of file that a definition is from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Format {
+pub enum Format {
+    /// `.msg`
     Message,
+    /// `.srv`
     Service,
+    /// `.action`
     Action,
+    /// `.idl`
     Idl,
 }
 
@@ -37,7 +41,7 @@ impl Sections {
     ///
     /// # Errors
     /// [`DefinitionError`].
-    pub(crate) fn parse(root: &str, text: &[u8], format: Format) -> Result<Self, DefinitionError> {
+    pub fn parse(root: &str, text: &[u8], format: Format) -> Result<Self, DefinitionError> {
         let text = decode(text)?;
         let mut sections = Self::default();
         let mut heading: Option<(Format, &str)> = None;
@@ -63,7 +67,7 @@ impl Sections {
     ///
     /// # Errors
     /// [`DefinitionError`].
-    pub(crate) fn add_file(
+    pub fn add_file(
         &mut self,
         format: Format,
         name: &str,
@@ -74,12 +78,12 @@ impl Sections {
     }
 
     /// Whether the type is known.
-    pub(crate) fn has(&self, name: &str) -> bool {
+    pub fn has(&self, name: &str) -> bool {
         self.lines(name).is_some()
     }
 
     /// The types whose names satisfy `is_kept`.
-    pub(crate) fn only(&self, is_kept: impl Fn(&str) -> bool) -> Self {
+    pub fn only(&self, is_kept: impl Fn(&str) -> bool) -> Self {
         let kept = self.0.iter().filter(|(name, _)| is_kept(name));
         Self(
             kept.map(|(name, lines)| (name.clone(), lines.clone()))
@@ -88,7 +92,7 @@ impl Sections {
     }
 
     /// The fields of a type.
-    pub(super) fn lines(&self, name: &str) -> Option<Cow<'_, [String]>> {
+    pub(crate) fn lines(&self, name: &str) -> Option<Cow<'_, [String]>> {
         match self.0.get(name) {
             Some(lines) => Some(Cow::Borrowed(lines)),
             None => self.generated(name).map(Cow::Owned),
@@ -243,7 +247,7 @@ fn is_of_action(name: &str) -> bool {
 }
 
 /// The name of the service or action from which the type `name` is generated.
-pub(crate) fn interface_of(name: &str) -> &str {
+pub fn interface_of(name: &str) -> &str {
     const OF_SERVICE: [&str; 3] = ["_Request", "_Response", "_Event"];
     const OF_ACTION: [&str; 6] = [
         "_SendGoal",

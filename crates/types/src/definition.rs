@@ -5,34 +5,42 @@
 use std::sync::Arc;
 
 /// Limit on the fields of a message, including those of nested messages.
-pub(super) const MAX_FIELDS: usize = 4096;
+pub(crate) const MAX_FIELDS: usize = 4096;
 /// Limit on the nesting of messages.
-pub(super) const MAX_DEPTH: usize = 24;
+pub(crate) const MAX_DEPTH: usize = 24;
 /// Limit on the text of a definition.
-pub(super) const MAX_TEXT_BYTES: usize = 1 << 20;
+pub(crate) const MAX_TEXT_BYTES: usize = 1 << 20;
 
 /// A message type with known fields.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Definition {
+pub struct Definition {
     /// `package/Name`
-    pub(crate) name: String,
-    pub(crate) fields: Vec<Field>,
+    pub name: String,
+    /// Its fields, in order.
+    pub fields: Vec<Field>,
     /// Number of its fields, including those of nested messages.
-    pub(super) weight: usize,
+    pub(crate) weight: usize,
 }
 
+/// A field of a message.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Field {
-    pub(crate) name: String,
-    pub(crate) kind: Kind,
+pub struct Field {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub kind: Kind,
 }
 
 /// The type of a field.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// A truth value.
     Bool,
+    /// A number.
     Number(Number),
+    /// Text.
     Text,
+    /// Another message.
     Message(Arc<Definition>),
     /// A fixed number of values.
     Array(Box<Kind>, usize),
@@ -40,8 +48,10 @@ pub(crate) enum Kind {
     Sequence(Box<Kind>),
 }
 
+/// The type of a number: signed, unsigned or floating-point, and its bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Number {
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Number {
     I8,
     U8,
     I16,
@@ -133,7 +143,7 @@ pub enum DefinitionError {
 
 impl Definition {
     /// Whether it has exactly these fields, as names and types.
-    pub(crate) fn has_fields(&self, fields: &[(&str, &str)]) -> bool {
+    pub fn has_fields(&self, fields: &[(&str, &str)]) -> bool {
         let shown = self
             .fields
             .iter()
@@ -158,7 +168,8 @@ impl std::fmt::Display for Kind {
 }
 
 impl Number {
-    pub(crate) fn bytes(self) -> usize {
+    /// Size of a value, in bytes.
+    pub fn bytes(self) -> usize {
         match self {
             Self::I8 | Self::U8 => 1,
             Self::I16 | Self::U16 => 2,
@@ -184,12 +195,12 @@ impl Number {
 }
 
 /// Converts `package/msg/Name` to `package/Name`.
-pub(super) fn plain_name(name: &str) -> String {
+pub fn plain_name(name: &str) -> String {
     name.replacen("/msg/", "/", 1)
 }
 
 /// The first characters of a line, for errors.
-pub(super) fn shortened(line: &str) -> String {
+pub(crate) fn shortened(line: &str) -> String {
     const MOST: usize = 80;
     match line.char_indices().nth(MOST) {
         Some((end, _)) => format!("{}..", &line[..end]),

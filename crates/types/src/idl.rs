@@ -3,13 +3,13 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::definition::{DefinitionError, plain_name, shortened};
+use crate::definition::{DefinitionError, plain_name, shortened};
 
 /// Limit on modules and sequences in each other.
 const MAX_DEPTH: usize = 16;
 
 /// The structs of a file, as names and lines.
-pub(super) fn structs(text: &str) -> Result<Vec<(String, Vec<String>)>, DefinitionError> {
+pub(crate) fn structs(text: &str) -> Result<Vec<(String, Vec<String>)>, DefinitionError> {
     let mut parser = Parser {
         tokens: tokens(text),
         at: 0,

@@ -41,14 +41,18 @@ const ENCODING_BYTES: usize = 4;
 
 /// Reads a message from front to back.
 #[derive(Clone, Debug)]
-pub(crate) struct Reader<'a> {
+pub struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
     is_big_endian: bool,
 }
 
 impl<'a> Reader<'a> {
-    pub(crate) fn new(message: &'a [u8]) -> Result<Self, CdrError> {
+    /// Begins at the first field of a message, whose byte order its first bytes give.
+    ///
+    /// # Errors
+    /// If the encoding is another one.
+    pub fn new(message: &'a [u8]) -> Result<Self, CdrError> {
         let is_big_endian = match message {
             [0, 0, _, _, ..] => true,
             [0, 1, _, _, ..] => false,
@@ -65,12 +69,15 @@ impl<'a> Reader<'a> {
     }
 
     /// Whether the bytes of numbers must be reversed.
-    pub(crate) fn is_big_endian(&self) -> bool {
+    pub fn is_big_endian(&self) -> bool {
         self.is_big_endian
     }
 
     /// `count` values of `size` bytes each, aligned to `size`.
-    pub(crate) fn values(&mut self, count: usize, size: usize) -> Result<&'a [u8], CdrError> {
+    ///
+    /// # Errors
+    /// If the message ends before.
+    pub fn values(&mut self, count: usize, size: usize) -> Result<&'a [u8], CdrError> {
         if count == 0 {
             return Ok(&[]);
         }
@@ -88,11 +95,15 @@ impl<'a> Reader<'a> {
         Ok(&self.bytes[start..self.at])
     }
 
-    pub(crate) fn u8(&mut self) -> Result<u8, CdrError> {
+    /// # Errors
+    /// If the message ends before.
+    pub fn u8(&mut self) -> Result<u8, CdrError> {
         Ok(self.values(1, 1)?[0])
     }
 
-    pub(crate) fn u32(&mut self) -> Result<u32, CdrError> {
+    /// # Errors
+    /// If the message ends before.
+    pub fn u32(&mut self) -> Result<u32, CdrError> {
         let bytes = self.values(1, 4)?.try_into().expect("four bytes");
         Ok(if self.is_big_endian {
             u32::from_be_bytes(bytes)
@@ -101,13 +112,18 @@ impl<'a> Reader<'a> {
         })
     }
 
-    pub(crate) fn i32(&mut self) -> Result<i32, CdrError> {
+    /// # Errors
+    /// If the message ends before.
+    pub fn i32(&mut self) -> Result<i32, CdrError> {
         self.u32().map(u32::cast_signed)
     }
 
     /// The number of values in a sequence. As each value takes at least one byte, more than the
     /// bytes left is an error.
-    pub(crate) fn count(&mut self) -> Result<usize, CdrError> {
+    ///
+    /// # Errors
+    /// If the message cannot have them.
+    pub fn count(&mut self) -> Result<usize, CdrError> {
         let count = self.u32()? as usize;
         let left = self.bytes.len() - self.at;
         if count > left {
@@ -121,7 +137,10 @@ impl<'a> Reader<'a> {
     }
 
     /// A text, without its terminating zero.
-    pub(crate) fn text(&mut self) -> Result<&'a [u8], CdrError> {
+    ///
+    /// # Errors
+    /// If the message ends before.
+    pub fn text(&mut self) -> Result<&'a [u8], CdrError> {
         let count = self.count()?;
         let bytes = self.values(count, 1)?;
         Ok(bytes.strip_suffix(&[0]).unwrap_or(bytes))
@@ -130,7 +149,10 @@ impl<'a> Reader<'a> {
     /// Fails unless the whole message was read. Zeros up to a multiple of 4 bytes may follow, which
     /// Fast DDS and Cyclone DDS write, and 4 more, to which old versions of Fast CDR align an empty
     /// sequence of 8-byte values.
-    pub(crate) fn finish(&self) -> Result<(), CdrError> {
+    ///
+    /// # Errors
+    /// If bytes are left.
+    pub fn finish(&self) -> Result<(), CdrError> {
         const MAX_PADDING_BYTES: usize = 7;
         let rest = &self.bytes[self.at..];
         let is_padding = rest.len() <= MAX_PADDING_BYTES
@@ -146,7 +168,10 @@ impl<'a> Reader<'a> {
     }
 
     /// A sequence of bytes.
-    pub(crate) fn byte_sequence(&mut self) -> Result<&'a [u8], CdrError> {
+    ///
+    /// # Errors
+    /// If the message ends before.
+    pub fn byte_sequence(&mut self) -> Result<&'a [u8], CdrError> {
         let count = self.count()?;
         self.values(count, 1)
     }

@@ -3,19 +3,21 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::definition::{
+use crate::definition::{
     Definition, DefinitionError, Field, Kind, MAX_DEPTH, MAX_FIELDS, Number, plain_name, shortened,
 };
-use super::sections::Sections;
+use crate::sections::Sections;
 
 /// Reads types from the first source that has them.
-pub(crate) struct Library<'a> {
+#[derive(Debug)]
+pub struct Library<'a> {
     sources: &'a [&'a Sections],
     known: HashMap<String, Arc<Definition>>,
 }
 
 impl<'a> Library<'a> {
-    pub(crate) fn new(sources: &'a [&'a Sections]) -> Self {
+    /// A library of these sources, of which earlier ones take precedence.
+    pub fn new(sources: &'a [&'a Sections]) -> Self {
         Self {
             sources,
             known: HashMap::new(),
@@ -23,7 +25,10 @@ impl<'a> Library<'a> {
     }
 
     /// The type `name` (`package/Name`).
-    pub(crate) fn definition(&mut self, name: &str) -> Result<Arc<Definition>, DefinitionError> {
+    ///
+    /// # Errors
+    /// [`DefinitionError`].
+    pub fn definition(&mut self, name: &str) -> Result<Arc<Definition>, DefinitionError> {
         self.resolve(name, MAX_DEPTH)
     }
 
@@ -178,13 +183,13 @@ fn weight_of(kind: &Kind) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sections::Format;
     use super::*;
+    use crate::sections::Format;
 
     /// The type `name` of a schema.
     fn parse(name: &str, text: &[u8]) -> Result<Arc<Definition>, DefinitionError> {
         let sections = Sections::parse(name, text, Format::Message)?;
-        Library::new(&[&sections, super::super::common::unchanged()]).definition(&plain_name(name))
+        Library::new(&[&sections, crate::humble::unchanged()]).definition(&plain_name(name))
     }
 
     const ODOMETRY: &str = "\
