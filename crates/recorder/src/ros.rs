@@ -109,7 +109,7 @@ impl RosChannel {
             {
                 Becomes::Cloud
             }
-            (_, [field]) if field.kind == Kind::Text => Becomes::Text,
+            (_, [field]) if matches!(field.kind, Kind::Text(_)) => Becomes::Text,
             (_, [field]) if matches!(field.kind, Kind::Bool | Kind::Number(_)) => {
                 Becomes::Scalar(field.kind.clone())
             }
@@ -261,7 +261,9 @@ fn scalar(reader: &mut Reader<'_>, kind: &Kind) -> Result<Scalar, MessageError> 
         Number::I16 => Scalar::Integer(i64::from(word as i16)),
         Number::I32 => Scalar::Integer(i64::from(word as i32)),
         Number::I64 => Scalar::Integer(word.cast_signed()),
-        Number::U8 | Number::U16 | Number::U32 => Scalar::Integer(word.cast_signed()),
+        Number::U8 | Number::Byte | Number::Char | Number::U16 | Number::U32 => {
+            Scalar::Integer(word.cast_signed())
+        }
         Number::U64 => i64::try_from(word).map_or(Scalar::Unsigned(word), Scalar::Integer),
         Number::F32 => Scalar::Float(f64::from(f32::from_bits(word as u32))),
         Number::F64 => Scalar::Float(f64::from_bits(word)),

@@ -4,31 +4,81 @@
 
 use std::sync::Arc;
 
-/// Limit on the fields of a message, including those of nested messages.
-pub(crate) const MAX_FIELDS: usize = 4096;
-/// Limit on the nesting of messages.
-pub(crate) const MAX_DEPTH: usize = 24;
-/// Limit on the text of a definition.
-pub(crate) const MAX_TEXT_BYTES: usize = 1 << 20;
+use crate::tensor_rule::TensorRule;
 
 /// A message type with known fields.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Definition {
     /// `package/Name`
     pub name: String,
     /// Its fields, in order.
     pub fields: Vec<Field>,
+    /// Its constants, in order.
+    pub constants: Vec<Constant>,
+    /// The comment at its beginning.
+    pub comment: String,
+    /// Facts from the file beside it.
+    pub facts: Facts,
     /// Number of its fields, including those of nested messages.
     pub(crate) weight: usize,
 }
 
+/// Facts about a whole type.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Facts {
+    /// The message of ROS 2 that it corresponds to, such as `sensor_msgs/Image`.
+    pub ros: Option<String>,
+    /// The message of Foxglove that it corresponds to, such as `foxglove.RawImage`.
+    pub foxglove: Option<String>,
+    /// The field that is the whole payload. The others are metadata of the sample.
+    pub payload: Option<String>,
+}
+
 /// A field of a message.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Field {
     /// Its name.
     pub name: String,
     /// Its type.
     pub kind: Kind,
+    /// Its value unless another is given.
+    pub default: Option<Literal>,
+    /// The comment beside and above it.
+    pub comment: String,
+    /// Whether it may be absent or null.
+    pub is_optional: bool,
+    /// The prefix of the constants that are its values, such as `STATUS_`.
+    pub enumeration: Option<String>,
+    /// The tensors that its numbers may be, beside lists and tensors of one dimension.
+    pub tensors: Vec<TensorRule>,
+}
+
+/// A constant of a message.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Constant {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub kind: String,
+    /// Its value.
+    pub value: Literal,
+    /// The comment beside and above it.
+    pub comment: String,
+}
+
+/// The value of a constant or a default.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Literal {
+    /// A truth value.
+    Bool(bool),
+    /// An integer of at most 64 bits, with or without sign.
+    Integer(i128),
+    /// A floating-point number.
+    Float(f64),
+    /// Text.
+    Text(String),
+    /// Values of one type.
+    List(Vec<Literal>),
 }
 
 /// The type of a field.
@@ -38,14 +88,14 @@ pub enum Kind {
     Bool,
     /// A number.
     Number(Number),
-    /// Text.
-    Text,
+    /// Text, of at most this many bytes if there is a limit.
+    Text(Option<usize>),
     /// Another message.
     Message(Arc<Definition>),
     /// A fixed number of values.
     Array(Box<Kind>, usize),
-    /// Any number of values.
-    Sequence(Box<Kind>),
+    /// Any number of values, or at most this many.
+    Sequence(Box<Kind>, Option<usize>),
 }
 
 /// The type of a number: signed, unsigned or floating-point, and its bits.
@@ -54,6 +104,8 @@ pub enum Kind {
 pub enum Number {
     I8,
     U8,
+    Byte,
+    Char,
     I16,
     U16,
     I32,
@@ -62,83 +114,6 @@ pub enum Number {
     U64,
     F32,
     F64,
-}
-
-/// Why a definition cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DefinitionError {
-    /// A line is not a field.
-    #[error("`{line}` in the definition of {message} is not a field")]
-    Line {
-        /// Type of the message.
-        message: String,
-        /// The line.
-        line: String,
-    },
-    /// A definition in IDL has something else than messages have.
-    #[error("its IDL, line {line}: found `{found}`, expected {expected}")]
-    Idl {
-        /// Number of the line.
-        line: usize,
-        /// The text found.
-        found: String,
-        /// The expected text.
-        expected: String,
-    },
-    /// The definition of a field's type is missing.
-    #[error("{message} has a field of type `{name}`, whose definition is missing")]
-    Missing {
-        /// Type of the message.
-        message: String,
-        /// Type of the field.
-        name: String,
-    },
-    /// The definition of the message is missing.
-    #[error("the recording has no definition of {name}")]
-    Unknown {
-        /// Type of the message.
-        name: String,
-    },
-    /// Two definitions of a type differ.
-    #[error("{name} is defined twice, first with `{first}`, then with `{second}`")]
-    Conflict {
-        /// The type.
-        name: String,
-        /// The first line that differs, in the first definition; empty at its end.
-        first: String,
-        /// This line in the second definition.
-        second: String,
-    },
-    /// A service does not have a request and a response, or an action no goal, result and feedback.
-    #[error("{name} has {found} parts between lines of `---`, expected {expected}")]
-    Parts {
-        /// The service or action.
-        name: String,
-        /// Number of parts found.
-        found: usize,
-        /// Number of parts of a service or an action.
-        expected: usize,
-    },
-    /// A field is UTF-16 text, which the implementations of ROS 2 encode differently.
-    #[error("{message} has a field of type `wstring`, which is not read")]
-    WideText {
-        /// Type of the message.
-        message: String,
-    },
-    /// A type contains itself, or is nested too deeply.
-    #[error("{name} contains itself, or more than {MAX_DEPTH} messages in each other")]
-    Depth {
-        /// The type.
-        name: String,
-    },
-    /// The definition or its fields exceed a limit.
-    #[error(
-        "the definition is larger than the limits: {MAX_FIELDS} fields, {MAX_TEXT_BYTES} bytes"
-    )]
-    TooLarge,
-    /// The definition is not UTF-8.
-    #[error("the definition is not UTF-8 text")]
-    NotText,
 }
 
 impl Definition {
@@ -154,15 +129,32 @@ impl Definition {
     }
 }
 
+impl std::fmt::Display for Literal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Bool(value) => value.fmt(f),
+            Self::Integer(value) => value.fmt(f),
+            Self::Float(value) => write!(f, "{value:?}"),
+            Self::Text(value) => write!(f, "{value:?}"),
+            Self::List(items) => {
+                let items: Vec<String> = items.iter().map(ToString::to_string).collect();
+                write!(f, "[{}]", items.join(", "))
+            }
+        }
+    }
+}
+
 impl std::fmt::Display for Kind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Bool => f.write_str("bool"),
             Self::Number(number) => f.write_str(number.name()),
-            Self::Text => f.write_str("string"),
+            Self::Text(None) => f.write_str("string"),
+            Self::Text(Some(most)) => write!(f, "string<={most}"),
             Self::Message(definition) => f.write_str(&definition.name),
             Self::Array(item, count) => write!(f, "{item}[{count}]"),
-            Self::Sequence(item) => write!(f, "{item}[]"),
+            Self::Sequence(item, None) => write!(f, "{item}[]"),
+            Self::Sequence(item, Some(most)) => write!(f, "{item}[<={most}]"),
         }
     }
 }
@@ -171,17 +163,58 @@ impl Number {
     /// Size of a value, in bytes.
     pub fn bytes(self) -> usize {
         match self {
-            Self::I8 | Self::U8 => 1,
+            Self::I8 | Self::U8 | Self::Byte | Self::Char => 1,
             Self::I16 | Self::U16 => 2,
             Self::I32 | Self::U32 | Self::F32 => 4,
             Self::I64 | Self::U64 | Self::F64 => 8,
         }
     }
 
-    fn name(self) -> &'static str {
+    /// All types.
+    pub const ALL: [Self; 12] = [
+        Self::I8,
+        Self::U8,
+        Self::Byte,
+        Self::Char,
+        Self::I16,
+        Self::U16,
+        Self::I32,
+        Self::U32,
+        Self::I64,
+        Self::U64,
+        Self::F32,
+        Self::F64,
+    ];
+
+    /// The type with this name in `.msg` files.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|number| number.name() == name)
+    }
+
+    /// Whether it is a floating-point number.
+    pub fn is_float(self) -> bool {
+        matches!(self, Self::F32 | Self::F64)
+    }
+
+    /// The smallest and the largest integer; `None` for floating-point numbers.
+    pub(crate) fn range(self) -> Option<(i128, i128)> {
+        let bits = 8 * self.bytes() as u32;
+        match self {
+            Self::F32 | Self::F64 => None,
+            Self::I8 | Self::I16 | Self::I32 | Self::I64 => {
+                Some((-(1 << (bits - 1)), (1 << (bits - 1)) - 1))
+            }
+            _ => Some((0, (1 << bits) - 1)),
+        }
+    }
+
+    /// Its name in `.msg` files.
+    pub fn name(self) -> &'static str {
         match self {
             Self::I8 => "int8",
             Self::U8 => "uint8",
+            Self::Byte => "byte",
+            Self::Char => "char",
             Self::I16 => "int16",
             Self::U16 => "uint16",
             Self::I32 => "int32",
@@ -197,13 +230,4 @@ impl Number {
 /// Converts `package/msg/Name` to `package/Name`.
 pub fn plain_name(name: &str) -> String {
     name.replacen("/msg/", "/", 1)
-}
-
-/// The first characters of a line, for errors.
-pub(crate) fn shortened(line: &str) -> String {
-    const MOST: usize = 80;
-    match line.char_indices().nth(MOST) {
-        Some((end, _)) => format!("{}..", &line[..end]),
-        None => line.to_owned(),
-    }
 }

@@ -3,7 +3,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::definition::{DefinitionError, plain_name, shortened};
+use crate::definition::plain_name;
+use crate::error::{DefinitionError, shortened};
 
 /// Limit on modules and sequences in each other.
 const MAX_DEPTH: usize = 16;

@@ -6,12 +6,22 @@
 
 pub mod cdr;
 mod definition;
+mod error;
 mod humble;
 mod idl;
 mod library;
+mod line;
+#[cfg(feature = "rihs")]
+mod rihs;
 mod sections;
+mod sidecar;
+mod tensor_rule;
 
-pub use definition::{Definition, DefinitionError, Field, Kind, Number, plain_name};
+pub use definition::{Constant, Definition, Facts, Field, Kind, Literal, Number, plain_name};
+pub use error::{DefinitionError, Place, SyntaxError};
 pub use humble::{humble, unchanged};
 pub use library::Library;
+#[cfg(feature = "rihs")]
+pub use rihs::rihs01;
 pub use sections::{Format, Sections, interface_of};
+pub use tensor_rule::{Axis, Elements, TensorRule};

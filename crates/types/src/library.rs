@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::definition::{
-    Definition, DefinitionError, Field, Kind, MAX_DEPTH, MAX_FIELDS, Number, plain_name, shortened,
-};
+use crate::definition::{Constant, Definition, Facts, Field, Kind, Number, plain_name};
+use crate::error::{DefinitionError, MAX_DEPTH, MAX_FIELDS, SyntaxError, shortened};
+use crate::line::{FieldLine, Item, ListText, hint_for_type};
 use crate::sections::Sections;
 
 /// Reads types from the first source that has them.
@@ -45,110 +45,106 @@ impl<'a> Library<'a> {
                 name: name.to_owned(),
             });
         }
-        let lines = self.sources.iter().find_map(|source| source.lines(name));
-        let lines = lines.ok_or_else(|| DefinitionError::Unknown {
+        let section = self.sources.iter().find_map(|source| source.section(name));
+        let section = section.ok_or_else(|| DefinitionError::Unknown {
             name: shortened(name),
+            hint: self.nearest(name),
         })?;
-        let mut fields: Vec<Field> = Vec::new();
-        let mut weight = 0_usize;
-        for line in lines.iter() {
-            let no_field = || DefinitionError::Line {
-                message: name.to_owned(),
-                line: shortened(line),
-            };
-            let (kind, field) = line.split_once(' ').ok_or_else(no_field)?;
-            let is_name = field.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-            if !is_name || fields.iter().any(|known| known.name == field) {
-                return Err(no_field());
-            }
-            let kind = self.kind(name, kind, depth)?.ok_or_else(no_field)?;
-            weight += 1 + weight_of(&kind);
-            if weight > MAX_FIELDS {
-                return Err(DefinitionError::TooLarge);
-            }
-            fields.push(Field {
-                name: field.to_owned(),
-                kind,
-            });
-        }
-        let definition = Arc::new(Definition {
+        let mut definition = Definition {
             name: name.to_owned(),
-            fields,
-            weight,
-        });
+            fields: Vec::new(),
+            constants: Vec::new(),
+            comment: section.comment.clone(),
+            facts: Facts::default(),
+            weight: 0,
+        };
+        for line in &section.lines {
+            match &line.item {
+                Err(error) => return Err(error.clone().into()),
+                Ok(Item::Field(field)) => {
+                    let kind = self.kind(name, field, depth)?;
+                    definition.add(field, kind, &line.comment)?;
+                }
+                // An invalid value does not matter to messages: `Sections::errors` has it.
+                Ok(Item::Constant(constant)) => {
+                    if let Ok(value) = &constant.value {
+                        definition.constants.push(Constant {
+                            name: constant.name.clone(),
+                            kind: constant.kind.clone(),
+                            value: value.clone(),
+                            comment: line.comment.clone(),
+                        });
+                    }
+                }
+            }
+        }
+        section.sidecar.apply(&mut definition);
+        let definition = Arc::new(definition);
         self.known.insert(name.to_owned(), definition.clone());
         Ok(definition)
     }
 
-    /// The type of a field of `message`; `None` if the text is no type.
+    /// The type of a field of `message`.
     fn kind(
         &mut self,
         message: &str,
-        text: &str,
-        depth: usize,
-    ) -> Result<Option<Kind>, DefinitionError> {
-        const MAX_DIMENSIONS: usize = 8;
-        let last = text
-            .strip_suffix(']')
-            .and_then(|text| text.rsplit_once('['));
-        let Some((item, count)) = last else {
-            return self.plain_kind(message, text, depth).map(Some);
-        };
-        if item.matches('[').count() >= MAX_DIMENSIONS {
-            return Ok(None);
-        }
-        let Some(item) = self.kind(message, item, depth)?.map(Box::new) else {
-            return Ok(None);
-        };
-        let (is_bound, digits) = match count.strip_prefix("<=") {
-            Some(digits) => (true, digits),
-            None => (false, count),
-        };
-        Ok(match digits.parse::<usize>() {
-            Ok(1..) if is_bound => Some(Kind::Sequence(item)),
-            Ok(count @ 1..) => Some(Kind::Array(item, count)),
-            Err(_) if count.is_empty() => Some(Kind::Sequence(item)),
-            _ => None,
-        })
-    }
-
-    fn plain_kind(
-        &mut self,
-        message: &str,
-        text: &str,
+        field: &FieldLine,
         depth: usize,
     ) -> Result<Kind, DefinitionError> {
-        // A string may have a length limit, which does not matter here.
-        let bare = text.split("<=").next().unwrap_or(text);
-        Ok(match bare {
+        let text = &field.kind;
+        let mut kind = match text.base.as_str() {
             "bool" => Kind::Bool,
-            "int8" => Kind::Number(Number::I8),
-            "uint8" | "byte" | "char" => Kind::Number(Number::U8),
-            "int16" => Kind::Number(Number::I16),
-            "uint16" => Kind::Number(Number::U16),
-            "int32" => Kind::Number(Number::I32),
-            "uint32" => Kind::Number(Number::U32),
-            "int64" => Kind::Number(Number::I64),
-            "uint64" => Kind::Number(Number::U64),
-            "float32" => Kind::Number(Number::F32),
-            "float64" => Kind::Number(Number::F64),
-            "string" => Kind::Text,
+            "string" => Kind::Text(text.most_bytes),
             "wstring" => {
-                return Err(DefinitionError::WideText {
-                    message: message.to_owned(),
-                });
+                return Err(not_known(
+                    field,
+                    "wstring",
+                    "`string`: `wstring` is encoded in several ways",
+                    None,
+                ));
             }
-            name => {
-                let name = self.full_name(message, name);
-                if !self.has(&name) {
-                    return Err(DefinitionError::Missing {
-                        message: message.to_owned(),
-                        name: shortened(&name),
-                    });
-                }
-                Kind::Message(self.resolve(&name, depth - 1)?)
-            }
-        })
+            base => match Number::named(base) {
+                Some(number) => Kind::Number(number),
+                None => Kind::Message(self.message(message, field, depth)?),
+            },
+        };
+        for list in &text.lists {
+            kind = match list {
+                ListText::Exactly(count) => Kind::Array(Box::new(kind), *count),
+                ListText::AtMost(most) => Kind::Sequence(Box::new(kind), Some(*most)),
+                ListText::Any => Kind::Sequence(Box::new(kind), None),
+            };
+        }
+        Ok(kind)
+    }
+
+    /// The message in a field of `message`.
+    fn message(
+        &mut self,
+        message: &str,
+        field: &FieldLine,
+        depth: usize,
+    ) -> Result<Arc<Definition>, DefinitionError> {
+        let name = self.full_name(message, &field.kind.base);
+        if self.has(&name) {
+            return self.resolve(&name, depth - 1);
+        }
+        let written = &field.kind.base;
+        let hint = match written.contains('/') {
+            true => self.nearest(&name),
+            false => self.nearest(written),
+        };
+        Err(not_known(field, &name, "a type with a definition", hint))
+    }
+
+    /// A hint with the name that is most similar to an unknown one.
+    fn nearest(&self, name: &str) -> Option<String> {
+        let names = self.sources.iter().flat_map(|source| source.names());
+        let shown = |known: &'a str| match name.contains('/') {
+            true => known,
+            false => known.rsplit('/').next().unwrap_or(known),
+        };
+        hint_for_type(name, names.map(shown))
     }
 
     /// The full name of a field's type in `message`. Without a package it is the message's package,
@@ -173,11 +169,55 @@ impl<'a> Library<'a> {
     }
 }
 
+impl Definition {
+    fn add(&mut self, line: &FieldLine, kind: Kind, comment: &str) -> Result<(), DefinitionError> {
+        if self.fields.iter().any(|known| known.name == line.name) {
+            let mut place = line.place.clone();
+            place.column = line.name_column;
+            return Err(DefinitionError::from(SyntaxError {
+                place,
+                found: line.name.clone(),
+                expected: "another name: a field before has it".to_owned(),
+                hint: None,
+            }));
+        }
+        self.weight += 1 + weight_of(&kind);
+        if self.weight > MAX_FIELDS {
+            return Err(DefinitionError::TooLarge);
+        }
+        self.fields.push(Field {
+            name: line.name.clone(),
+            kind,
+            default: line.default.clone().ok().flatten(),
+            comment: comment.to_owned(),
+            is_optional: false,
+            enumeration: None,
+            tensors: Vec::new(),
+        });
+        Ok(())
+    }
+}
+
+fn not_known(
+    field: &FieldLine,
+    found: &str,
+    expected: &str,
+    hint: Option<String>,
+) -> DefinitionError {
+    let error = SyntaxError {
+        place: field.place.clone(),
+        found: shortened(found),
+        expected: expected.to_owned(),
+        hint,
+    };
+    error.into()
+}
+
 fn weight_of(kind: &Kind) -> usize {
     match kind {
         Kind::Message(definition) => definition.weight,
-        Kind::Array(item, _) | Kind::Sequence(item) => 1 + weight_of(item),
-        Kind::Bool | Kind::Number(_) | Kind::Text => 0,
+        Kind::Array(item, _) | Kind::Sequence(item, _) => 1 + weight_of(item),
+        Kind::Bool | Kind::Number(_) | Kind::Text(_) => 0,
     }
 }
 
@@ -241,8 +281,8 @@ float64 y -1.5
         let text = "uint8 OK=0\nuint8 BAD = 1\nstring NAME='a b'\nstring<=10 name \"a=b\"\nuint8[<=3] few\nint8[] any\nbool on true";
         let definition = parse("a/msg/B", text.as_bytes()).unwrap();
         let kinds = [
-            ("name", "string"),
-            ("few", "uint8[]"),
+            ("name", "string<=10"),
+            ("few", "uint8[<=3]"),
             ("any", "int8[]"),
             ("on", "bool"),
         ];
@@ -252,16 +292,49 @@ float64 y -1.5
     #[test]
     fn errors_name_the_line() {
         for (text, expected) in [
-            ("int32", "`int32` in the definition of a/B is not a field"),
-            ("int32 a\nint32 a", "`int32 a`"),
-            ("int32[0] a", "`int32[0] a`"),
-            ("int32[x] a", "`int32[x] a`"),
-            ("int32[99999999999999999999] a", "is not a field"),
-            ("wstring a", "wstring"),
+            (
+                "int32",
+                "a/msg/B:1:6: found `the end of the line`, expected the name of a field after its type",
+            ),
+            (
+                "\n  int32 a\nint32 a",
+                "a/msg/B:3:7: found `a`, expected another name",
+            ),
+            (
+                "int32[0] a",
+                "a/msg/B:1:7: found `0`, expected a number of items from 1",
+            ),
+            ("int32[x] a", "a/msg/B:1:7: found `x`"),
+            (
+                "int32[99999999999999999999] a",
+                "expected a number of items",
+            ),
+            (
+                "int32 a;",
+                "a/msg/B:1:8: found `;`, expected a name of letters, digits and `_` (remove it",
+            ),
+            (
+                "a: int32",
+                "a/msg/B:1:1: found `a:`, expected a type (write the type first, as in `float64 x`)",
+            ),
+            (
+                "string<=x a",
+                "a/msg/B:1:1: found `string<=x`, expected `string<=N`",
+            ),
+            (
+                "wstring a",
+                "a/msg/B:1:1: found `wstring`, expected `string`",
+            ),
             (
                 "other/Thing a",
-                "`other/Thing`, whose definition is missing",
+                "a/msg/B:1:1: found `other/Thing`, expected a type with a definition",
             ),
+            (
+                "flaot64 a",
+                "found `a/flaot64`, expected a type with a definition (did you mean `float64`?)",
+            ),
+            ("double a", "(did you mean `float64`?)"),
+            ("std_msgs/Heder a", "(did you mean `std_msgs/Header`?)"),
             ("B again", "contains itself"),
         ] {
             let error = parse("a/msg/B", text.as_bytes()).unwrap_err().to_string();
@@ -335,8 +408,8 @@ float64 y -1.5
     fn events_of_services_have_a_request_and_a_response() {
         let fields = [
             ("info", "service_msgs/ServiceEventInfo"),
-            ("request", "a/srv/Add_Request[]"),
-            ("response", "a/srv/Add_Response[]"),
+            ("request", "a/srv/Add_Request[<=1]"),
+            ("response", "a/srv/Add_Response[<=1]"),
         ];
         for text in [
             "int64 a\nint64 b\n---\nint64 sum\n",
@@ -372,8 +445,8 @@ float64 y -1.5
                 "SendGoal_Event",
                 &[
                     info,
-                    ("request", "a/action/F_SendGoal_Request[]"),
-                    ("response", "a/action/F_SendGoal_Response[]"),
+                    ("request", "a/action/F_SendGoal_Request[<=1]"),
+                    ("response", "a/action/F_SendGoal_Response[<=1]"),
                 ],
             ),
             ("GetResult_Request", &[id]),
@@ -385,8 +458,8 @@ float64 y -1.5
                 "GetResult_Event",
                 &[
                     info,
-                    ("request", "a/action/F_GetResult_Request[]"),
-                    ("response", "a/action/F_GetResult_Response[]"),
+                    ("request", "a/action/F_GetResult_Request[<=1]"),
+                    ("response", "a/action/F_GetResult_Response[<=1]"),
                 ],
             ),
         ];
@@ -413,7 +486,7 @@ float64 y -1.5
         let mut sections = Sections::default();
         let text = b"# Sum\nint64 a\n---\nint64 sum # of all\n";
         sections
-            .add_file(Format::Service, "a/srv/Add", text)
+            .add_file(Format::Service, "a/srv/Add", "a/srv/Add.srv", text)
             .unwrap();
         assert!(sections.has("a/srv/Add_Event") && !sections.has("a/srv/Sub_Event"));
     }

@@ -10,17 +10,29 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::Arc;
 
-use crate::definition::{DefinitionError, MAX_TEXT_BYTES, plain_name, shortened};
+use crate::definition::plain_name;
+use crate::error::{DefinitionError, MAX_TEXT_BYTES, SyntaxError, shortened};
 use crate::idl;
+use crate::line::{Line, comment_of, without_comment};
+use crate::sidecar::Sidecar;
 
 /// Line between the parts of a service or an action.
 const PART_LINE: &str = "---";
 
-/// The fields of each type as lines (`type name`), by the name of the type (`package/Name`,
-/// `package/srv/Name_Request`).
+/// The lines of each type, by the name of the type (`package/Name`, `package/srv/Name_Request`).
 #[derive(Clone, Debug, Default)]
-pub struct Sections(HashMap<String, Vec<String>>);
+pub struct Sections(HashMap<String, Section>);
+
+/// The lines of a type.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Section {
+    /// The comment at its beginning.
+    pub(crate) comment: String,
+    pub(crate) lines: Vec<Line>,
+    pub(crate) sidecar: Sidecar,
+}
 
 /// The kind of file that a definition is from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,65 +58,108 @@ impl Sections {
         let mut sections = Self::default();
         let mut heading: Option<(Format, &str)> = None;
         let mut body = Vec::new();
-        for line in text.lines() {
+        for (at, line) in text.lines().enumerate() {
             let bare = without_comment(line);
             if let Some(next) = heading_of(bare) {
                 sections.add_part(root, format, heading, &body)?;
                 heading = Some(next);
                 body.clear();
             } else if !bare.starts_with("===") {
-                body.push(line);
+                body.push((at + 1, line));
             }
         }
         if heading.is_none() && is_blank(&body) {
-            sections.insert(plain_name(root), Vec::new())?;
+            sections.insert(plain_name(root), Section::default())?;
         }
         sections.add_part(root, format, heading, &body)?;
         Ok(sections)
     }
 
-    /// Adds the text of a file with the definition `name`.
+    /// Adds the text of the file `source` with the definition `name`.
     ///
     /// # Errors
-    /// [`DefinitionError`].
+    /// [`DefinitionError`]. A line that is no field is an error of those who need the type.
     pub fn add_file(
         &mut self,
         format: Format,
         name: &str,
+        source: &str,
         text: &[u8],
     ) -> Result<(), DefinitionError> {
-        let body: Vec<&str> = decode(text)?.lines().collect();
-        self.add(format, name, &body)
+        let body: Vec<NumberedLine<'_>> = numbered(decode(text)?).collect();
+        self.add(format, name, &source.into(), &body)
+    }
+
+    /// Adds facts about the type `name` that its definition cannot say: the text of a file in TOML.
+    ///
+    /// # Errors
+    /// If the text is no such file, or the type is not here or has none of the fields.
+    pub fn add_sidecar(
+        &mut self,
+        name: &str,
+        source: &str,
+        text: &str,
+    ) -> Result<(), DefinitionError> {
+        let section = self
+            .0
+            .get_mut(name)
+            .ok_or_else(|| DefinitionError::Unknown {
+                name: shortened(name),
+                hint: None,
+            })?;
+        section.sidecar = Sidecar::parse(source, text, &section.lines)?;
+        Ok(())
+    }
+
+    /// The names of the types, sorted.
+    pub fn names(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.0.keys().map(String::as_str).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// The lines of a type that are neither fields nor constants.
+    pub fn errors(&self, name: &str) -> impl Iterator<Item = &SyntaxError> {
+        let lines = self
+            .0
+            .get(name)
+            .into_iter()
+            .flat_map(|section| &section.lines);
+        lines.filter_map(Line::error)
     }
 
     /// Whether the type is known.
     pub fn has(&self, name: &str) -> bool {
-        self.lines(name).is_some()
+        self.section(name).is_some()
     }
 
     /// The types whose names satisfy `is_kept`.
     pub fn only(&self, is_kept: impl Fn(&str) -> bool) -> Self {
         let kept = self.0.iter().filter(|(name, _)| is_kept(name));
         Self(
-            kept.map(|(name, lines)| (name.clone(), lines.clone()))
+            kept.map(|(name, section)| (name.clone(), section.clone()))
                 .collect(),
         )
     }
 
-    /// The fields of a type.
-    pub(crate) fn lines(&self, name: &str) -> Option<Cow<'_, [String]>> {
+    /// The lines of a type.
+    pub(crate) fn section(&self, name: &str) -> Option<Cow<'_, Section>> {
         match self.0.get(name) {
-            Some(lines) => Some(Cow::Borrowed(lines)),
-            None => self.generated(name).map(Cow::Owned),
+            Some(section) => Some(Cow::Borrowed(section)),
+            None => {
+                let lines = self.generated(name)?;
+                let body: Vec<NumberedLine<'_>> = numbered(&lines).collect();
+                Some(Cow::Owned(Section::read(&name.into(), &body)))
+            }
         }
     }
 
-    /// The fields of a type that ROS generates from a service or an action.
-    fn generated(&self, name: &str) -> Option<Vec<String>> {
+    /// The fields of a type that ROS generates from a service or an action, as lines.
+    fn generated(&self, name: &str) -> Option<String> {
         const GOAL_ID: &str = "unique_identifier_msgs/UUID goal_id";
         let if_known = |parts: &[String], lines: &[&str]| {
             let is_known = parts.iter().all(|part| self.has(part));
-            is_known.then(|| lines.iter().map(|&line| line.to_owned()).collect())
+            is_known.then(|| lines.join("\n"))
         };
         if let Some(base) = name.strip_suffix("_Event") {
             let parts = ["Request", "Response"].map(|part| format!("{base}_{part}"));
@@ -150,38 +205,48 @@ impl Sections {
         root: &str,
         format: Format,
         heading: Option<(Format, &str)>,
-        body: &[&str],
+        body: &[NumberedLine<'_>],
     ) -> Result<(), DefinitionError> {
+        let source: Arc<str> = root.into();
         if let Some((format, name)) = heading {
-            return self.add(format, name, body);
+            return self.add(format, name, &source, body);
         }
         if is_blank(body) {
             return Ok(());
         }
-        let has_parts = body.iter().any(|line| without_comment(line) == PART_LINE);
-        match has_parts {
-            _ if format == Format::Idl => self.add(format, root, body),
-            false => self.add(Format::Message, root, body),
-            true if is_of_action(root) => self.add(Format::Action, interface_of(root), body),
-            true => self.add(Format::Service, interface_of(root), body),
-        }
+        let (format, name) = match body.iter().any(is_part_line) {
+            _ if format == Format::Idl => (format, root),
+            false => (Format::Message, root),
+            true if is_of_action(root) => (Format::Action, interface_of(root)),
+            true => (Format::Service, interface_of(root)),
+        };
+        self.add(format, name, &source, body)
     }
 
-    fn add(&mut self, format: Format, name: &str, body: &[&str]) -> Result<(), DefinitionError> {
+    fn add(
+        &mut self,
+        format: Format,
+        name: &str,
+        source: &Arc<str>,
+        body: &[NumberedLine<'_>],
+    ) -> Result<(), DefinitionError> {
         let parts: &[&str] = match format {
-            Format::Message => return self.insert(plain_name(name), fields(body)),
+            Format::Message => return self.insert(plain_name(name), Section::read(source, body)),
             Format::Idl => {
-                let structs = idl::structs(&body.join("\n"))?;
-                return structs
-                    .into_iter()
-                    .try_for_each(|(name, lines)| self.insert(name, lines));
+                let text: Vec<&str> = body.iter().map(|(_, line)| *line).collect();
+                return idl::structs(&text.join("\n"))?.into_iter().try_for_each(
+                    |(name, lines)| {
+                        let lines = lines.join("\n");
+                        let body: Vec<NumberedLine<'_>> = numbered(&lines).collect();
+                        let section = Section::read(&name.as_str().into(), &body);
+                        self.insert(name, section)
+                    },
+                );
             }
             Format::Service => &["Request", "Response"],
             Format::Action => &["Goal", "Result", "Feedback"],
         };
-        let found: Vec<&[&str]> = body
-            .split(|line| without_comment(line) == PART_LINE)
-            .collect();
+        let found: Vec<&[NumberedLine<'_>]> = body.split(is_part_line).collect();
         if found.len() != parts.len() {
             return Err(DefinitionError::Parts {
                 name: shortened(name),
@@ -190,31 +255,79 @@ impl Sections {
             });
         }
         for (part, lines) in parts.iter().zip(found) {
-            self.insert(format!("{name}_{part}"), fields(lines))?;
+            self.insert(format!("{name}_{part}"), Section::read(source, lines))?;
         }
         Ok(())
     }
 
-    /// Adds a type. An equal repetition is no conflict.
-    fn insert(&mut self, name: String, lines: Vec<String>) -> Result<(), DefinitionError> {
-        match self.0.entry(name) {
+    /// Adds a type. A repetition with equal fields is no conflict.
+    fn insert(&mut self, name: String, section: Section) -> Result<(), DefinitionError> {
+        let known = match self.0.entry(name) {
             Entry::Vacant(place) => {
-                place.insert(lines);
+                place.insert(section);
+                return Ok(());
             }
-            Entry::Occupied(known) if *known.get() != lines => {
-                let line = |lines: &[String], at| lines.get(at).cloned().unwrap_or_default();
-                let differs = |at: &usize| line(known.get(), *at) != line(&lines, *at);
-                let at = (0..).find(differs).expect("the lines differ");
-                return Err(DefinitionError::Conflict {
-                    name: known.key().clone(),
-                    first: shortened(&line(known.get(), at)),
-                    second: shortened(&line(&lines, at)),
-                });
-            }
-            Entry::Occupied(_) => {}
+            Entry::Occupied(known) => known,
+        };
+        let (first, second) = (known.get().signatures(), section.signatures());
+        let line = |lines: &[String], at: usize| {
+            let line = lines.get(at).map(String::as_str);
+            shortened(line.unwrap_or_default())
+        };
+        let longest = first.len().max(second.len());
+        match (0..longest).find(|&at| first.get(at) != second.get(at)) {
+            None => Ok(()),
+            Some(at) => Err(DefinitionError::Conflict {
+                name: known.key().clone(),
+                first: line(&first, at),
+                second: line(&second, at),
+            }),
         }
-        Ok(())
     }
+}
+
+impl Section {
+    /// Reads the lines of a file or a part of one. A first block of comments, before an empty line or
+    /// a field, describes the type.
+    fn read(source: &Arc<str>, body: &[NumberedLine<'_>]) -> Self {
+        let mut section = Self::default();
+        let (mut above, mut is_first) = (Vec::new(), true);
+        for &(number, text) in body {
+            let comment = comment_of(text).filter(|_| without_comment(text).is_empty());
+            if let Some(comment) = comment {
+                above.push(comment);
+                continue;
+            }
+            let block = std::mem::take(&mut above).join("\n");
+            let is_of_type = is_first;
+            is_first &= block.is_empty() && text.trim().is_empty();
+            if is_of_type && !block.is_empty() {
+                section.comment = block.trim().to_owned();
+                section.lines.extend(Line::read(source, number, text, ""));
+            } else {
+                section
+                    .lines
+                    .extend(Line::read(source, number, text, block.trim()));
+            }
+        }
+        section
+    }
+
+    /// The fields without their comments and defaults.
+    fn signatures(&self) -> Vec<String> {
+        self.lines.iter().filter_map(Line::signature).collect()
+    }
+}
+
+/// A line and its number in its file.
+type NumberedLine<'a> = (usize, &'a str);
+
+fn numbered(text: &str) -> impl Iterator<Item = NumberedLine<'_>> {
+    text.lines().enumerate().map(|(at, line)| (at + 1, line))
+}
+
+fn is_part_line((_, line): &NumberedLine<'_>) -> bool {
+    without_comment(line) == PART_LINE
 }
 
 fn decode(text: &[u8]) -> Result<&str, DefinitionError> {
@@ -224,10 +337,6 @@ fn decode(text: &[u8]) -> Result<&str, DefinitionError> {
     }
     let text = std::str::from_utf8(text).map_err(|_| DefinitionError::NotText)?;
     Ok(text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text))
-}
-
-fn without_comment(line: &str) -> &str {
-    line.split('#').next().unwrap_or_default().trim()
 }
 
 fn heading_of(line: &str) -> Option<(Format, &str)> {
@@ -268,33 +377,7 @@ pub fn interface_of(name: &str) -> &str {
     }
 }
 
-fn is_blank(body: &[&str]) -> bool {
-    body.iter().all(|line| without_comment(line).is_empty())
-}
-
-fn fields(body: &[&str]) -> Vec<String> {
-    let lines = body.iter().map(|line| without_comment(line));
-    lines
-        .filter(|line| !line.is_empty())
-        .filter_map(field_line)
-        .collect()
-}
-
-/// A line in the form `type name`, without its default value; `None` for a constant. A line that is
-/// no field stays as it is, for the error.
-fn field_line(line: &str) -> Option<String> {
-    let (kind, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
-    let rest = rest.trim_start();
-    let end = rest
-        .find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
-        .unwrap_or(rest.len());
-    let (name, after) = rest.split_at(end);
-    if after.trim_start().starts_with('=') {
-        return None;
-    }
-    let is_field = !name.is_empty() && (after.is_empty() || after.starts_with(char::is_whitespace));
-    Some(match is_field {
-        true => format!("{} {name}", plain_name(kind)),
-        false => line.to_owned(),
-    })
+fn is_blank(body: &[NumberedLine<'_>]) -> bool {
+    body.iter()
+        .all(|(_, line)| without_comment(line).is_empty())
 }

@@ -60,7 +60,7 @@ fn type_of(kind: &Kind) -> DataType {
         Kind::Bool => DataType::Boolean,
         Kind::Number(number) => match number {
             Number::I8 => DataType::Int8,
-            Number::U8 => DataType::UInt8,
+            Number::U8 | Number::Byte | Number::Char => DataType::UInt8,
             Number::I16 => DataType::Int16,
             Number::U16 => DataType::UInt16,
             Number::I32 => DataType::Int32,
@@ -70,12 +70,12 @@ fn type_of(kind: &Kind) -> DataType {
             Number::F32 => DataType::Float32,
             Number::F64 => DataType::Float64,
         },
-        Kind::Text => DataType::Utf8,
+        Kind::Text(_) => DataType::Utf8,
         Kind::Message(definition) => data_type(definition),
         Kind::Array(kind, count) => {
             DataType::FixedSizeList(item(kind), i32::try_from(*count).unwrap_or(i32::MAX))
         }
-        Kind::Sequence(kind) => DataType::List(item(kind)),
+        Kind::Sequence(kind, _) => DataType::List(item(kind)),
     }
 }
 
@@ -92,7 +92,7 @@ impl Column {
         match kind {
             Kind::Bool => Self::Bool(Vec::new()),
             Kind::Number(number) => Self::Number(*number, Vec::new()),
-            Kind::Text => Self::Text {
+            Kind::Text(_) => Self::Text {
                 ends: vec![0],
                 bytes: Vec::new(),
             },
@@ -102,7 +102,7 @@ impl Column {
                 count: *count,
                 items: Box::new(Self::new(item)),
             },
-            Kind::Sequence(item) => Self::Sequence {
+            Kind::Sequence(item, _) => Self::Sequence {
                 ends: vec![0],
                 items: Box::new(Self::new(item)),
             },

@@ -105,7 +105,7 @@ impl Definitions {
                     source,
                 })?;
                 self.sections
-                    .add_file(format, &name, &text)
+                    .add_file(format, &name, &path.to_string_lossy(), &text)
                     .map_err(|source| DefinitionsError::File { path, source })?;
                 self.files += 1;
             }

@@ -31,7 +31,7 @@ const POINT_FIELD: [(&str, &str); 4] = [
 
 /// Whether it is a sequence of `sensor_msgs/PointField` with the expected fields.
 pub(crate) fn is_list_of_fields(kind: &Kind) -> bool {
-    let Kind::Sequence(item) = kind else {
+    let Kind::Sequence(item, _) = kind else {
         return false;
     };
     matches!(&**item, Kind::Message(field) if field.has_fields(&POINT_FIELD))
