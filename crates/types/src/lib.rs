@@ -1,8 +1,8 @@
 //! Definitions of message types. No I/O.
 //!
 //! `.msg` files of ROS are the source: [`Sections`] holds their lines, and [`Library`] resolves a name
-//! to a [`Definition`]. [`humble`] has the messages of ROS 2 Humble. [`cdr`] reads the encoding of ROS
-//! messages.
+//! to a [`Definition`]. [`standard_type`] has the types that Nervure defines, [`humble`] the messages of
+//! ROS 2 Humble. [`cdr`] reads the encoding of ROS messages.
 
 pub mod cdr;
 mod definition;
@@ -15,6 +15,7 @@ mod line;
 mod rihs;
 mod sections;
 mod sidecar;
+mod standard;
 mod tensor_rule;
 
 pub use definition::{Constant, Definition, Facts, Field, Kind, Literal, Number, plain_name};
@@ -24,4 +25,5 @@ pub use library::Library;
 #[cfg(feature = "rihs")]
 pub use rihs::rihs01;
 pub use sections::{Format, Sections, interface_of};
+pub use standard::{standard_names, standard_type};
 pub use tensor_rule::{Axis, Elements, TensorRule};
