@@ -4,9 +4,13 @@
 //! to a [`Definition`]. [`standard_type`] has the types that Nervure defines, [`humble`] the messages of
 //! ROS 2 Humble. [`cdr`] reads the encoding of ROS messages.
 
+mod arrow;
 pub mod cdr;
+mod compare;
 mod definition;
 mod error;
+#[cfg(test)]
+mod example;
 mod humble;
 mod idl;
 mod library;
@@ -18,6 +22,7 @@ mod sidecar;
 mod standard;
 mod tensor_rule;
 
+pub use compare::{Change, Difference, Part, compare};
 pub use definition::{Constant, Definition, Facts, Field, Kind, Literal, Number, plain_name};
 pub use error::{DefinitionError, Place, SyntaxError};
 pub use humble::{humble, unchanged};
