@@ -2,10 +2,12 @@
 //!
 //! `.msg` files of ROS are the source: [`Sections`] holds their lines, and [`Library`] resolves a name
 //! to a [`Definition`]. [`standard_type`] has the types that Nervure defines, [`humble`] the messages of
-//! ROS 2 Humble. [`cdr`] reads the encoding of ROS messages.
+//! ROS 2 Humble. [`SampleCheck`] compares samples with a type, [`compare`] two definitions, and
+//! [`cdr`] reads the encoding of ROS messages.
 
 mod arrow;
 pub mod cdr;
+mod check;
 mod compare;
 mod definition;
 mod error;
@@ -22,6 +24,7 @@ mod sidecar;
 mod standard;
 mod tensor_rule;
 
+pub use check::{Misfit, SampleCheck};
 pub use compare::{Change, Difference, Part, compare};
 pub use definition::{Constant, Definition, Facts, Field, Kind, Literal, Number, plain_name};
 pub use error::{DefinitionError, Place, SyntaxError};

@@ -57,6 +57,12 @@ impl ArrayLayout {
         self.length == 0
     }
 
+    /// The numbers that the schema does not determine, in the order of the walk (see the module).
+    pub fn numbers(&self) -> impl Iterator<Item = u64> + '_ {
+        let mut numbers = Reader::new(&self.numbers);
+        std::iter::from_fn(move || numbers.number("numbers of the array").ok())
+    }
+
     pub(crate) fn write(&self, head: &mut Head) {
         put_number(head, self.length as u64);
         put_bytes(head, &self.numbers);

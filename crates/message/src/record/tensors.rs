@@ -97,36 +97,13 @@ impl<'a> TensorColumn<'a> {
     /// # Errors
     /// If the field has the extension type of tensors but is not valid.
     pub fn new(field: &Field, array: &'a ArrayData) -> Result<Option<Self>, TensorColumnError> {
-        let name = field.metadata().get(EXTENSION_TYPE_NAME_KEY);
-        if name.is_none_or(|name| name != TENSOR && name != OTHER_TENSOR) {
+        let Some((dtype, dimensions)) = stored_type(field, array.data_type())? else {
             return Ok(None);
-        }
+        };
         let refused = |reason: &str| TensorColumnError::Type {
             field: field.name().clone(),
             reason: reason.to_owned(),
         };
-        let DataType::Struct(children) = array.data_type() else {
-            return Err(refused("it is not a struct"));
-        };
-        let [data, shape] = &children[..] else {
-            return Err(refused("it must have two fields"));
-        };
-        let (DataType::List(item), DataType::FixedSizeList(number, dimensions)) =
-            (data.data_type(), shape.data_type())
-        else {
-            return Err(refused(
-                "data must be a list, and shape a list of fixed size",
-            ));
-        };
-        if *number.data_type() != DataType::Int32 {
-            return Err(refused("the shape must be of int32"));
-        }
-        let dimensions = usize::try_from(*dimensions)
-            .ok()
-            .filter(|&count| count <= TensorLayout::MAX_DIMENSIONS);
-        let dimensions = dimensions.ok_or_else(|| refused("it has too many dimensions"))?;
-        let dtype = element_dtype(item)
-            .ok_or_else(|| refused("tensors cannot have elements of that type"))?;
         let parameters = field
             .metadata()
             .get(EXTENSION_TYPE_METADATA_KEY)
@@ -153,6 +130,15 @@ impl<'a> TensorColumn<'a> {
             return Err(refused("data and shape must not be null"));
         }
         Ok(Some(column))
+    }
+
+    /// The type of the elements and the number of dimensions of a column of tensors; `None` for fields
+    /// of other types.
+    ///
+    /// # Errors
+    /// If the field has the extension type of tensors but is not valid.
+    pub fn type_of(field: &Field) -> Result<Option<(DType, usize)>, TensorColumnError> {
+        stored_type(field, field.data_type())
     }
 
     /// The tensor at an index of the array; `None` for a null.
@@ -257,6 +243,44 @@ impl<'a> TensorColumn<'a> {
     fn lengths(&self) -> &'a ArrayData {
         &self.shapes().child_data()[0]
     }
+}
+
+/// As [`TensorColumn::type_of`], for a field that is stored as `storage`.
+fn stored_type(
+    field: &Field,
+    storage: &DataType,
+) -> Result<Option<(DType, usize)>, TensorColumnError> {
+    let name = field.metadata().get(EXTENSION_TYPE_NAME_KEY);
+    if name.is_none_or(|name| name != TENSOR && name != OTHER_TENSOR) {
+        return Ok(None);
+    }
+    let refused = |reason: &str| TensorColumnError::Type {
+        field: field.name().clone(),
+        reason: reason.to_owned(),
+    };
+    let DataType::Struct(children) = storage else {
+        return Err(refused("it is not a struct"));
+    };
+    let [data, shape] = &children[..] else {
+        return Err(refused("it must have two fields"));
+    };
+    let (DataType::List(item), DataType::FixedSizeList(number, dimensions)) =
+        (data.data_type(), shape.data_type())
+    else {
+        return Err(refused(
+            "data must be a list, and shape a list of fixed size",
+        ));
+    };
+    if *number.data_type() != DataType::Int32 {
+        return Err(refused("the shape must be of int32"));
+    }
+    let dimensions = usize::try_from(*dimensions)
+        .ok()
+        .filter(|&count| count <= TensorLayout::MAX_DIMENSIONS);
+    let dimensions = dimensions.ok_or_else(|| refused("it has too many dimensions"))?;
+    let dtype =
+        element_dtype(item).ok_or_else(|| refused("tensors cannot have elements of that type"))?;
+    Ok(Some((dtype, dimensions)))
 }
 
 /// Copies the elements if they are not aligned. Those of a payload are.
