@@ -170,6 +170,18 @@ def test_samples_that_belong_together(installed: Path, tmp_path: Path, options: 
         assert lines == expected, printed
 
 
+@pytest.mark.parametrize("source", ["misfit.c", "misfit.cc"])
+def test_samples_that_do_not_fit_their_type_are_refused(installed: Path, tmp_path: Path, source: str) -> None:
+    types = {"image": {"type": "std/Image@1"}, "imu": {"type": "std/Imu@1"}}
+    nodes = [{"id": "source", "path": str(compiled(installed, source, tmp_path)), "outputs": types}]
+    printed = succeeded(nodes, tmp_path)
+    refused = [line.split("refused: ")[1] for line in printed.splitlines() if "refused: " in line]
+    image = "the output `image` sends std/Image@1: expected a tensor: "
+    assert "the output `imu` sends std/Imu@1: expected one record: " in refused[0], printed
+    assert [image in line for line in refused[1:]] == [True, True], printed
+    assert [line.split("found ")[1] for line in refused] == ["a tensor", "a tensor of u1, 2", "text"]
+
+
 ASKER = """\
 import asyncio
 from nervure import Node

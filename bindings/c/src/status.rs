@@ -72,6 +72,7 @@ impl From<SendError> for Failure {
             SendError::Stopped => Status::Stopped,
             SendError::OutOfMemory { .. } | SendError::TooLarge { .. } => Status::Memory,
             SendError::UnknownOutput(_) => Status::UnknownName,
+            SendError::Misfit { .. } => Status::Kind,
             SendError::Forked(_) => Status::Forked,
             SendError::Announcement(_) => Status::Argument,
             _ => Status::System,

@@ -63,6 +63,7 @@ pub(crate) fn send_error(py: Python<'_>, error: &SendError) -> PyErr {
         SendError::TimedOut { .. } | SendError::WouldBlock { .. } | SendError::Paused => {
             "NodeTimeout"
         }
+        SendError::Misfit { .. } => "NotSendable",
         SendError::Stopped => "Stopped",
         SendError::Forked(_) => "NodeForked",
         SendError::OutOfMemory { .. } | SendError::System(_) => "OutOfMemory",

@@ -60,7 +60,7 @@ class Dataflow:
         code: str,
         *,
         inputs: dict[str, Any] | None = None,
-        outputs: list[str] | None = None,
+        outputs: list[str] | dict[str, Any] | None = None,
         **keys: Any,
     ) -> None:
         (self.folder / f"{id}.py").write_text(textwrap.dedent(code))

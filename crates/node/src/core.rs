@@ -2,11 +2,13 @@
 
 use crate::sample::Sample;
 use crate::trace::Traces;
+use nervure_message::TypeName;
 use nervure_protocol::keeper_to_node::{NeighbourEvent, Welcome};
 use nervure_protocol::node_to_keeper::Message;
 use nervure_protocol::params::Param;
-use nervure_protocol::wiring::Source;
+use nervure_protocol::wiring::{OutputSpec, Source};
 use nervure_shm::{ControlPage, Output, Producer, Seqpacket, monotonic_nanos};
+use nervure_types::SampleCheck;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::AsFd;
 use std::collections::VecDeque;
@@ -25,6 +27,8 @@ pub(crate) struct Core {
     pub(crate) clock: ControlPage,
     pub(crate) producer: Producer,
     pub(crate) outputs: Vec<Output>,
+    /// The checks of outputs with a known type, in the same order.
+    checks: Vec<Option<Arc<SampleCheck>>>,
     pub(crate) fork_generation: u32,
     /// Whether the outputs are held while the dataflow is paused.
     stops_in_pause: AtomicBool,
@@ -67,6 +71,13 @@ pub(crate) enum Notice {
     Event(NeighbourEvent),
 }
 
+/// The check of an output with a type of the standard set. Other types have no definition here.
+fn check_of(output: &OutputSpec) -> Option<Arc<SampleCheck>> {
+    let name: TypeName = output.type_name.as_ref()?.parse().ok()?;
+    let definition = nervure_types::standard_type(&name)?;
+    Some(Arc::new(SampleCheck::new(&name.to_string(), definition)))
+}
+
 /// Whether a socket has a packet, or is closed.
 fn has_packet(socket: &Seqpacket) -> bool {
     let interest = PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN);
@@ -97,6 +108,7 @@ impl Core {
         outputs: Vec<Output>,
     ) -> Self {
         let params = RwLock::new(welcome.params.clone());
+        let checks = welcome.outputs.iter().map(check_of).collect();
         let mut core = Self {
             stops_in_pause: AtomicBool::new(welcome.inputs.is_empty()),
             reports_ended_consumers: AtomicBool::new(false),
@@ -105,6 +117,7 @@ impl Core {
             clock,
             producer,
             outputs,
+            checks,
             fork_generation: nervure_shm::fork_generation(),
             pauses: Mutex::default(),
             notices: Mutex::default(),
@@ -113,6 +126,11 @@ impl Core {
         };
         core.traces = Arc::new(Traces::of_environment(&core.welcome, core.is_source()));
         core
+    }
+
+    /// The check of the output at an index, if its type is known.
+    pub(crate) fn check(&self, output: usize) -> Option<Arc<SampleCheck>> {
+        self.checks.get(output).cloned().flatten()
     }
 
     pub(crate) fn notices(&self) -> MutexGuard<'_, Notices> {

@@ -114,8 +114,12 @@ impl Handle {
     /// # Errors
     /// [`UnknownName`], which lists the outputs, if the node has no such output.
     pub fn output(&self, name: &str) -> Result<Publisher, UnknownName> {
-        match self.0.outputs.iter().find(|output| output.name() == name) {
-            Some(output) => Ok(Publisher::new(output.clone(), self.0.clone())),
+        let mut outputs = self.0.outputs.iter().enumerate();
+        match outputs.find(|(_, output)| output.name() == name) {
+            Some((index, output)) => {
+                let check = self.0.check(index);
+                Ok(Publisher::new(output.clone(), self.0.clone(), check))
+            }
             None => Err(UnknownName {
                 node: self.id().to_owned(),
                 kind: "output",

@@ -56,6 +56,14 @@ pub enum SendError {
     /// The node has no such output.
     #[error("{0}")]
     UnknownOutput(String),
+    /// The sample does not fit the type that the dataflow file declares for the output.
+    #[error("the output `{output}` sends {misfit}")]
+    Misfit {
+        /// The output's name.
+        output: String,
+        /// Type and field, and what is expected and found there.
+        misfit: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The sample alone is larger than the budget.
     #[error(
         "a sample of {bytes} bytes is larger than the node's whole budget of {limit} bytes: \

@@ -173,7 +173,7 @@ class Node:
 
         Raises:
             UnknownOutput: the node has no such output; the message lists the outputs.
-            NotSendable: the value is of a kind that cannot be sent.
+            NotSendable: the value is of a kind that cannot be sent, or does not fit the type of the output.
             TooLarge: the value is larger than the node's shared memory, or the metadata exceed their limit.
             NodeTimeout: a receiver had no room in time.
             Stopped: the dataflow stopped while the call waited.

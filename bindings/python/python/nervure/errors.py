@@ -64,7 +64,7 @@ class OutOfMemory(NervureError, MemoryError):
 
 
 class NotSendable(NervureError, TypeError):
-    """The value is of a kind that cannot be sent."""
+    """The value is of a kind that cannot be sent, or does not fit the type of the output."""
 
 
 class TooLarge(NervureError, ValueError):

@@ -39,6 +39,7 @@ mod streams;
 #[cfg(feature = "opentelemetry")]
 mod telemetry;
 mod top;
+mod types;
 mod validate;
 mod vandal;
 mod watch;

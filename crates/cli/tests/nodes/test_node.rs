@@ -11,7 +11,7 @@ use std::{
 
 use futures_lite::{StreamExt, future};
 use nervure_node::{
-    CallError, Envelope, Event, EventStream, Metadata, Node, SerdeSample, Tensor,
+    CallError, Envelope, Event, EventStream, Metadata, Node, SendError, SerdeSample, Tensor,
     message::{JsonSample, Scalar},
 };
 
@@ -23,6 +23,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some("source-until") => source_until(arguments.get(1).ok_or("which file?")?, number(2)?),
         Some("growing-source") => growing_source(number(1)?, number(2)?),
         Some("values") => values(),
+        Some("typed") => typed(),
+        Some("receive") => receive(),
         Some("frames") => frames(),
         Some("frame-sink") => frame_sink(),
         Some("sink") => sink(number(1)?),
@@ -146,6 +148,34 @@ fn values() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// Sends samples that fit the types of their outputs, and others, and prints the errors of these.
+fn typed() -> Result<(), Box<dyn Error>> {
+    let node = Node::connect()?;
+    let vector = serde_json::json!({"x": 0, "y": 0.5, "z": 9.81});
+    let imu = serde_json::json!({"angular_velocity": vector, "linear_acceleration": vector});
+    let mut misfit = imu.clone();
+    misfit["angular_velocity"]["y"] = "fast".into();
+    for value in [&imu, &misfit, &imu] {
+        // The last has no consumer, and the definition of `pose` is not known.
+        for output in ["imu", "pose", "alone"] {
+            match node.send(output, &JsonSample::new(value)?) {
+                Ok(_) => {}
+                Err(error @ SendError::Misfit { .. }) => println!("{error}"),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    let image = node.output("image")?;
+    drop(image.loan::<u8>(&[4, 6, 3])?);
+    for result in [
+        image.send("no image").map(drop),
+        image.loan::<f32>(&[24]).map(drop),
+    ] {
+        println!("{}", result.expect_err("not an image"));
+    }
+    Ok(())
+}
+
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Frame<'a> {
     stamp: f64,
@@ -207,6 +237,13 @@ fn sink(pause_millis: u64) -> Result<(), Box<dyn Error>> {
         print_event(&event)?;
         sleep(Duration::from_millis(pause_millis));
     }
+    Ok(())
+}
+
+/// Receives samples of any kind.
+fn receive() -> Result<(), Box<dyn Error>> {
+    let mut node = Node::connect()?;
+    while node.next().is_some() {}
     Ok(())
 }
 

@@ -175,7 +175,10 @@ impl Calls {
         self.last_id += 1;
         let id = self.last_id;
         state.waiting.push((id, true));
-        Ok((Ticket { client, id }, Publisher::new(output, core.clone())))
+        Ok((
+            Ticket { client, id },
+            Publisher::new(output, core.clone(), None),
+        ))
     }
 
     /// Takes the result of sending the request. A request that was not sent is forgotten.

@@ -64,7 +64,7 @@ impl Request {
             service: Arc::from(spec.name.as_str()),
             client: client.node.clone(),
             correlation_id: sample.header().correlation_id,
-            publisher: Publisher::new(output, core.clone()),
+            publisher: Publisher::new(output, core.clone(), None),
             is_answered: AtomicBool::new(false),
         };
         Some(Self {

@@ -3,9 +3,10 @@ use super::loan::{Loan, LoanSlice, metadata_error};
 use crate::core::Core;
 use crate::trace::{Traced, metadata_of, report_sent};
 use nervure_message::{
-    AnyBitPattern, Element, Encode, Head, Header, Layout, TensorLayout, encode_head,
+    AnyBitPattern, Element, Encode, Head, Header, Layout, Schema, TensorLayout, encode_head,
 };
 use nervure_shm::{Output, Receipt, SendError, Wait};
+use nervure_types::{Misfit, SampleCheck};
 use std::sync::Arc;
 
 /// An output of a node. Clones are the same output; any thread may use it.
@@ -13,11 +14,17 @@ use std::sync::Arc;
 pub struct Publisher {
     output: Output,
     core: Arc<Core>,
+    /// The check of its samples, if its type is known.
+    check: Option<Arc<SampleCheck>>,
 }
 
 impl Publisher {
-    pub(crate) fn new(output: Output, core: Arc<Core>) -> Self {
-        Self { output, core }
+    pub(crate) fn new(output: Output, core: Arc<Core>, check: Option<Arc<SampleCheck>>) -> Self {
+        Self {
+            output,
+            core,
+            check,
+        }
     }
 
     /// The output's name.
@@ -29,8 +36,9 @@ impl Publisher {
     /// with `queue_policy: block` is full, and in a node without inputs while the dataflow is paused.
     ///
     /// # Errors
-    /// [`SendError::Stopped`] if the dataflow stops while the call waits, and every other variant
-    /// for its cause. A sample that a consumer misses by its own policy is no error: it is counted
+    /// [`SendError::Stopped`] if the dataflow stops while the call waits, [`SendError::Misfit`] if the
+    /// value does not fit the output's type, such as `std/Imu@1`, and every other variant for its
+    /// cause. A sample that a consumer misses by its own policy is no error: it is counted
     /// on its edge, and in the receipt.
     pub fn send<V: Encode + ?Sized>(&self, value: &V) -> Result<Receipt, SendError> {
         self.send_with(value, &Envelope::new(), Wait::Forever)
@@ -74,6 +82,12 @@ impl Publisher {
         wait: Wait,
     ) -> Result<Receipt, Unsent<'_>> {
         self.core.producer.counters.beat();
+        // A sample from another machine was checked there.
+        if let Some(check) = self.check.as_deref()
+            && envelope.known_origin().is_none()
+        {
+            self.fit(check, &value.layout(), value.schema())?;
+        }
         if !self.output.has_readers() {
             return Ok(Receipt::default());
         }
@@ -122,7 +136,8 @@ impl Publisher {
     /// copy.
     ///
     /// # Errors
-    /// [`SendError::OutOfMemory`] if samples that consumers hold use up the node's shared memory.
+    /// [`SendError::OutOfMemory`] if samples that consumers hold use up the node's shared memory, and
+    /// [`SendError::Misfit`] if the tensor does not fit the output's type.
     ///
     /// # Panics
     /// If the size of the shape overflows `usize`.
@@ -144,11 +159,29 @@ impl Publisher {
         wait: Wait,
     ) -> Result<Loan, SendError> {
         self.core.producer.counters.beat();
+        if let Some(check) = self.check.as_deref() {
+            self.fit(check, layout, None)?;
+        }
         let loan = Loan::new(self.output.clone(), layout, payload_bytes, wait)?;
         Ok(match self.core.traces.is_active() {
             false => loan,
             true => loan.with_traces(&self.core.traces),
         })
+    }
+
+    fn fit(
+        &self,
+        check: &SampleCheck,
+        layout: &Layout,
+        schema: Option<&Schema>,
+    ) -> Result<(), SendError> {
+        // The check has a lock, which another thread may have held at a fork.
+        nervure_shm::check_fork(self.core.fork_generation)?;
+        let misfit = |misfit: Misfit| SendError::Misfit {
+            output: self.name().to_owned(),
+            misfit: misfit.into(),
+        };
+        check.check(layout, schema).map_err(misfit)
     }
 
     /// Whether the node was inherited by fork.
