@@ -10,6 +10,7 @@ pub mod bag;
 pub mod control;
 pub mod crossing;
 pub mod dataflow;
+pub mod definition;
 pub mod edge;
 pub mod encrypted;
 pub mod fleet;

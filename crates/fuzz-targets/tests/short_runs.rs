@@ -4,7 +4,8 @@
 use std::{fs, path::Path};
 
 use nervure_fuzz_targets::{
-    bag, control, crossing, dataflow, edge, encrypted, fleet, link, recording, rosbag, sample,
+    bag, control, crossing, dataflow, definition, edge, encrypted, fleet, link, recording, rosbag,
+    sample,
 };
 use nervure_linkemu::network::{Draw, for_each_seed};
 
@@ -126,6 +127,11 @@ fn recordings() {
 #[test]
 fn bags_of_ros() {
     short_run(rosbag::run, &["fuzz/seeds/rosbag"], 500);
+}
+
+#[test]
+fn definitions() {
+    short_run(definition::run, &["fuzz/seeds/definition"], 2000);
 }
 
 #[test]
