@@ -202,6 +202,8 @@ pub enum Command {
     Telemetry(crate::telemetry::TelemetryArguments),
     /// Print the JSON schema of dataflow files, for editors.
     Schema,
+    /// Show the definitions of types.
+    Types(crate::types::TypesArguments),
     /// Check or start a part of a dataflow. Started by a daemon.
     #[cfg(feature = "fleet")]
     #[command(name = "__part", hide = true)]

@@ -45,6 +45,7 @@ mod table;
 #[cfg(feature = "opentelemetry")]
 mod telemetry;
 mod times;
+mod types;
 mod usage;
 mod uv;
 mod validate;
@@ -104,6 +105,7 @@ fn main() -> ExitCode {
         } => doctor::project::check(&file, json),
         Command::New(arguments) => new::new(&arguments),
         Command::Schema => validate::schema(),
+        Command::Types(arguments) => types::types(&arguments),
         #[cfg(feature = "fleet")]
         Command::Link(command) => link::link(&command),
         Command::List(arguments) => inspect::list::list(&arguments),

@@ -16,7 +16,7 @@ impl Definition {
     /// # Errors
     /// If the type exceeds the limits of schemas.
     pub fn schema(&self) -> Result<Option<Schema>, SchemaError> {
-        if self.facts.payload.is_some() {
+        if self.payload().is_some() {
             return Ok(None);
         }
         let metadata = arrow_schema::Metadata::new().with(PYTHON_KIND, "dict");

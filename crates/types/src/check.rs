@@ -70,10 +70,8 @@ impl SampleCheck {
     /// # Errors
     /// [`Misfit`].
     pub fn check(&self, layout: &Layout, schema: Option<&Schema>) -> Result<(), Misfit> {
-        let definition = &*self.definition;
-        if let Some(name) = &definition.facts.payload {
-            let field = definition.fields.iter().find(|field| field.name == *name);
-            return self.payload(field.expect("the sidecar names a field"), layout);
+        if let Some(field) = self.definition.payload() {
+            return self.payload(field, layout);
         }
         let (Layout::Array(array), Some(schema)) = (layout, schema) else {
             return Err(self.no_record(layout.kind_name()));

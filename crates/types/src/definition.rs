@@ -117,6 +117,12 @@ pub enum Number {
 }
 
 impl Definition {
+    /// The field that is the whole payload, unless samples are records of all fields.
+    pub fn payload(&self) -> Option<&Field> {
+        let name = self.facts.payload.as_ref()?;
+        self.fields.iter().find(|field| field.name == *name)
+    }
+
     /// Whether it has exactly these fields, as names and types.
     pub fn has_fields(&self, fields: &[(&str, &str)]) -> bool {
         let shown = self
@@ -126,6 +132,22 @@ impl Definition {
         shown.eq(fields
             .iter()
             .map(|(name, kind)| (*name, (*kind).to_owned())))
+    }
+}
+
+impl Field {
+    /// The unit of its values, which stands in brackets at the beginning of the comment, as in `[m/s]`.
+    pub fn unit(&self) -> Option<&str> {
+        Some(self.comment.strip_prefix('[')?.split_once(']')?.0)
+    }
+
+    /// The comment after the unit.
+    pub fn description(&self) -> &str {
+        let rest = self
+            .comment
+            .strip_prefix('[')
+            .and_then(|rest| rest.split_once(']'));
+        rest.map_or(&*self.comment, |(_, rest)| rest.trim())
     }
 }
 

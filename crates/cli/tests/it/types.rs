@@ -1,8 +1,10 @@
-//! Samples are checked against the declared types of their outputs.
+//! The definitions of types, and the check of samples against the declared types of their outputs.
 
-use serde_json::json;
+use std::path::Path;
 
-use crate::dataflow::Dataflow;
+use serde_json::{Value, json};
+
+use crate::dataflow::{Dataflow, nervure, output};
 
 #[test]
 fn a_sample_that_does_not_fit_its_type_is_refused_where_it_is_sent() {
@@ -39,4 +41,81 @@ fn a_sample_that_does_not_fit_its_type_is_refused_where_it_is_sent() {
     };
     assert_eq!(received(0), (&json!(2), &json!(2)), "{summary}");
     assert_eq!(received(1), (&json!(3), &json!(3)), "{summary}");
+}
+
+/// Exit code and output of `nervure types`.
+fn types(arguments: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = nervure(Path::new("/"));
+    command.arg("types").args(arguments);
+    output(command)
+}
+
+#[test]
+fn a_type_is_shown_with_units_constants_and_what_it_corresponds_to() {
+    let (code, text, _) = types(&["show", "std/Twist"]);
+    assert_eq!(code, Some(0));
+    assert_eq!(
+        text,
+        "std/Twist@1\nVelocity in the sample's frame.\n\n\
+         FIELD    TYPE         UNIT\n\
+         linear   std/Vector3  m/s\n\
+         angular  std/Vector3  rad/s\n\n\
+         ROS 2: geometry_msgs/Twist\n"
+    );
+    let (_, text, _) = types(&["show", "std/NavSatStatus@1"]);
+    assert!(
+        text.contains("STATUS_SBAS_FIX  1      With augmentation by satellites"),
+        "{text}"
+    );
+    let (_, text, _) = types(&["show", "sensor_msgs/msg/Joy"]);
+    assert!(text.contains("buttons  int32[]"), "{text}");
+    let (_, text, _) = types(&["show", "std/Image"]);
+    assert!(
+        text.contains("encoding?") && text.contains("in the metadata"),
+        "{text}"
+    );
+    let (code, _, error) = types(&["show", "std/Twits@1"]);
+    assert_eq!(code, Some(2));
+    assert!(
+        error.contains("there is no type `std/Twits@1`")
+            && error.contains("did you mean `std/Twist@1`?"),
+        "{error}"
+    );
+}
+
+#[test]
+fn types_are_listed_and_shown_as_json() {
+    let json_of = |arguments: &[&str]| -> Value {
+        let (code, text, error) = types(arguments);
+        assert_eq!(code, Some(0), "{error}");
+        serde_json::from_str(&text).unwrap()
+    };
+    let all = json_of(&["list", "--json"]);
+    assert_eq!(all.as_array().unwrap().len(), 42);
+    let (_, text, _) = types(&["list"]);
+    assert_eq!(text.lines().count(), 43);
+    assert!(text.contains("std/Imu@1"), "{text}");
+    let imu = json_of(&["show", "std/Imu@1", "--json"]);
+    assert_eq!(
+        (&imu["name"], &imu["ros"]),
+        (&json!("std/Imu@1"), &json!("sensor_msgs/Imu"))
+    );
+    let hash = "RIHS01_7d9a00ff131080897a5ec7e26e315954b8eae3353c3f995c55faf71574000b5b";
+    assert_eq!(imu["ros_hash"], hash);
+    let velocity = &imu["fields"][2];
+    assert_eq!(
+        (
+            &velocity["name"],
+            &velocity["type"],
+            &velocity["unit"],
+            &velocity["optional"]
+        ),
+        (
+            &json!("angular_velocity"),
+            &json!("std/Vector3"),
+            &json!("rad/s"),
+            &json!(false)
+        )
+    );
+    assert_eq!(imu["fields"][1]["tensors"], json!(["3 x 3"]));
 }

@@ -1,0 +1,206 @@
+//! `nervure types`: the standard types and the messages of ROS 2.
+
+use std::{process::ExitCode, sync::Arc};
+
+use clap::{Args, Subcommand};
+use nervure_types::{Definition, Field, Library, humble, standard_names, standard_type};
+use serde_json::{Value, json};
+
+use crate::{
+    failure::Failure,
+    output,
+    table::{Align, Table},
+};
+
+#[derive(Debug, Args)]
+pub struct TypesArguments {
+    #[command(subcommand)]
+    command: TypesCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum TypesCommand {
+    /// List the standard types.
+    List {
+        /// Write one JSON value to stdout.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show the fields of a type.
+    Show {
+        /// A standard type such as `std/Imu@1`, or a message of ROS 2 such as `sensor_msgs/Imu`.
+        name: String,
+        /// Write one JSON value to stdout.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+pub fn types(arguments: &TypesArguments) -> Result<ExitCode, Failure> {
+    match &arguments.command {
+        TypesCommand::List { json } => list(*json)?,
+        TypesCommand::Show { name, json } => show(name, *json)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list(as_json: bool) -> Result<(), Failure> {
+    let all = standard_names().filter_map(|name| Some((name.to_string(), standard_type(&name)?)));
+    if as_json {
+        let types: Vec<Value> = all
+            .map(|(name, definition)| json!({"name": name, "comment": definition.comment}))
+            .collect();
+        return output::write(&format!("{}\n", Value::from(types)));
+    }
+    let mut table = Table::new(&[("type", Align::Left), ("", Align::Left)]);
+    for (name, definition) in all {
+        table.row(vec![name, first_sentence(&definition.comment).to_owned()]);
+    }
+    output::write(&table.render(None))
+}
+
+fn show(name: &str, as_json: bool) -> Result<(), Failure> {
+    let (name, definition) = find(name)?;
+    if as_json {
+        return output::write(&format!("{}\n", described(&name, &definition)));
+    }
+    output::write(&printed(&name, &definition))
+}
+
+/// A standard type, also without its version; or a message of ROS 2.
+fn find(name: &str) -> Result<(String, Arc<Definition>), Failure> {
+    let standard = |wanted: &str| {
+        let known = wanted.parse().ok()?;
+        Some((wanted.to_owned(), standard_type(&known)?))
+    };
+    let found = standard(name).or_else(|| standard(&format!("{name}@1")));
+    if let Some(found) = found {
+        return Ok(found);
+    }
+    let plain = nervure_types::plain_name(name);
+    if humble().has(&plain) {
+        let definition = Library::new(&[humble()]).definition(&plain);
+        let definition = definition.map_err(|error| Failure::internal(error.to_string()))?;
+        return Ok((plain, definition));
+    }
+    let standard: Vec<String> = standard_names().map(|name| name.to_string()).collect();
+    let all = standard.iter().map(String::as_str).chain(humble().names());
+    let hint = match nervure_protocol::nearest(name, all) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => "`nervure types list` lists the standard types".to_owned(),
+    };
+    Err(Failure::invalid(format!("there is no type `{name}`")).hint(hint))
+}
+
+fn printed(name: &str, definition: &Definition) -> String {
+    let mut text = format!("{name}\n");
+    if !definition.comment.is_empty() {
+        text += &format!("{}\n", definition.comment);
+    }
+    text.push('\n');
+    let columns = ["field", "type", "unit", ""].map(|column| (column, Align::Left));
+    let mut table = Table::new(&columns);
+    for field in &definition.fields {
+        let mark = if field.is_optional { "?" } else { "" };
+        let unit = field.unit().unwrap_or_default().to_owned();
+        let note = note(definition, field);
+        table.row(vec![
+            format!("{}{mark}", field.name),
+            field.kind.to_string(),
+            unit,
+            note,
+        ]);
+    }
+    text += &table.render(None);
+    if !definition.constants.is_empty() {
+        let mut table = Table::new(&["constant", "value", ""].map(|column| (column, Align::Left)));
+        for constant in &definition.constants {
+            let comment = constant.comment.replace('\n', " ");
+            table.row(vec![
+                constant.name.clone(),
+                constant.value.to_string(),
+                comment,
+            ]);
+        }
+        text += &format!("\n{}", table.render(None));
+    }
+    let facts = &definition.facts;
+    for (whose, message) in [("ROS 2", &facts.ros), ("Foxglove", &facts.foxglove)] {
+        if let Some(message) = message {
+            text += &format!("\n{whose}: {message}");
+        }
+    }
+    format!("{}\n", text.trim_end())
+}
+
+/// The comment of a field, its tensors, and its place unless that is the record.
+fn note(definition: &Definition, field: &Field) -> String {
+    let mut parts = vec![field.description().replace('\n', " ")];
+    parts.extend(
+        field
+            .default
+            .iter()
+            .map(|default| format!("{default} by default")),
+    );
+    parts.extend(field.tensors.iter().map(|rule| format!("tensor: {rule}")));
+    match definition.payload() {
+        Some(payload) if payload.name == field.name => parts.push("the payload".to_owned()),
+        Some(_) => parts.push("in the metadata".to_owned()),
+        None => {}
+    }
+    parts.retain(|part| !part.is_empty());
+    parts.join("; ")
+}
+
+fn described(name: &str, definition: &Definition) -> Value {
+    let field = |field: &Field| {
+        let tensors: Vec<String> = field.tensors.iter().map(ToString::to_string).collect();
+        json!({
+            "name": field.name,
+            "type": field.kind.to_string(),
+            "unit": field.unit(),
+            "comment": field.description(),
+            "optional": field.is_optional,
+            "default": field.default.as_ref().map(ToString::to_string),
+            "enum": field.enumeration,
+            "tensors": tensors,
+        })
+    };
+    let constants = definition.constants.iter().map(|constant| {
+        json!({
+            "name": constant.name,
+            "type": constant.kind,
+            "value": constant.value.to_string(),
+            "comment": constant.comment,
+        })
+    });
+    json!({
+        "name": name,
+        "comment": definition.comment,
+        "ros": definition.facts.ros,
+        "ros_hash": hash_of(definition),
+        "foxglove": definition.facts.foxglove,
+        "payload": definition.facts.payload,
+        "fields": definition.fields.iter().map(field).collect::<Vec<_>>(),
+        "constants": constants.collect::<Vec<_>>(),
+    })
+}
+
+/// The hash by which ROS 2 compares the message of this name: of the type itself, or of the one that it
+/// corresponds to.
+fn hash_of(definition: &Definition) -> Option<String> {
+    let name = definition.facts.ros.as_ref().unwrap_or(&definition.name);
+    if !humble().has(name) {
+        return None;
+    }
+    #[cfg(feature = "fleet")]
+    return nervure_types::rihs01(&*Library::new(&[humble()]).definition(name).ok()?);
+    #[cfg(not(feature = "fleet"))]
+    None
+}
+
+fn first_sentence(text: &str) -> &str {
+    text.split_once(". ")
+        .map_or(text, |(first, _)| first)
+        .trim_end_matches('.')
+}

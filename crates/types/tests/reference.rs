@@ -1,0 +1,130 @@
+//! Keeps the reference page of the standard types up to date.
+//!
+//! `UPDATE_REFERENCE=1 cargo test -p nervure-types` updates it.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+use nervure_types::{Definition, Field, Kind, standard_names, standard_type};
+
+const HEAD: &str = "\
+# Standard types
+
+An output may declare one of these types: `outputs: {imu: {type: std/Imu@1}}`. Each of its samples is then checked where
+it is sent, in every language. A sample that does not fit is refused with an error:
+
+```
+the output `imu` sends std/Imu@1, field `angular_velocity.x`: expected `float64`, found text
+```
+
+Types without a version (`std/Imu`) and types of other namespaces (`my/Pose@1`) are names: their samples are not checked.
+Nor are samples from another machine, which were checked there. `nervure types show std/Imu@1` prints a definition in the terminal.
+
+A sample is a dict, a dataclass or a struct with the fields of its type, in any order, unless the type says otherwise. Stamp
+and frame are in the header of every sample, so types do not repeat them. The names of fields are those of ROS.
+
+- A field with `?` may be absent or null; every other one must be there. Other fields than these are refused.
+- `float32` and `float64` take all numbers, integer types all integers: a record has 64 bits for each number. Values are not
+  checked, so an integer may be too large for its field.
+- A list of numbers may be a NumPy array of one dimension with exactly their type, or one of the tensors below the table.
+- `[9]` is a list of 9 items, `[]` one of any length. Arrow's type for both is `LargeList`: records have no lists of fixed size.
+- A field of type `uint8[]` may be bytes.
+
+\"ROS 2\" names the message with the same content, \"Foxglove\" the message that a viewer displays.
+[Recordings](recording.md) names those that recordings contain.
+
+This page is generated from `crates/types/std`; `UPDATE_REFERENCE=1 cargo test -p nervure-types` writes it.
+
+";
+
+#[test]
+fn the_reference_page_is_up_to_date() {
+    let mut page = HEAD.to_owned();
+    for name in standard_names() {
+        let definition = standard_type(&name).unwrap();
+        write_type(&mut page, &name.to_string(), &definition);
+    }
+    let page = format!("{}\n", page.trim_end());
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/types.md");
+    if std::env::var_os("UPDATE_REFERENCE").is_some() {
+        fs::write(&path, &page).unwrap();
+    }
+    let found = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        found == page,
+        "docs/reference/types.md differs from the definitions: run UPDATE_REFERENCE=1 cargo test -p nervure-types"
+    );
+}
+
+fn write_type(page: &mut String, name: &str, definition: &Definition) {
+    let comment = definition.comment.replace('\n', " ");
+    write!(page, "## {name}\n\n{comment}").unwrap();
+    let facts = &definition.facts;
+    for (whose, message) in [("ROS 2", &facts.ros), ("Foxglove", &facts.foxglove)] {
+        if let Some(message) = message {
+            write!(page, " {whose}: `{message}`.").unwrap();
+        }
+    }
+    page.push_str("\n\n| field | type | unit | |\n|---|---|---|---|\n");
+    for field in &definition.fields {
+        write_field(page, definition, field);
+    }
+    page.push('\n');
+    for field in &definition.fields {
+        for rule in &field.tensors {
+            writeln!(page, "`{}` as a tensor: {rule}.\n", field.name).unwrap();
+        }
+    }
+    if !definition.constants.is_empty() {
+        let constants = definition.constants.iter();
+        let shown = constants.map(|constant| format!("`{}` {}", constant.name, constant.value));
+        writeln!(
+            page,
+            "Constants: {}.\n",
+            shown.collect::<Vec<_>>().join(", ")
+        )
+        .unwrap();
+    }
+}
+
+fn write_field(page: &mut String, definition: &Definition, field: &Field) {
+    let kind = match &field.kind {
+        Kind::Message(message) => linked(&message.name, ""),
+        Kind::Sequence(item, None) => match &**item {
+            Kind::Message(message) => linked(&message.name, "[]"),
+            item => format!("`{item}[]`"),
+        },
+        kind => format!("`{kind}`"),
+    };
+    let mark = if field.is_optional { "?" } else { "" };
+    let mut sentences = vec![field.description().replace('\n', " ")];
+    if let Some(prefix) = &field.enumeration {
+        sentences.push(format!("One of `{prefix}..`"));
+    }
+    if let Some(default) = &field.default {
+        sentences.push(format!("{default} by default"));
+    }
+    match definition.payload() {
+        Some(payload) if payload.name == field.name => sentences.push("The payload".to_owned()),
+        Some(_) => sentences.push("In the metadata".to_owned()),
+        None => {}
+    }
+    sentences.retain(|sentence| !sentence.is_empty());
+    let unit = field.unit().unwrap_or_default();
+    let text = sentences.join(". ");
+    writeln!(
+        page,
+        "| `{}`{mark} | {kind} | {unit} | {text} |",
+        field.name
+    )
+    .unwrap();
+}
+
+/// A link to the section of a type.
+fn linked(name: &str, list: &str) -> String {
+    format!(
+        "[`{name}{list}`](#{}1)",
+        name.replace('/', "").to_lowercase()
+    )
+}
