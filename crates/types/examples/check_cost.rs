@@ -1,4 +1,4 @@
-//! Measures what the check of a sample costs: `cargo run --profile dist -p nervure-types --example check_cost`.
+//! Measures the cost of the check of a sample: `cargo run --profile dist -p nervure-types --example check_cost`.
 //!
 //! The rows with lists have another number of items in each sample, so nothing but the schema stays.
 
@@ -31,7 +31,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .map(|count| json!({"detections": vec![detection(0.5); count]}))
         .collect();
     println!("{:24} {:>12} {:>12}", "type", "first (ns)", "next (ns)");
-    report("std/Twist@1", &[twist.clone()])?;
+    report(
+        "std/Twist@1",
+        &[json!({"linear": vector, "angular": vector})],
+    )?;
     report(
         "std/Imu@1",
         &[json!({"angular_velocity": vector, "linear_acceleration": vector})],

@@ -17,6 +17,7 @@ mod humble;
 mod idl;
 mod library;
 mod line;
+mod misfit;
 #[cfg(feature = "rihs")]
 mod rihs;
 mod sections;
@@ -24,12 +25,13 @@ mod sidecar;
 mod standard;
 mod tensor_rule;
 
-pub use check::{Misfit, SampleCheck};
+pub use check::SampleCheck;
 pub use compare::{Change, Difference, Part, compare};
 pub use definition::{Constant, Definition, Facts, Field, Kind, Literal, Number, plain_name};
 pub use error::{DefinitionError, Place, SyntaxError};
 pub use humble::{humble, unchanged};
 pub use library::Library;
+pub use misfit::Misfit;
 #[cfg(feature = "rihs")]
 pub use rihs::rihs01;
 pub use sections::{Format, Sections, interface_of};

@@ -97,8 +97,8 @@ impl Line {
         Some(Self { comment, item })
     }
 
-    /// What must be equal in two definitions of one type: type and name of a field; nothing for a
-    /// constant.
+    /// The part of the line that is equal in all definitions of one type: type and name of a field;
+    /// nothing for a constant.
     pub(crate) fn signature(&self) -> Option<String> {
         match &self.item {
             Ok(Item::Field(field)) => Some(format!("{} {}", field.kind, field.name)),

@@ -78,7 +78,7 @@ impl Sections {
     /// Adds the text of the file `source` with the definition `name`.
     ///
     /// # Errors
-    /// [`DefinitionError`]. A line that is no field is an error of those who need the type.
+    /// [`DefinitionError`]. A line that is no field is an error when the type is resolved.
     pub fn add_file(
         &mut self,
         format: Format,

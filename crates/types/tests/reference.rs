@@ -21,6 +21,9 @@ the output `imu` sends std/Imu@1, field `angular_velocity.x`: expected `float64`
 Types without a version (`std/Imu`) and types of other namespaces (`my/Pose@1`) are names: their samples are not checked.
 Nor are samples from another machine, which were checked there. `nervure types show std/Imu@1` prints a definition in the terminal.
 
+The check costs 20 ns for an image, 40 ns for a twist and 110 ns for odometry, and 1.5 to 5 us for the first sample of a layout
+(medians of `cargo run --release -p nervure-types --example check_cost` on an AMD EPYC, 2 cores, busy).
+
 A sample is a dict, a dataclass or a struct with the fields of its type, in any order, unless the type says otherwise. Stamp
 and frame are in the header of every sample, so types do not repeat them. The names of fields are those of ROS.
 

@@ -1,6 +1,7 @@
 use arrow_buffer::Buffer;
 use arrow_data::ArrayData;
-use nervure_message::{ArraySample, Encode, JsonSample, SerdeSample, Tensor};
+use arrow_schema::{Field as ArrowField, Fields};
+use nervure_message::{ArraySample, DType, Encode, JsonSample, SerdeSample, Tensor, TensorLayout};
 use serde::Serialize;
 
 use super::*;
