@@ -39,7 +39,7 @@ impl Receiver {
         if more {
             self.streams.note_readable(stream);
         }
-        self.streams.forget_if_done(&mut self.ledger, stream);
+        self.streams.note_if_complete(stream);
         Some(sample)
     }
 
@@ -300,8 +300,7 @@ impl Receiver {
             state.cost -= assembly.cost();
             state.counters.incomplete += 1;
         }
-        self.streams
-            .forget_if_done(&mut self.ledger, assembly.stream);
+        self.streams.note_if_complete(assembly.stream);
     }
 
     pub(super) fn close(&mut self, id: u64, outcome: Outcome) {

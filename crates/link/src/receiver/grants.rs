@@ -79,7 +79,7 @@ impl Receiver {
                 if let Some(state) = self.streams.by_id.get_mut(&stream)
                     && !std::mem::replace(&mut state.ended, true)
                 {
-                    self.streams.note_ended(stream);
+                    self.streams.note_if_complete(stream);
                 }
             }
             Ok(answer @ (Control::Grant { .. } | Control::Refuse { .. })) => {
@@ -154,7 +154,10 @@ impl Receiver {
             return;
         }
         match self.policy.decide(Direction::Incoming, &state.name, qos) {
-            Decision::Refuse(why) => drop(self.refuse_stream(stream, why)),
+            Decision::Refuse(why) => {
+                self.streams.end(&mut self.ledger, stream);
+                self.refuse(stream, why);
+            }
             Decision::Accept | Decision::Ask => {
                 state.change(qos, first_sequence);
                 self.streams.note_changed(stream);

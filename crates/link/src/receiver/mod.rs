@@ -101,7 +101,7 @@ pub enum ReceiverEvent {
     Readable(u32),
     /// A stream has another quality of service.
     Changed(u32),
-    /// A stream has ended: no samples follow those in its queue.
+    /// A stream has ended: no sample comes any more, and all were taken.
     Ended(u32),
     /// The peer has begun a new session: all streams are new.
     PeerRestarted {

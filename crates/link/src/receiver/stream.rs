@@ -233,12 +233,14 @@ impl ReceiveStream {
         sequence < self.next_sequence
     }
 
+    /// Whether nothing is left of an ended stream.
+    pub(super) fn is_complete(&self) -> bool {
+        self.ended && self.queue.is_empty() && self.unclosed_bytes == 0
+    }
+
     /// Whether nothing is left of an ended stream, and the application knows all of it.
     pub(super) fn is_done(&self) -> bool {
-        self.ended
-            && self.queue.is_empty()
-            && self.unclosed_bytes == 0
-            && self.notices == StreamNotices::NONE
+        self.is_complete() && self.notices == StreamNotices::NONE
     }
 
     /// Bytes by which the [cost](Self::cost) may grow.

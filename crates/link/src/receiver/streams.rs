@@ -31,6 +31,13 @@ impl ReceiveStreams {
         Some((&state.name, state.qos))
     }
 
+    /// Whether no sample of a stream comes any more, and all were taken. [`ReceiverEvent::Ended`]
+    /// announces it, unless the application has closed the stream itself or the peer's session has ended.
+    pub fn has_ended(&self, stream: u32) -> bool {
+        let state = self.by_id.get(&stream);
+        state.is_none_or(|state| state.is_complete())
+    }
+
     /// The counters of all streams, ended ones included, without control messages.
     pub fn totals(&self) -> ReceiveCounters {
         self.application_streams()
@@ -106,9 +113,16 @@ impl ReceiveStreams {
         self.note(stream, |of_stream| of_stream.changed = true);
     }
 
-    /// Notes that a stream has ended.
-    pub(super) fn note_ended(&mut self, stream: u32) {
-        self.note(stream, |of_stream| of_stream.ended = true);
+    /// Notes that a stream has ended, if nothing is left of it. The notice is the last, so that a task
+    /// that waits for the stream learns of its end whatever came before.
+    pub(super) fn note_if_complete(&mut self, stream: u32) {
+        if self
+            .by_id
+            .get(&stream)
+            .is_some_and(|state| state.is_complete())
+        {
+            self.note(stream, |of_stream| of_stream.ended = true);
+        }
     }
 
     fn note(&mut self, stream: u32, set: impl FnOnce(&mut StreamNotices)) {
@@ -120,8 +134,24 @@ impl ReceiveStreams {
         }
     }
 
-    /// Forgets an ended stream of which nothing is left.
-    pub(super) fn forget_if_done(&mut self, ledger: &mut Ledger, stream: u32) {
+    /// Ends a stream of which no sample arrives, and drops those in its queue. An application that knows it
+    /// learns of its end by a notice.
+    pub(super) fn end(&mut self, ledger: &mut Ledger, stream: u32) {
+        let Some(state) = self.by_id.get_mut(&stream) else {
+            return;
+        };
+        while state.pop(&mut ledger.queued).is_some() {
+            state.counters.discarded += 1;
+        }
+        state.ended = true;
+        match state.notices.opened {
+            true => self.remove(ledger, stream),
+            false => self.note_if_complete(stream),
+        }
+    }
+
+    /// Forgets an ended stream of which nothing is left, once all notices of it are taken.
+    fn forget_if_done(&mut self, ledger: &mut Ledger, stream: u32) {
         if self.by_id.get(&stream).is_some_and(|state| state.is_done()) {
             self.remove(ledger, stream);
         }

@@ -381,8 +381,9 @@ impl Incoming {
     /// Whether no sample can come any more.
     fn has_ended(&self, state: &State) -> bool {
         let session = state.endpoint.session(&self.peer.key);
-        let stream = session.and_then(|session| session.receiver().incoming().get(self.stream));
-        !self.is_valid(state) || stream.is_none()
+        let has_ended =
+            session.is_none_or(|session| session.receiver().incoming().has_ended(self.stream));
+        !self.is_valid(state) || has_ended
     }
 
     fn refuse(&self, why: Refusal) {
@@ -486,7 +487,7 @@ impl IncomingStream {
         let receiver = session.receiver();
         receiver
             .counters(incoming.stream)
-            .filter(|_| incoming.is_valid(&state))
+            .filter(|_| !incoming.has_ended(&state))
     }
 }
 

@@ -275,6 +275,16 @@ impl Shared {
         self.changed.notify_all();
     }
 
+    /// Wakes those that wait for something that may have changed in a turn of the thread, and unlocks the
+    /// state. `changed` is the result of [`take_events`](super::thread::take_events).
+    pub(super) fn notify_after_turn(&self, mut state: MutexGuard<'_, State>, changed: bool) {
+        if changed || std::mem::take(&mut state.watched) {
+            self.notify(state);
+        } else {
+            self.notify_receivers(state);
+        }
+    }
+
     /// Wakes the tasks that wait for samples that have arrived or streams that have ended, and
     /// unlocks the state.
     pub(super) fn notify_receivers(&self, mut state: MutexGuard<'_, State>) {

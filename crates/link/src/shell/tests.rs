@@ -1,5 +1,7 @@
 //! Two links over loopback.
 
+mod turns;
+
 use std::{net::SocketAddr, time::Duration};
 
 use super::{Link, LinkConfig, LinkEvent, OpenError, OutgoingStream, Peer, StreamError};

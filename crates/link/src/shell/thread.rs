@@ -139,11 +139,7 @@ fn turn(
     }
     let now = Instant::now();
     let timeout = state.endpoint.poll_timeout(now);
-    if changed || std::mem::take(&mut state.watched) {
-        shared.notify(state);
-    } else {
-        shared.notify_receivers(state);
-    }
+    shared.notify_after_turn(state, changed);
     Ok(Some(match timeout {
         _ if more || !all_sent => Sleep::NotAtAll,
         Some(at) => Sleep::Until(at),
@@ -235,7 +231,7 @@ fn wait(
 /// Moves the endpoint's events to those for the application, except streams that peers opened: the
 /// endpoint holds them until the application takes them. Returns whether there were any, except
 /// samples and ends of streams, which wake their own receivers.
-fn take_events(state: &mut State) -> bool {
+pub(super) fn take_events(state: &mut State) -> bool {
     let mut changed = false;
     while let Some(event) = state.endpoint.poll_event_but_opened() {
         log(&event);
