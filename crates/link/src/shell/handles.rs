@@ -3,6 +3,7 @@
 use std::{
     future::poll_fn,
     sync::Arc,
+    task::{Context, Poll, ready},
     time::{Duration, Instant},
 };
 
@@ -146,7 +147,8 @@ impl Peer {
     /// Waits as [`flush`](Self::flush), on any executor and without a timeout. Returns false when the
     /// peer's state is gone, or the link has ended.
     pub async fn flush_async(&self) -> bool {
-        self.shared.until(|state| self.is_idle(state)).await
+        let shared = &self.shared;
+        poll_fn(|context| shared.poll_until(context, |state| self.is_idle(state))).await
     }
 
     fn is_idle(&self, state: &State) -> Option<bool> {
@@ -190,10 +192,7 @@ impl OutgoingStream {
     /// # Errors
     /// When the peer refuses the stream, its state is gone, or the link has ended.
     pub fn send(&self, payload: impl Into<Bytes>) -> Result<(), StreamError> {
-        let mut payload = Some(payload.into());
-        let shared = &self.peer.shared;
-        let sent = shared.wait_for(None, |state| self.offer(state, &mut payload));
-        shared.wake();
+        let sent = shared::block_on(self.send_async(payload), None, || true);
         sent.unwrap_or(Err(ClosedError(self.peer.key).into()))
     }
 
@@ -204,12 +203,34 @@ impl OutgoingStream {
     /// As of [`send`](Self::send).
     pub async fn send_async(&self, payload: impl Into<Bytes>) -> Result<(), StreamError> {
         let mut payload = Some(payload.into());
+        poll_fn(|context| self.poll_offer(context, &mut payload)).await
+    }
+
+    /// Sends a sample. If a stream that keeps all has no room, the sample is not sent, and the task is
+    /// woken, once, when the stream has room or accepts no samples any more. So a thread that serves
+    /// many streams waits for all of them at once.
+    ///
+    /// # Errors
+    /// As of [`send`](Self::send).
+    pub fn poll_send(
+        &self,
+        context: &Context<'_>,
+        payload: impl Into<Bytes>,
+    ) -> Poll<Result<(), StreamError>> {
+        self.poll_offer(context, &mut Some(payload.into()))
+    }
+
+    fn poll_offer(
+        &self,
+        context: &Context<'_>,
+        payload: &mut Option<Bytes>,
+    ) -> Poll<Result<(), StreamError>> {
         let shared = &self.peer.shared;
+        let stream = (self.peer.key, self.stream);
         let sent =
-            poll_fn(|context| shared.poll_for(context, |state| self.offer(state, &mut payload)))
-                .await;
+            ready!(shared.poll_for_room(context, stream, |state| self.offer(state, payload)));
         shared.wake();
-        sent.unwrap_or(Err(ClosedError(self.peer.key).into()))
+        Poll::Ready(sent.unwrap_or(Err(ClosedError(self.peer.key).into())))
     }
 
     /// Sends the sample, or leaves it, if there is no room.
@@ -333,7 +354,14 @@ impl OutgoingStream {
     /// Waits as [`flush`](Self::flush), on any executor and without a timeout. Returns false when the
     /// peer's state is gone, or the link has ended.
     pub async fn flush_async(&self) -> bool {
-        self.peer.shared.until(|state| self.is_empty(state)).await
+        poll_fn(|context| self.poll_flush(context)).await
+    }
+
+    /// Whether nothing is pending or in flight, as [`flush_async`](Self::flush_async). Otherwise the
+    /// task is woken whenever that may have changed.
+    pub fn poll_flush(&self, context: &Context<'_>) -> Poll<bool> {
+        let shared = &self.peer.shared;
+        shared.poll_until(context, |state| self.is_empty(state))
     }
 
     fn is_empty(&self, state: &State) -> Option<bool> {
@@ -349,6 +377,7 @@ impl Drop for OutgoingStream {
         if let Some(session) = state.endpoint.session_mut(&self.peer.key) {
             session.close(Instant::now(), self.stream);
         }
+        state.forget_senders(self.peer.key, self.stream);
         drop(state);
         self.peer.shared.wake();
     }

@@ -3,7 +3,7 @@
 use std::{
     cell::LazyCell,
     collections::{BTreeMap, BTreeSet},
-    future::{Future, poll_fn},
+    future::Future,
     ops::RangeInclusive,
     pin::pin,
     sync::Arc,
@@ -67,6 +67,8 @@ pub(super) struct State {
     /// Tasks that wait for a sample or the end of a stream, each with its own number.
     receivers: BTreeMap<Receiver, Waker>,
     last_receiver: u64,
+    /// Tasks that wait until a stream to a peer has room.
+    senders: BTreeMap<(PublicKey, u32), Vec<Waker>>,
     /// Tasks to wake once the state is unlocked.
     woken: Vec<Waker>,
     /// Samples have arrived since handles were last notified.
@@ -111,6 +113,7 @@ impl State {
             wakers: Vec::new(),
             receivers: BTreeMap::new(),
             last_receiver: 0,
+            senders: BTreeMap::new(),
             woken: Vec::new(),
             has_arrivals: false,
             watched: false,
@@ -177,6 +180,28 @@ impl State {
     /// Notes that a stream may have ended.
     pub(super) fn on_ended(&mut self, peer: PublicKey, stream: u32) {
         self.wake_receivers((peer, stream, 0)..=(peer, stream, u64::MAX));
+    }
+
+    /// Wakes the tasks that wait for room in a stream: it has room, or accepts no samples any more.
+    pub(super) fn wake_senders(&mut self, peer: PublicKey, stream: u32) {
+        let senders = self.senders.remove(&(peer, stream));
+        self.woken.extend(senders.into_iter().flatten());
+    }
+
+    /// Wakes the tasks that wait for room in the streams to a peer whose state is gone.
+    pub(super) fn wake_senders_to(&mut self, peer: PublicKey) {
+        self.senders.retain(|(to, _), senders| {
+            let is_kept = *to != peer;
+            if !is_kept {
+                self.woken.append(senders);
+            }
+            is_kept
+        });
+    }
+
+    /// Forgets the tasks that wait for room in a stream whose handle is dropped.
+    pub(super) fn forget_senders(&mut self, peer: PublicKey, stream: u32) {
+        self.senders.remove(&(peer, stream));
     }
 
     /// Makes all tasks that wait for a sample look again.
@@ -269,9 +294,11 @@ impl Shared {
         state.woken.extend(wakers);
         if state.has_ended() {
             state.wake_all_receivers();
+            let senders = std::mem::take(&mut state.senders);
+            state.woken.extend(senders.into_values().flatten());
             state.has_arrivals = true;
         }
-        self.notify_receivers(state);
+        self.wake_tasks(state);
         self.changed.notify_all();
     }
 
@@ -281,13 +308,12 @@ impl Shared {
         if changed || std::mem::take(&mut state.watched) {
             self.notify(state);
         } else {
-            self.notify_receivers(state);
+            self.wake_tasks(state);
         }
     }
 
-    /// Wakes the tasks that wait for samples that have arrived or streams that have ended, and
-    /// unlocks the state.
-    pub(super) fn notify_receivers(&self, mut state: MutexGuard<'_, State>) {
+    /// Wakes the tasks whose streams have samples or room, or have ended, and unlocks the state.
+    pub(super) fn wake_tasks(&self, mut state: MutexGuard<'_, State>) {
         self.settle_ready(&mut state);
         let woken = std::mem::take(&mut state.woken);
         let has_arrivals = std::mem::take(&mut state.has_arrivals);
@@ -303,7 +329,31 @@ impl Shared {
     pub(super) fn poll_for<T>(
         &self,
         context: &Context<'_>,
-        mut find: impl FnMut(&mut State) -> Option<T>,
+        find: impl FnOnce(&mut State) -> Option<T>,
+    ) -> Poll<Option<T>> {
+        self.poll_among(context, |state| &mut state.wakers, find)
+    }
+
+    /// Looks with `find`, and has the task woken, once, when a stream to a peer has room or accepts no
+    /// samples any more, if that returns nothing. The result is `None` when the link has ended.
+    pub(super) fn poll_for_room<T>(
+        &self,
+        context: &Context<'_>,
+        stream: (PublicKey, u32),
+        find: impl FnOnce(&mut State) -> Option<T>,
+    ) -> Poll<Option<T>> {
+        self.poll_among(
+            context,
+            |state| state.senders.entry(stream).or_default(),
+            find,
+        )
+    }
+
+    fn poll_among<T>(
+        &self,
+        context: &Context<'_>,
+        wakers: impl FnOnce(&mut State) -> &mut Vec<Waker>,
+        find: impl FnOnce(&mut State) -> Option<T>,
     ) -> Poll<Option<T>> {
         let mut state = self.lock();
         if let Some(found) = find(&mut state) {
@@ -314,25 +364,28 @@ impl Shared {
             return Poll::Ready(None);
         }
         let known = |waker: &Waker| waker.will_wake(context.waker());
-        if !state.wakers.iter().any(known) {
-            state.wakers.push(context.waker().clone());
+        let wakers = wakers(&mut state);
+        if !wakers.iter().any(known) {
+            wakers.push(context.waker().clone());
         }
         Poll::Pending
     }
 
-    /// Waits until `is_done` returns true. Returns false when the link has ended or `is_done` returns
-    /// `None`.
-    pub(super) async fn until(&self, is_done: impl Fn(&State) -> Option<bool>) -> bool {
-        let done = poll_fn(|context| {
-            self.poll_for(context, |state| match is_done(state) {
-                Some(false) => {
-                    state.watched = true;
-                    None
-                }
-                done => Some(done.is_some()),
-            })
+    /// Returns true once `is_done` does, and has the task woken when the thread has worked before. The
+    /// result is false when the link has ended or `is_done` returns `None`.
+    pub(super) fn poll_until(
+        &self,
+        context: &Context<'_>,
+        is_done: impl Fn(&State) -> Option<bool>,
+    ) -> Poll<bool> {
+        let looked = self.poll_for(context, |state| match is_done(state) {
+            Some(false) => {
+                state.watched = true;
+                None
+            }
+            done => Some(done.is_some()),
         });
-        done.await.unwrap_or(false)
+        looked.map(|done| done.unwrap_or(false))
     }
 
     /// Polls `is_done` until it returns true. Returns false after the timeout, and when the link

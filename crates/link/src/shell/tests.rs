@@ -1,5 +1,6 @@
 //! Two links over loopback.
 
+mod room;
 mod turns;
 
 use std::{net::SocketAddr, time::Duration};

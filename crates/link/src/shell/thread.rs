@@ -230,7 +230,7 @@ fn wait(
 
 /// Moves the endpoint's events to those for the application, except streams that peers opened: the
 /// endpoint holds them until the application takes them. Returns whether there were any, except
-/// samples and ends of streams, which wake their own receivers.
+/// samples, room and ends of streams, which wake their own tasks.
 pub(super) fn take_events(state: &mut State) -> bool {
     let mut changed = false;
     while let Some(event) = state.endpoint.poll_event_but_opened() {
@@ -256,13 +256,17 @@ pub(super) fn take_events(state: &mut State) -> bool {
                 }
                 // Handles that wait for these poll the state of their stream.
                 SessionEvent::Sender(
-                    SenderEvent::Opened(_)
-                    | SenderEvent::Changed(_)
-                    | SenderEvent::Writable(_)
-                    | SenderEvent::Finished(..),
+                    SenderEvent::Opened(_) | SenderEvent::Changed(_) | SenderEvent::Finished(..),
                 ) => {
                     changed = true;
                     continue;
+                }
+                SessionEvent::Sender(SenderEvent::Writable(stream)) => {
+                    state.wake_senders(*peer, *stream);
+                    continue;
+                }
+                SessionEvent::Sender(SenderEvent::Refused { stream, .. }) => {
+                    state.wake_senders(*peer, *stream);
                 }
                 SessionEvent::Receiver(ReceiverEvent::PeerRestarted { .. }) => {
                     state.forget_streams(*peer);
@@ -270,10 +274,12 @@ pub(super) fn take_events(state: &mut State) -> bool {
                 SessionEvent::Receiver(
                     ReceiverEvent::Opened { .. } | ReceiverEvent::Requested { .. },
                 )
-                | SessionEvent::Sender(SenderEvent::Refused { .. })
                 | SessionEvent::PeerLost { .. } => {}
             },
-            EndpointEvent::Forgotten { peer, .. } => state.forget_streams(*peer),
+            EndpointEvent::Forgotten { peer, .. } => {
+                state.forget_streams(*peer);
+                state.wake_senders_to(*peer);
+            }
             _ => {}
         }
         changed = true;

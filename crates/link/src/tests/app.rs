@@ -172,10 +172,11 @@ impl Host {
             match event {
                 SessionEvent::Sender(SenderEvent::Opened(_) | SenderEvent::Changed(_)) => {}
                 SessionEvent::Sender(SenderEvent::Writable(stream)) => {
-                    self.sources
-                        .iter_mut()
-                        .filter(|s| s.stream == stream)
-                        .for_each(|s| s.blocked = false);
+                    let sources = self.sources.iter_mut();
+                    for source in sources.filter(|source| source.stream == stream) {
+                        assert!(source.blocked, "no source waits for this room");
+                        source.blocked = false;
+                    }
                 }
                 SessionEvent::Sender(SenderEvent::Finished(_, counters)) => {
                     assert!(counters.is_balanced(), "{counters:?}");
