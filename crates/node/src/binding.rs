@@ -104,6 +104,15 @@ pub fn keep_until_confirmed(events: &mut Events, input: &str) {
     }
 }
 
+/// Leaves the samples of an input in their queue, by its policy, while those of other inputs are
+/// delivered; or delivers them again. The end of the input, and a stop once all queued samples were
+/// received, come behind them.
+pub fn set_held(events: &mut Events, input: &str, is_held: bool) {
+    if let Some(index) = events.names.iter().position(|name| &**name == input) {
+        events.inbox.set_held(index as u32, is_held);
+    }
+}
+
 /// Takes a sample out of the queue of an input that keeps its samples: see [`keep_until_confirmed`].
 pub fn confirm(sample: Sample) {
     sample.raw().confirm();
@@ -286,6 +295,11 @@ pub fn fail_request(
 /// nothing more on it. An unknown output is ignored.
 pub fn close_output(handle: &Handle, output: &str) {
     handle.close_output(output);
+}
+
+/// Lets only later news end a wait that follows: for a node that waits on after its last event.
+pub fn collect_news(events: &mut Events) {
+    events.inbox.collect();
 }
 
 /// A handle to wait for news without access to the events.

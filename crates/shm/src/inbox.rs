@@ -78,6 +78,8 @@ struct Input {
     is_closed: bool,
     /// See [`Inbox::keep`].
     is_kept: bool,
+    /// See [`Inbox::set_held`].
+    is_held: bool,
     /// That of the last sample from another machine.
     last_origin: Option<Origin>,
 }
@@ -184,6 +186,20 @@ impl Inbox {
         if let Some(input) = self.inputs.get_mut(input as usize) {
             input.is_kept = true;
         }
+    }
+
+    /// Leaves the samples of `input` in their queue, by its policy, while those of other inputs are
+    /// delivered; or delivers them again.
+    pub fn set_held(&mut self, input: u32, is_held: bool) {
+        if let Some(known) = self.inputs.get_mut(input as usize) {
+            known.is_held = is_held;
+            self.mark_pending(input);
+        }
+    }
+
+    /// Whether the samples of an input are left in their queue: see [`Inbox::set_held`].
+    pub fn holds_any(&self) -> bool {
+        self.inputs.iter().any(|input| input.is_held)
     }
 
     /// The next arrival, if there is one. Never waits.
@@ -321,7 +337,9 @@ impl Inbox {
     /// Takes the pending bits from the doorbell, for a later [`Inbox::try_next`]. [`Inbox::wait`]
     /// then sleeps until another producer rings.
     pub fn collect(&mut self) {
-        self.handle.page.take(&mut self.pending);
+        if self.belongs_to_this_process() {
+            self.handle.page.take(&mut self.pending);
+        }
     }
 
     /// False in a child that was forked from the inbox's process.
@@ -422,9 +440,14 @@ impl Inbox {
         let Input {
             sources,
             is_kept,
+            is_held,
             last_origin,
             ..
         } = &mut self.inputs[index as usize];
+        if *is_held {
+            self.clear_pending(index);
+            return None;
+        }
         if let Some(Source::Edge(AttachedEdge {
             edge,
             cursor,

@@ -135,3 +135,44 @@ fn a_sample_of_another_machine_that_comes_again_is_dropped() {
     try_send(&output, 8).expect("there is room");
     assert_eq!(origins(received(&mut inbox)), [0]);
 }
+
+#[test]
+fn a_held_input_leaves_its_samples_to_their_queue() {
+    let (producer, consumer) = (TestNode::new(1 << 20), TestNode::new(0));
+    let (output, mut inbox) = (producer.output(BLOCKS, 0), consumer.inbox());
+    let newest = queue(Policy::DropOldest, 2, 16);
+    connect(0, (&producer, &output, BLOCKS), (&consumer, &inbox), newest);
+    try_send(&output, 8).expect("it drops the oldest");
+    assert_eq!(sequences(&received(&mut inbox)), [0]);
+
+    inbox.set_held(0, true);
+    assert!(inbox.holds_any());
+    for _ in 1..6 {
+        try_send(&output, 8).expect("it drops the oldest");
+        assert!(received(&mut inbox).is_empty());
+    }
+    inbox.handle().close(0, true);
+    inbox.handle().notify();
+    let next = |inbox: &mut Inbox| inbox.try_next().expect("not forked");
+    assert!(matches!(next(&mut inbox), Some(Arrival::Notified)));
+    assert!(
+        next(&mut inbox).is_none(),
+        "the end comes behind the samples"
+    );
+
+    inbox.set_held(0, false);
+    assert!(!inbox.holds_any());
+    let arrivals: Vec<_> = std::iter::from_fn(|| next(&mut inbox)).collect();
+    let [
+        Arrival::Sample { sample: first, .. },
+        Arrival::Sample { sample: second, .. },
+        Arrival::Ended { input: 0 },
+        Arrival::Closed { input: 0 },
+    ] = &arrivals[..]
+    else {
+        panic!("{arrivals:?}")
+    };
+    let numbers = [first, second].map(|sample| sample.header().sequence);
+    assert_eq!(numbers, [4, 5]);
+    assert_eq!(producer.producer.counters.output(0).lost(), 3);
+}

@@ -260,7 +260,7 @@ impl Events {
                 }
                 // No sample passed after the tick: check the schedule again.
                 None if schedule_was_skipped => {}
-                None if self.stop_when_drained.is_some() => {
+                None if self.stop_when_drained.is_some() && !self.inbox.holds_any() => {
                     self.stop = self.stop_when_drained.take()
                 }
                 None => {
