@@ -7,8 +7,7 @@ use std::io;
 use std::pin::pin;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
@@ -21,12 +20,12 @@ use nervure_link::shell::{IncomingStream, OutgoingStream};
 use nervure_node::monotonic_nanos;
 use nervure_store::{Entry, Expected, LeaseId, Store, StoreError};
 
-use crate::bridge::{Bridge, Publishing};
+use crate::bridge::{Bridge, Watching};
 use crate::clock::{ClockOffset, Exchange, day_ahead};
 use crate::lease::{Confirmation, Grants, Holder, LIFETIME, Renewal};
 use crate::machine::Event;
 use crate::state::{Alive, alive_key, random_number};
-use crate::threads::spawn;
+use crate::threads::{spawn, unpark_this_thread};
 
 /// Names of the streams; those of dataflows begin with the id of a run.
 const RENEWALS: &str = "lease/renewals";
@@ -192,9 +191,9 @@ fn hold(leases: &Leases, granter: PublicKey, id: u64) {
     let bridge = &leases.bridge;
     let begin = monotonic_nanos();
     let elapsed = || Duration::from_nanos(monotonic_nanos() - begin);
-    let waker = Unpark::this_thread();
+    let waker = unpark_this_thread();
     // Unparked by changes: a peer that has restarted opens another stream.
-    let _unparked = Publishing::begin(bridge);
+    let _watching = Watching::begin(bridge, &waker);
     let mut holder = Holder::new(id);
     let (mut renewals, mut confirmations) = (None, None);
     let mut was_held = None;
@@ -249,8 +248,8 @@ fn hold(leases: &Leases, granter: PublicKey, id: u64) {
 pub(crate) fn grant(bridge: &Bridge, noted: &Noted, leases: &Leases) {
     let begin = Instant::now();
     let mut was_valid = None;
-    let waker = Unpark::this_thread();
-    let _unparked = Publishing::begin(bridge);
+    let waker = unpark_this_thread();
+    let _watching = Watching::begin(bridge, &waker);
     let valid = || match leases.is_alone() {
         true => Duration::MAX,
         false => noted.valid(),
@@ -335,21 +334,6 @@ fn poll_or_park<T>(future: impl Future<Output = T>, waker: &Waker, timeout: Dura
             std::thread::park_timeout(timeout);
             None
         }
-    }
-}
-
-/// Wakes a thread that is parked.
-struct Unpark(Thread);
-
-impl Unpark {
-    fn this_thread() -> Waker {
-        Waker::from(Arc::new(Self(std::thread::current())))
-    }
-}
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
     }
 }
 

@@ -4,7 +4,8 @@ use std::ops::ControlFlow;
 
 use nervure_link::shell::IncomingStream;
 
-use crate::bridge::{Bridge, Publishing};
+use crate::bridge::{Bridge, Watching};
+use crate::threads::unpark_this_thread;
 
 /// A stream of a machine.
 pub(crate) struct Arrivals<'a> {
@@ -34,7 +35,7 @@ impl Arrivals<'_> {
     ) -> ControlFlow<()> {
         let bridge = self.bridge;
         let mut current: Option<IncomingStream> = None;
-        let _publishing = Publishing::begin(bridge);
+        let _watching = Watching::begin(bridge, &unpark_this_thread());
         while !is_over() {
             if bridge.is_excluded(self.machine) {
                 return ControlFlow::Continue(());

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender as RequestSender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{Thread, ThreadId};
+use std::task::Waker;
 use std::time::Duration;
 
 use nervure_coordinator::Role;
@@ -106,8 +106,9 @@ struct State {
     removed: VecDeque<String>,
     /// Number of times that each peer has lost its state, and with it the messages sent to it before.
     losses: HashMap<PublicKey, u64>,
-    /// Threads that publish, which are unparked at each change.
-    publishing: HashMap<ThreadId, Thread>,
+    /// Wakers that are called at each change, with a number each.
+    watching: HashMap<u64, Waker>,
+    last_watching: u64,
 }
 
 impl State {
@@ -291,7 +292,7 @@ impl Bridge {
         let state = self.lock();
         self.changes.fetch_add(1, Ordering::SeqCst);
         self.changed.notify_all();
-        state.publishing.values().for_each(Thread::unpark);
+        state.watching.values().for_each(Waker::wake_by_ref);
     }
 
     /// The number of changes so far.
@@ -442,21 +443,25 @@ impl Bridge {
     }
 }
 
-/// Registers a thread that publishes: each change unparks it.
-pub(crate) struct Publishing<'b>(&'b Bridge);
+/// Has a waker called at each change, until dropped.
+pub(crate) struct Watching<'b> {
+    bridge: &'b Bridge,
+    number: u64,
+}
 
-impl<'b> Publishing<'b> {
-    pub fn begin(bridge: &'b Bridge) -> Self {
-        let thread = std::thread::current();
-        bridge.lock().publishing.insert(thread.id(), thread);
-        Self(bridge)
+impl<'b> Watching<'b> {
+    pub fn begin(bridge: &'b Bridge, waker: &Waker) -> Self {
+        let mut state = bridge.lock();
+        state.last_watching += 1;
+        let number = state.last_watching;
+        state.watching.insert(number, waker.clone());
+        Self { bridge, number }
     }
 }
 
-impl Drop for Publishing<'_> {
+impl Drop for Watching<'_> {
     fn drop(&mut self) {
-        let thread = std::thread::current().id();
-        self.0.lock().publishing.remove(&thread);
+        self.bridge.lock().watching.remove(&self.number);
     }
 }
 

@@ -4,6 +4,7 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -11,21 +12,19 @@ use bytes::Bytes;
 use nervure_dataflow::Stream;
 use nervure_link::sender::SendError as LinkSendError;
 use nervure_link::shell::{OutgoingStream, StreamError};
-use nervure_node::binding::{Waiter, confirm};
+use nervure_node::binding::confirm;
 use nervure_node::{Sample, SampleError, monotonic_nanos, remote};
 
 use crate::arrivals::{Arrivals, Taker};
 use crate::bridge::Bridge;
 use crate::crossing::{Crossing, Failures, spawn};
 use crate::lossless::{Confirmation, Place, Unconfirmed};
-use crate::sender::{RETRY, open};
+use crate::sender::{REOPEN, Way};
 use crate::totals::Counted;
 
 /// The sender of a topic.
 pub(crate) struct ConfirmedSender<'b> {
-    bridge: &'b Bridge,
-    crossing: &'b Crossing,
-    machine: &'b str,
+    way: Way<'b>,
     spec: &'b Stream,
     stream: Option<OutgoingStream>,
     /// The message that a full stream did not take, and its place.
@@ -52,6 +51,8 @@ struct Samples {
     has_news: bool,
     /// No sample follows.
     is_ending: bool,
+    /// The stand-in leaves when all samples are confirmed.
+    is_awaited: bool,
     /// The receiver publishes nothing more: its dataflow stops, too.
     is_receiver_gone: bool,
 }
@@ -63,19 +64,14 @@ impl Shared {
 }
 
 impl<'b> ConfirmedSender<'b> {
-    /// `waiter` ends the wait of the stand-in for its events.
-    pub fn new(
-        (bridge, crossing): (&'b Arc<Bridge>, &'b Arc<Crossing>),
-        machine: &'b str,
-        spec: &'b Stream,
-        waiter: Waiter,
-    ) -> Self {
+    pub fn new(way: Way<'b>, spec: &'b Stream) -> Self {
         let samples = Samples {
             // The clock goes on, so that the numbers are higher than those of the last daemon.
             unconfirmed: Unconfirmed::new(monotonic_nanos()),
             confirmed: 0,
             has_news: false,
             is_ending: false,
+            is_awaited: false,
             is_receiver_gone: false,
         };
         let shared = Arc::new(Shared {
@@ -83,17 +79,15 @@ impl<'b> ConfirmedSender<'b> {
             is_done: AtomicBool::new(false),
         });
         let confirmations = Confirmations {
-            bridge: Arc::clone(bridge),
-            crossing: Arc::clone(crossing),
-            machine: machine.to_owned(),
+            bridge: Arc::clone(way.bridge),
+            crossing: Arc::clone(way.crossing),
+            machine: way.machine.to_owned(),
             topic: spec.topic.clone(),
             shared: Arc::clone(&shared),
-            waiter,
+            waker: way.waker.clone(),
         };
         Self {
-            bridge,
-            crossing,
-            machine,
+            way,
             spec,
             stream: None,
             next: None,
@@ -117,6 +111,11 @@ impl<'b> ConfirmedSender<'b> {
         self.shared.lock().is_ending = true;
     }
 
+    /// Has the waker called at each confirmation from now on.
+    pub fn await_all(&self) {
+        self.shared.lock().is_awaited = true;
+    }
+
     /// Whether the topic has ended, and all of its samples are confirmed.
     pub fn has_ended(&self) -> bool {
         let samples = self.shared.lock();
@@ -135,9 +134,10 @@ impl<'b> ConfirmedSender<'b> {
         samples.unconfirmed.is_empty() || is_stopping && samples.is_receiver_gone
     }
 
-    /// Sends samples while the link has room. Returns when to call again, if some are left.
+    /// Sends samples while the link has room: the waker is called when it has room again. Returns when to
+    /// call again, if the waker may not be called before.
     pub fn send(&mut self) -> Option<Instant> {
-        if self.bridge.is_excluded(self.machine) {
+        if self.way.bridge.is_excluded(self.way.machine) {
             self.give_up();
             return None;
         }
@@ -150,41 +150,42 @@ impl<'b> ConfirmedSender<'b> {
             let mut samples = shared.lock();
             if self.stream.is_none() {
                 samples.unconfirmed.begin_again();
-                self.stream = open(self.bridge, self.crossing, self.machine, self.spec);
+                self.stream = self.way.open(self.spec);
             }
             let (place, sample) = samples.unconfirmed.to_send()?;
-            let Some(stream) = &self.stream else {
-                return Some(Instant::now() + RETRY);
-            };
+            let stream = self.stream.as_ref()?;
             let known = self.next.take().filter(|next| next.0 == place);
             let encoded = known.map_or_else(|| self.encode(place, sample), |next| Ok(next.1));
             let sent = match &encoded {
-                Ok(message) => stream.try_send(message.clone()),
+                Ok(message) => {
+                    let context = Context::from_waker(self.way.waker);
+                    stream.poll_send(&context, message.clone())
+                }
                 Err(error) => {
                     self.leave_out(&mut samples, error);
                     continue;
                 }
             };
             match sent {
-                Ok(()) => samples.unconfirmed.note_sent(),
-                Err(StreamError::Send(LinkSendError::Full { .. })) => {
+                Poll::Ready(Ok(())) => samples.unconfirmed.note_sent(),
+                Poll::Pending => {
                     self.next = encoded.ok().map(|message| (place, message));
-                    return Some(Instant::now() + RETRY);
+                    return None;
                 }
-                Err(StreamError::Send(error @ LinkSendError::TooLong { .. })) => {
+                Poll::Ready(Err(StreamError::Send(error @ LinkSendError::TooLong { .. }))) => {
                     self.leave_out(&mut samples, &error);
                 }
                 // The session is gone, or the peer had no memory for the stream: open it again.
-                Err(_) => {
+                Poll::Ready(Err(_)) => {
                     self.stream = None;
-                    return Some(Instant::now() + RETRY * 10);
+                    return Some(Instant::now() + REOPEN);
                 }
             }
         }
     }
 
     fn encode(&self, place: Place, sample: &Sample) -> Result<Bytes, SampleError> {
-        let published = self.bridge.clock().time(sample.header().publish_mono);
+        let published = self.way.bridge.clock().time(sample.header().publish_mono);
         remote::encode(sample, published, &place.encode()).map(Bytes::from)
     }
 
@@ -195,12 +196,14 @@ impl<'b> ConfirmedSender<'b> {
             .leave_out()
             .into_iter()
             .for_each(confirm);
-        self.failures.add(&self.spec.topic, self.machine, error);
+        let Way {
+            crossing, machine, ..
+        } = self.way;
+        self.failures.add(&self.spec.topic, machine, error);
         let failed = self.failures.count;
-        self.crossing
-            .count(&self.spec.topic, self.machine, |counted| {
-                counted.failed = failed;
-            });
+        crossing.count(&self.spec.topic, machine, |counted| {
+            counted.failed = failed;
+        });
     }
 
     /// Drops all samples: the machine is no peer any more.
@@ -215,11 +218,13 @@ impl<'b> ConfirmedSender<'b> {
 
     fn count(&self) {
         let (samples, unsent) = (self.shared.lock(), self.unsent);
-        self.crossing
-            .count(&self.spec.topic, self.machine, |counted| {
-                counted.unsent = unsent;
-                samples.note(counted);
-            });
+        let Way {
+            crossing, machine, ..
+        } = self.way;
+        crossing.count(&self.spec.topic, machine, |counted| {
+            counted.unsent = unsent;
+            samples.note(counted);
+        });
     }
 }
 
@@ -235,7 +240,7 @@ impl Samples {
 impl Drop for ConfirmedSender<'_> {
     fn drop(&mut self) {
         self.shared.is_done.store(true, Ordering::SeqCst);
-        self.bridge.on_change();
+        self.way.bridge.on_change();
         // The panic hook has reported a panic.
         let _ = self.thread.take().map(JoinHandle::join);
     }
@@ -248,7 +253,8 @@ struct Confirmations {
     machine: String,
     topic: String,
     shared: Arc<Shared>,
-    waiter: Waiter,
+    /// Ends the wait of the stand-in for its events.
+    waker: Waker,
 }
 
 impl Confirmations {
@@ -264,7 +270,7 @@ impl Confirmations {
         let is_over = || crossing.is_over() || shared.is_done.load(Ordering::SeqCst);
         let _ = arrivals.receive(is_over, || false, &mut self);
         // The machine is no peer any more: ends the wait for its confirmations.
-        self.waiter.wake();
+        self.waker.wake_by_ref();
     }
 }
 
@@ -284,9 +290,8 @@ impl Taker for Confirmations {
         samples.is_receiver_gone = confirmation.is_leaving;
         self.crossing
             .count(&self.topic, &self.machine, |counted| samples.note(counted));
-        if samples.has_news || samples.is_ending {
-            self.waiter.wake();
-            self.bridge.on_change();
+        if samples.has_news || samples.is_ending || samples.is_awaited {
+            self.waker.wake_by_ref();
         }
         ControlFlow::Continue(())
     }

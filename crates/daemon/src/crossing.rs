@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
 use nervure_node::binding::{self, Histogram, Waiter};
@@ -32,8 +33,8 @@ pub(crate) struct Crossing {
     machines: BTreeMap<String, String>,
     over: AtomicBool,
     stops: AtomicBool,
-    /// Threads that wait for events of their nodes.
-    waiters: Mutex<Vec<Waiter>>,
+    /// Those of the threads that wait for events of their nodes.
+    wakers: Mutex<Vec<Waker>>,
     /// The streams from and to this machine, by topic and consuming machine.
     streams: BTreeMap<(String, String), CountedStream>,
     /// Counts of this daemon, by the place of the stream.
@@ -161,44 +162,42 @@ impl Crossing {
             machines: machines.clone(),
             over: AtomicBool::new(false),
             stops: AtomicBool::new(false),
-            waiters: Mutex::default(),
+            wakers: Mutex::default(),
             latencies: Mutex::default(),
             calls: ServiceCalls::default(),
             requests: Mutex::default(),
         }
     }
 
-    fn waiters(&self) -> MutexGuard<'_, Vec<Waiter>> {
-        self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
+    fn wakers(&self) -> MutexGuard<'_, Vec<Waker>> {
+        self.wakers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a waiter, which ends waits for events of a node. The end of the run ends them too.
-    pub fn add_waiter(&self, events: &Events) -> Waiter {
-        let waiter = binding::waiter(events);
-        self.waiters().push(waiter.clone());
-        waiter
+    /// Adds a waker, which ends waits for events of a node. The end of the run ends them too.
+    pub fn add_waker(&self, events: &Events) -> Waker {
+        let waker = Waker::from(Arc::new(EventsWaker(binding::waiter(events))));
+        self.wakers().push(waker.clone());
+        waker
     }
 
-    /// Waits for the next event of a node, up to a time. Returns [`Next::End`] after the last one, when the
-    /// run is over, and when `is_enough`.
+    /// Waits for the next event of a node, up to a time. Returns [`Next::Nothing`] then, and after a call
+    /// of the waker; [`Next::End`] after the last event, when the run is over, and when `is_enough`.
     pub fn next_event(
         &self,
         events: &mut Events,
         until: Option<Instant>,
         is_enough: impl Fn() -> bool,
     ) -> Next {
+        let mut has_waited = false;
         while !self.is_over() && !is_enough() {
             match events.poll() {
+                Ok(Next::Nothing) if has_waited => return Next::Nothing,
                 Ok(Next::Nothing) => {}
                 Ok(next) => return next,
                 Err(_) => break,
             }
-            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            if left == Some(Duration::ZERO) {
-                return Next::Nothing;
-            }
-            let nanos = |left: Duration| u64::try_from(left.as_nanos()).unwrap_or(u64::MAX);
-            events.wait(left.map(|left| monotonic_nanos().saturating_add(nanos(left))));
+            wait(events, until);
+            has_waited = true;
         }
         Next::End
     }
@@ -207,6 +206,7 @@ impl Crossing {
     /// clients there get no errors from services that end here.
     pub fn begin_stop(&self) {
         self.stops.store(true, Ordering::SeqCst);
+        self.wake();
     }
 
     pub fn is_stopping(&self) -> bool {
@@ -220,7 +220,7 @@ impl Crossing {
     }
 
     fn wake(&self) {
-        self.waiters().iter().for_each(Waiter::wake);
+        self.wakers().iter().for_each(Waker::wake_by_ref);
     }
 
     fn requests<T>(&self, answers: &str, change: impl FnOnce(&mut Requests) -> T) -> T {
@@ -378,6 +378,22 @@ impl Crossing {
             }
         }
         None
+    }
+}
+
+/// Waits for news of a node, up to a time.
+pub(crate) fn wait(events: &Events, until: Option<Instant>) {
+    let nanos = |left: Duration| u64::try_from(left.as_nanos()).unwrap_or(u64::MAX);
+    let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+    events.wait(left.map(|left| monotonic_nanos().saturating_add(nanos(left))));
+}
+
+/// Ends waits for events of a node.
+struct EventsWaker(Waiter);
+
+impl Wake for EventsWaker {
+    fn wake(self: Arc<Self>) {
+        self.0.wake();
     }
 }
 

@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::Waker;
 use std::time::Duration;
 
 use nervure_dataflow::Incoming;
@@ -10,8 +11,8 @@ use nervure_link::qos::{Delivery, Qos, TrafficClass};
 use nervure_link::shell::OutgoingStream;
 use nervure_message::Origin;
 use nervure_node::binding::{
-    CONSUMER_ENDED, Crossed, RemoteProcess, Waiter, begin_no_traces, close_output,
-    report_ended_consumers, report_remote_process, send_in_pause, with_origin, with_way,
+    CONSUMER_ENDED, Crossed, RemoteProcess, begin_no_traces, close_output, report_ended_consumers,
+    report_remote_process, send_in_pause, with_origin, with_way,
 };
 use nervure_node::remote::{self, Arrival, RemoteSample};
 use nervure_node::{Event, Handle, Next, Publisher, Receipt, SendError, Wait, monotonic_nanos};
@@ -94,29 +95,29 @@ pub(crate) fn publish_all(
         has_left: AtomicBool::new(false),
         open_topics: AtomicUsize::new(topics.len()),
     });
-    let waiter = crossing.add_waiter(&events);
+    let waker = crossing.add_waker(&events);
     let mut threads = Vec::new();
     for mut topic in topics {
-        let (stand_in, waiter) = (Arc::clone(&stand_in), waiter.clone());
+        let (stand_in, waker) = (Arc::clone(&stand_in), waker.clone());
         threads.push(spawn(move || {
-            let _ended = Ended(&stand_in, waiter);
+            let _ended = Ended(&stand_in, waker);
             stand_in.publish(&mut topic);
         }));
     }
     let for_changes = Arc::clone(&stand_in);
     threads.push(spawn(move || for_changes.take_changes()));
     let are_over = || stand_in.open_topics.load(Ordering::SeqCst) == 0;
-    while let Next::Event(event) = crossing.next_event(&mut events, None, are_over) {
-        match event {
-            Event::Other { kind, inputs, .. } if kind == CONSUMER_ENDED => {
+    loop {
+        match crossing.next_event(&mut events, None, are_over) {
+            Next::Event(Event::Other { kind, inputs, .. }) if kind == CONSUMER_ENDED => {
                 let answers = inputs
                     .iter()
                     .filter_map(|output| incoming.requests.get(output));
                 answers.for_each(|answers| crossing.service_ended(answers));
             }
-            Event::Stop { .. } => break,
-            _ if handle.is_stopping() => break,
-            _ => {}
+            Next::Event(Event::Stop { .. }) | Next::End => break,
+            Next::Event(_) if handle.is_stopping() => break,
+            Next::Event(_) | Next::Nothing => {}
         }
     }
     stand_in.has_left.store(true, Ordering::SeqCst);
@@ -162,12 +163,12 @@ fn topics(
 
 /// Counts a topic's thread as running until dropped, and then wakes the thread that waits for events of its
 /// node.
-struct Ended<'s>(&'s StandIn, Waiter);
+struct Ended<'s>(&'s StandIn, Waker);
 
 impl Drop for Ended<'_> {
     fn drop(&mut self) {
         self.0.open_topics.fetch_sub(1, Ordering::SeqCst);
-        self.1.wake();
+        self.1.wake_by_ref();
     }
 }
 

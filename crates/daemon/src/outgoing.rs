@@ -6,15 +6,15 @@ use std::time::Instant;
 
 use nervure_dataflow::Outgoing;
 use nervure_node::binding::{
-    PRODUCER_ENDED, SequenceGaps, keep_until_confirmed, report_ended_producers,
+    PRODUCER_ENDED, SequenceGaps, collect_news, keep_until_confirmed, report_ended_producers,
 };
-use nervure_node::{Event, Events, Handle, Next};
+use nervure_node::{Event, Events, Next};
 
-use crate::bridge::Bridge;
+use crate::bridge::{Bridge, Watching};
 use crate::confirmed::ConfirmedSender;
-use crate::crossing::Crossing;
+use crate::crossing::{Crossing, wait};
 use crate::node_changes::{ChangeSenders, NodeChange};
-use crate::sender::{CHECK, FLUSH, RETRY, Sender};
+use crate::sender::{FLUSH, Sender, Way};
 
 /// Takes the samples of a local node, and sends them to one machine. Drops `joins` when it has joined.
 pub(crate) fn send_all(
@@ -31,8 +31,15 @@ pub(crate) fn send_all(
     };
     let (handle, mut events) = node.split();
     report_ended_producers(&mut events);
-    let waiter = crossing.add_waiter(&events);
-    let machine = crossing.machine(&outgoing.machine);
+    let waker = crossing.add_waker(&events);
+    let _watching = Watching::begin(bridge, &waker);
+    let way = Way {
+        bridge,
+        crossing,
+        machine: crossing.machine(&outgoing.machine),
+        handle: &handle,
+        waker: &waker,
+    };
     let (confirmed, others): (Vec<_>, Vec<_>) =
         outgoing.streams.iter().partition(|it| it.is_lossless());
     for spec in &confirmed {
@@ -40,27 +47,20 @@ pub(crate) fn send_all(
     }
     let mut stand_in = StandIn {
         producer: outgoing.producer(),
-        bridge,
-        machine,
+        way,
         changes,
-        crossing,
-        handle: &handle,
         senders: others
             .into_iter()
-            .map(|spec| (&*spec.output, Sender::new(bridge, crossing, machine, spec)))
+            .map(|spec| (&*spec.output, Sender::new(way, spec)))
             .collect(),
         confirmed: confirmed
             .into_iter()
-            .map(|spec| {
-                let of_run = (bridge, crossing);
-                let sender = ConfirmedSender::new(of_run, machine, spec, waiter.clone());
-                (&*spec.output, sender)
-            })
+            .map(|spec| (&*spec.output, ConfirmedSender::new(way, spec)))
             .collect(),
         gaps: SequenceGaps::default(),
     };
     stand_in.send_all(&mut events);
-    stand_in.await_confirmations();
+    stand_in.await_last(&mut events);
     for sender in stand_in.senders.values_mut() {
         sender.flush();
     }
@@ -68,11 +68,8 @@ pub(crate) fn send_all(
 
 struct StandIn<'a> {
     producer: &'a str,
-    bridge: &'a Bridge,
-    machine: &'a str,
+    way: Way<'a>,
     changes: &'a ChangeSenders,
-    crossing: &'a Crossing,
-    handle: &'a Handle,
     /// By the name of the output.
     senders: HashMap<&'a str, Sender<'a>>,
     /// Senders of lossless topics.
@@ -83,20 +80,19 @@ struct StandIn<'a> {
 impl StandIn<'_> {
     /// Sends samples until all topics have ended, or the stand-in is to leave.
     fn send_all(&mut self, events: &mut Events) {
+        let crossing = self.way.crossing;
         loop {
-            let due = self.send_confirmed();
-            let senders = self.senders.values_mut();
-            let due = senders.filter_map(Sender::follow_requests).chain(due).min();
+            let due = self.go_on(events);
             let has_news = || self.has_lost_requests() || self.has_news();
-            match self.crossing.next_event(events, due, has_news) {
-                Next::End if !self.crossing.is_over() && self.has_lost_requests() => {
+            match crossing.next_event(events, due, has_news) {
+                Next::End if !crossing.is_over() && self.has_lost_requests() => {
                     if !self.fail_lost_requests(events) {
                         break;
                     }
                 }
-                Next::End if !self.crossing.is_over() && self.has_news() => {}
+                Next::End if !crossing.is_over() && self.has_news() => {}
                 Next::Event(Event::Stop { .. }) | Next::End => break,
-                Next::Event(event) => self.take(event),
+                Next::Event(event) => self.take(event, events),
                 Next::Nothing => {}
             }
             let are_closed = self.senders.values().all(|sender| sender.is_closed);
@@ -110,70 +106,80 @@ impl StandIn<'_> {
         self.confirmed.values().any(ConfirmedSender::has_news)
     }
 
-    /// Sends samples of lossless topics while the link has room, and ends the topics whose samples are all
-    /// confirmed. Returns when to call again, if samples are left.
-    fn send_confirmed(&mut self) -> Option<Instant> {
+    /// Sends samples while the link has room, and ends the topics whose last samples have arrived. A topic
+    /// without room holds up no other. Returns when to call again, if the waker may not be called before.
+    fn go_on(&mut self, events: &mut Events) -> Option<Instant> {
+        let Way {
+            crossing, machine, ..
+        } = self.way;
+        let (changes, producer) = (self.changes, self.producer);
+        let close = |id: &str, stream| {
+            changes.close(machine, crossing.stream_name(producer), id, stream);
+        };
         let mut due = None;
         for (id, sender) in &mut self.confirmed {
             due = sender.send().into_iter().chain(due).min();
             if !sender.is_closed && sender.has_ended() {
                 sender.is_closed = true;
-                let name = self.crossing.stream_name(self.producer);
-                self.changes.close(self.machine, name, id, None);
+                close(id, None);
             }
+        }
+        for (id, sender) in &mut self.senders {
+            due = sender.go_on().into_iter().chain(due).min();
+            sender.hold_input(events);
+            let closes = sender.close_if_ended(|stream| close(id, stream));
+            due = closes.into_iter().chain(due).min();
         }
         due
     }
 
-    /// Waits for the confirmations of all samples that were taken, but not for long once the dataflow
-    /// stops.
-    fn await_confirmations(&mut self) {
+    /// Waits until the topics that have ended are closed, and all samples of lossless topics are confirmed,
+    /// but not for long once the dataflow stops.
+    fn await_last(&mut self, events: &mut Events) {
+        let Way {
+            crossing, handle, ..
+        } = self.way;
+        self.confirmed.values().for_each(ConfirmedSender::await_all);
         let mut leave_at = None;
         loop {
-            let seen = self.bridge.changes();
-            let due = self.send_confirmed();
+            collect_news(events);
+            let due = self.go_on(events);
             let now = Instant::now();
-            let is_stopping = self.handle.is_stopping() || self.crossing.is_stopping();
+            let is_stopping = handle.is_stopping() || crossing.is_stopping();
             if is_stopping {
                 leave_at.get_or_insert(now + FLUSH);
             }
-            let are_done = self.confirmed.values().all(|it| it.is_done(is_stopping));
-            if are_done || self.crossing.is_over() || leave_at.is_some_and(|at| at <= now) {
+            let are_confirmed = self.confirmed.values().all(|it| it.is_done(is_stopping));
+            let are_done = are_confirmed && !self.senders.values().any(Sender::is_ending);
+            if are_done || crossing.is_over() || leave_at.is_some_and(|at| at <= now) {
                 return;
             }
-            let rest = if is_stopping { RETRY } else { CHECK };
-            let until = due.map_or(rest, |due| due.saturating_duration_since(now));
-            self.bridge.wait_for_change(seen, Some(until.min(rest)));
+            wait(events, due.into_iter().chain(leave_at).min());
         }
     }
 
-    fn take(&mut self, event: Event) {
+    fn take(&mut self, event: Event, events: &mut Events) {
         match event {
             Event::Input { id, sample } => {
                 if let Some(sender) = self.confirmed.get_mut(&*id) {
                     sender.take(sample);
                 } else if let Some(sender) = self.senders.get_mut(&*id) {
                     sender.queue += self.gaps.record(&id, sample.header());
-                    sender.take(&sample, self.handle);
+                    sender.take(&sample);
+                    sender.hold_input(events);
                 }
             }
             Event::InputClosed { id } => {
                 if let Some(sender) = self.confirmed.get_mut(&*id) {
                     sender.end();
                 } else if let Some(sender) = self.senders.get_mut(&*id) {
-                    sender.flush();
-                    sender.is_closed = true;
-                    if !sender.hides_its_end() {
-                        let name = self.crossing.stream_name(self.producer);
-                        let stream = sender.stream.take();
-                        self.changes.close(self.machine, name, &id, stream);
-                    }
+                    sender.end();
                 }
             }
             Event::Other { kind, inputs, .. } if kind == PRODUCER_ENDED => {
                 for output in inputs {
                     if let Some(sender) = self.senders.get_mut(&*output) {
-                        sender.process_ended(self.handle);
+                        sender.process_ended();
                     }
                 }
             }
@@ -182,7 +188,7 @@ impl StandIn<'_> {
                 reason,
                 restarts,
                 ..
-            } if node == self.producer && !self.crossing.is_stopping() => {
+            } if node == self.producer && !self.way.crossing.is_stopping() => {
                 self.send(NodeChange::failed(&reason, restarts));
             }
             Event::NodeRestarted { node, .. } if node == self.producer => {
@@ -192,8 +198,6 @@ impl StandIn<'_> {
         }
     }
 
-    /// Whether requests were queued for a process of the service that has ended, after its clients were
-    /// notified of its end.
     fn has_lost_requests(&self) -> bool {
         self.senders.values().any(Sender::has_lost_requests)
     }
@@ -205,19 +209,19 @@ impl StandIn<'_> {
             match events.poll() {
                 Ok(Next::Nothing) => break,
                 Ok(Next::Event(Event::Stop { .. }) | Next::End) | Err(_) => return false,
-                Ok(Next::Event(event)) => self.take(event),
+                Ok(Next::Event(event)) => self.take(event, events),
             }
         }
         for sender in self.senders.values_mut() {
             if sender.has_lost_requests() {
-                sender.process_ended(self.handle);
+                sender.process_ended();
             }
         }
         true
     }
 
     fn send(&self, change: NodeChange) {
-        let name = self.crossing.stream_name(self.producer);
-        self.changes.send(self.machine, name, change);
+        let name = self.way.crossing.stream_name(self.producer);
+        self.changes.send(self.way.machine, name, change);
     }
 }

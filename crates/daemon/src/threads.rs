@@ -3,7 +3,8 @@
 use std::io;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{Builder, JoinHandle};
+use std::task::{Wake, Waker};
+use std::thread::{Builder, JoinHandle, Thread};
 use std::time::Duration;
 
 /// The pause before a thread is asked for again.
@@ -118,6 +119,19 @@ pub(crate) fn for_all<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sy
             });
         done.collect()
     })
+}
+
+/// A waker that unparks this thread.
+pub(crate) fn unpark_this_thread() -> Waker {
+    Waker::from(Arc::new(Unpark(std::thread::current())))
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
 }
 
 fn builder(name: &str) -> Builder {

@@ -5,8 +5,8 @@
 //! machine. The stand-in of remote consumers takes the outputs of one local node for all consumers on
 //! one machine, so that a sample crosses the link once. It is named `machine:node`.
 //!
-//! Outputs of one node share a stand-in: only an output with a lossless consumer can make it wait,
-//! and a node that waits on one output sends on no other.
+//! Outputs of one node share a stand-in. An output that waits for the link holds up no other: its
+//! samples stay in the queue of its input.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

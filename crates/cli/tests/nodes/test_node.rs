@@ -21,6 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     match arguments.first().map(String::as_str) {
         Some("source") => source(number(1)?, number(2)?, number(3)?),
         Some("source-until") => source_until(arguments.get(1).ok_or("which file?")?, number(2)?),
+        Some("two-sources") => two_sources(),
         Some("growing-source") => growing_source(number(1)?, number(2)?),
         Some("values") => values(),
         Some("typed") => typed(),
@@ -28,6 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some("frames") => frames(),
         Some("frame-sink") => frame_sink(),
         Some("sink") => sink(number(1)?),
+        Some("late-sink") => late_sink(Path::new(arguments.get(1).ok_or("which file?")?)),
         Some("texts") => texts(),
         Some("doomed-sink") => doomed_sink(number(1)?, || std::process::abort()),
         Some("failing-sink") => doomed_sink(number(1)?, || Err("as requested".into())),
@@ -79,6 +81,29 @@ fn source_until(file: &str, zeros: u64) -> Result<(), Box<dyn Error>> {
         sleep(Duration::from_millis(10));
     }
     println!("sent {}", sample[0]);
+    Ok(())
+}
+
+/// Sends numbers on two outputs, each from a thread of its own: while one of them has no room, the other
+/// goes on. Prints each number that was sent.
+fn two_sources() -> Result<(), Box<dyn Error>> {
+    let node = Node::connect()?;
+    let handle = node.handle();
+    let send = |output: &str| {
+        for number in 0_u64.. {
+            // It ends with the dataflow.
+            if handle.send(output, &[number][..]).is_err() {
+                break;
+            }
+            println!("{output} {number}");
+            sleep(Duration::from_millis(2));
+        }
+    };
+    std::thread::scope(|scope| {
+        for output in ["held", "free"] {
+            scope.spawn(move || send(output));
+        }
+    });
     Ok(())
 }
 
@@ -244,6 +269,18 @@ fn sink(pause_millis: u64) -> Result<(), Box<dyn Error>> {
 fn receive() -> Result<(), Box<dyn Error>> {
     let mut node = Node::connect()?;
     while node.next().is_some() {}
+    Ok(())
+}
+
+/// Takes no event until a file is there or the dataflow stops, and then prints every one.
+fn late_sink(file: &Path) -> Result<(), Box<dyn Error>> {
+    let mut node = Node::connect()?;
+    while !file.exists() && !node.is_stopping() {
+        sleep(Duration::from_millis(5));
+    }
+    while let Some(event) = node.next() {
+        print_event(&event)?;
+    }
     Ok(())
 }
 

@@ -18,6 +18,7 @@ mod partition;
 mod pause;
 mod program;
 mod rolling;
+mod room;
 mod services;
 #[cfg(feature = "opentelemetry")]
 mod telemetry;
