@@ -10,7 +10,10 @@ use std::{
 use bytes::Bytes;
 use thiserror::Error;
 
-use super::shared::{self, SampleWait, Shared, State};
+use super::{
+    block_on::block_on,
+    shared::{SampleWait, Shared, State},
+};
 use crate::{
     carrier::PublicKey,
     policy::Refusal,
@@ -192,7 +195,7 @@ impl OutgoingStream {
     /// # Errors
     /// When the peer refuses the stream, its state is gone, or the link has ended.
     pub fn send(&self, payload: impl Into<Bytes>) -> Result<(), StreamError> {
-        let sent = shared::block_on(self.send_async(payload), None, || true);
+        let sent = block_on(self.send_async(payload), None, || true);
         sent.unwrap_or(Err(ClosedError(self.peer.key).into()))
     }
 
@@ -452,14 +455,14 @@ impl IncomingStream {
     /// [`has_ended`](Self::has_ended).
     pub fn receive(&self, timeout: Duration) -> Option<LinkSample> {
         let deadline = Instant::now() + timeout;
-        shared::block_on(self.receive_async(), Some(deadline), || true).flatten()
+        block_on(self.receive_async(), Some(deadline), || true).flatten()
     }
 
     /// Takes the oldest sample; waits for one as long as `goes_on` returns true. It is asked first,
     /// and whenever this thread is unparked ([`std::thread::Thread::unpark`]), so another thread can
     /// end the wait. `None` also when the stream or the link has ended.
     pub fn receive_while(&self, goes_on: impl Fn() -> bool) -> Option<LinkSample> {
-        shared::block_on(self.receive_async(), None, goes_on).flatten()
+        block_on(self.receive_async(), None, goes_on).flatten()
     }
 
     /// Waits for the oldest sample, on any executor. `None` when the stream or the link has ended and

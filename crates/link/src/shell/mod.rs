@@ -24,6 +24,7 @@
 //! # }
 //! ```
 
+mod block_on;
 mod events;
 mod handles;
 mod shared;

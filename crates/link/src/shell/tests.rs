@@ -299,7 +299,7 @@ fn one_descriptor_stands_for_events_and_samples() {
 
 /// Runs a future on this thread.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
-    super::shared::block_on(future, None, || true).expect("it goes on until the end")
+    super::block_on::block_on(future, None, || true).expect("it goes on until the end")
 }
 
 #[test]
