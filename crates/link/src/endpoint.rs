@@ -108,6 +108,8 @@ pub struct Endpoint<C> {
     memory_of: MemoryOf,
     policy: SharedPolicy,
     seed: u64,
+    /// Number of sessions begun.
+    begun: u64,
     peers: TimedMap<PublicKey, Peer>,
     by_session: BTreeMap<SessionId, PublicKey>,
     events: VecDeque<EndpointEvent>,
@@ -123,6 +125,8 @@ pub struct Endpoint<C> {
 
 struct Peer {
     session: Session,
+    /// Its number among the sessions of the endpoint.
+    number: u64,
     carried: Option<SessionId>,
     /// The address to connect to, if this end began the connection.
     target: Option<SocketAddr>,
@@ -182,6 +186,7 @@ impl<C: Carrier> Endpoint<C> {
             memory_of: Box::new(|_| Box::new(Heap)),
             policy: SharedPolicy::default(),
             seed,
+            begun: 0,
             peers: TimedMap::new(),
             by_session: BTreeMap::new(),
             events: VecDeque::new(),
@@ -381,6 +386,12 @@ impl<C: Carrier> Endpoint<C> {
         session
             .map(|session| session.set_max_rate(bytes_per_second))
             .is_some()
+    }
+
+    /// The number of the session with a peer, which no other session of this endpoint has. The numbers of
+    /// its streams hold in it alone.
+    pub fn session_number(&self, key: &PublicKey) -> Option<u64> {
+        self.peers.get(key).map(|peer| peer.number)
     }
 
     /// The session with a peer, for sending and receiving.
@@ -592,8 +603,10 @@ impl<C: Carrier> Endpoint<C> {
             if let Some(began) = self.trace_began {
                 session.begin_trace(began);
             }
+            self.begun += 1;
             let peer = Peer {
                 session,
+                number: self.begun,
                 carried: None,
                 target: None,
                 alternatives: VecDeque::new(),

@@ -20,7 +20,7 @@ use crate::{
     qos::Qos,
     receiver::{LinkSample, ReceiveCounters},
     sender::{NameTooLong, SendCounters, SendError},
-    session::{self, SessionStatus},
+    session::{self, Session, SessionStatus},
 };
 
 /// The peer's state is gone, or the link has ended.
@@ -79,6 +79,8 @@ pub struct Peer {
 pub struct OutgoingStream {
     peer: Peer,
     stream: u32,
+    /// The number of the session in which the number of the stream holds.
+    session: u64,
 }
 
 /// A stream from a peer. Dropping it has no effect: samples still arrive.
@@ -100,7 +102,7 @@ pub struct IncomingRequest {
 pub(super) struct Incoming {
     peer: Peer,
     stream: u32,
-    session: Option<u32>,
+    session: Option<(u64, u32)>,
 }
 
 impl Peer {
@@ -119,16 +121,16 @@ impl Peer {
     /// When the peer's state is gone, the name is too long, or the policy of this end refuses it.
     pub fn open(&self, name: &str, qos: Qos) -> Result<OutgoingStream, OpenError> {
         let mut state = self.shared.lock();
-        let session = state
-            .endpoint
-            .session_mut(&self.key)
-            .ok_or(ClosedError(self.key))?;
+        let number = state.endpoint.session_number(&self.key);
+        let session = state.endpoint.session_mut(&self.key);
+        let (number, session) = number.zip(session).ok_or(ClosedError(self.key))?;
         let stream = session.open(Instant::now(), name, qos)?;
         drop(state);
         self.shared.wake();
         Ok(OutgoingStream {
             peer: self.clone(),
             stream,
+            session: number,
         })
     }
 
@@ -138,7 +140,7 @@ impl Peer {
             .lock()
             .endpoint
             .session(&self.key)
-            .map(crate::session::Session::status)
+            .map(Session::status)
     }
 
     /// Waits until nothing is pending or in flight to the peer, the closing of streams included.
@@ -187,6 +189,21 @@ impl OutgoingStream {
     /// The number of the stream, unique among the streams to its peer.
     pub fn id(&self) -> u32 {
         self.stream
+    }
+
+    /// The session of the stream; `None` when it is gone: the numbers of streams begin again in the next.
+    fn session<'s>(&self, state: &'s State) -> Option<&'s Session> {
+        self.is_valid(state)
+            .then(|| state.endpoint.session(&self.peer.key))?
+    }
+
+    fn session_mut<'s>(&self, state: &'s mut State) -> Option<&'s mut Session> {
+        self.is_valid(state)
+            .then(|| state.endpoint.session_mut(&self.peer.key))?
+    }
+
+    fn is_valid(&self, state: &State) -> bool {
+        state.endpoint.session_number(&self.peer.key) == Some(self.session)
     }
 
     /// Sends a sample; it is accepted when this returns. A stream that keeps all waits until there
@@ -242,7 +259,7 @@ impl OutgoingStream {
         state: &mut State,
         payload: &mut Option<Bytes>,
     ) -> Option<Result<(), StreamError>> {
-        let Some(session) = state.endpoint.session_mut(&self.peer.key) else {
+        let Some(session) = self.session_mut(state) else {
             return Some(Err(ClosedError(self.peer.key).into()));
         };
         match session.send(Instant::now(), self.stream, payload.take()?) {
@@ -260,10 +277,8 @@ impl OutgoingStream {
     /// As of [`send`](Self::send), and [`SendError::Full`].
     pub fn try_send(&self, payload: impl Into<Bytes>) -> Result<(), StreamError> {
         let mut state = self.peer.shared.lock();
-        let session = state
-            .endpoint
-            .session_mut(&self.peer.key)
-            .ok_or(ClosedError(self.peer.key))?;
+        let session = self.session_mut(&mut state);
+        let session = session.ok_or(ClosedError(self.peer.key))?;
         session.send(Instant::now(), self.stream, payload.into())?;
         drop(state);
         self.peer.shared.wake();
@@ -279,7 +294,7 @@ impl OutgoingStream {
     pub fn set_qos(&self, qos: Qos) -> Result<(), StreamError> {
         let shared = &self.peer.shared;
         let set = shared.wait_for(None, |state| {
-            let Some(session) = state.endpoint.session_mut(&self.peer.key) else {
+            let Some(session) = self.session_mut(state) else {
                 return Some(Err(ClosedError(self.peer.key).into()));
             };
             match session.set_qos(Instant::now(), self.stream, qos) {
@@ -295,7 +310,7 @@ impl OutgoingStream {
     /// `None` when the stream has ended.
     pub fn qos(&self) -> Option<(Qos, Option<Qos>)> {
         let state = self.peer.shared.lock();
-        let session = state.endpoint.session(&self.peer.key)?;
+        let session = self.session(&state)?;
         session.sender().streams().qos(self.stream)
     }
 
@@ -326,7 +341,7 @@ impl OutgoingStream {
 
     /// Whether the stream is opened or refused; `None` before.
     fn find_opened(&self, state: &State) -> Option<Result<bool, StreamError>> {
-        let Some(session) = state.endpoint.session(&self.peer.key) else {
+        let Some(session) = self.session(state) else {
             return Some(Err(ClosedError(self.peer.key).into()));
         };
         match session.sender().streams().is_opened(self.stream) {
@@ -338,12 +353,8 @@ impl OutgoingStream {
     /// The counters of the stream; `None` when all samples have come to an end after closing.
     pub fn counters(&self) -> Option<SendCounters> {
         let state = self.peer.shared.lock();
-        state
-            .endpoint
-            .session(&self.peer.key)?
-            .sender()
-            .streams()
-            .counters(self.stream)
+        let session = self.session(&state)?;
+        session.sender().streams().counters(self.stream)
     }
 
     /// Waits until nothing is pending or in flight. Returns false after the timeout, or when the
@@ -368,7 +379,7 @@ impl OutgoingStream {
     }
 
     fn is_empty(&self, state: &State) -> Option<bool> {
-        let session = state.endpoint.session(&self.peer.key)?;
+        let session = self.session(state)?;
         let counters = session.sender().streams().counters(self.stream);
         Some(counters.is_none_or(|counters| counters.held == 0))
     }
@@ -377,10 +388,10 @@ impl OutgoingStream {
 impl Drop for OutgoingStream {
     fn drop(&mut self) {
         let mut state = self.peer.shared.lock();
-        if let Some(session) = state.endpoint.session_mut(&self.peer.key) {
+        if let Some(session) = self.session_mut(&mut state) {
             session.close(Instant::now(), self.stream);
+            state.forget_senders(self.peer.key, self.stream);
         }
-        state.forget_senders(self.peer.key, self.stream);
         drop(state);
         self.peer.shared.wake();
     }
@@ -395,8 +406,10 @@ impl Incoming {
         }
     }
 
-    fn session(state: &State, key: PublicKey) -> Option<u32> {
-        state.endpoint.session(&key)?.receiver().session
+    /// The number of the session here, and that of the peer.
+    fn session(state: &State, key: PublicKey) -> Option<(u64, u32)> {
+        let of_peer = state.endpoint.session(&key)?.receiver().session?;
+        Some((state.endpoint.session_number(&key)?, of_peer))
     }
 
     /// Whether the peer's session is still the same: a peer that restarted uses the number for

@@ -1,6 +1,7 @@
 //! Two links over loopback.
 
 mod room;
+mod sessions;
 mod turns;
 
 use std::{net::SocketAddr, time::Duration};
