@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Wake, Waker};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use nervure_node::binding::{self, Histogram, Waiter};
+use nervure_node::binding::Histogram;
 use nervure_node::remote::FleetTime;
-use nervure_node::{Events, Next, Node, monotonic_nanos};
+use nervure_node::{Events, Node};
 use nervure_protocol::daemon_to_daemon::{StreamLatency, StreamReport};
 use nervure_protocol::loss::LossCause;
 use nervure_protocol::wiring;
@@ -18,6 +18,7 @@ use crate::part::StandIns;
 use crate::service_calls::ServiceCalls;
 use crate::threads::spawn_when_possible;
 use crate::totals::{Counted, Totals};
+use crate::waiting::EventsWaker;
 
 /// Pause before a stand-in whose place is taken tries to join again.
 const JOIN_PAUSE: Duration = Duration::from_millis(20);
@@ -173,33 +174,11 @@ impl Crossing {
         self.wakers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a waker, which ends waits for events of a node. The end of the run ends them too.
-    pub fn add_waker(&self, events: &Events) -> Waker {
-        let waker = Waker::from(Arc::new(EventsWaker(binding::waiter(events))));
-        self.wakers().push(waker.clone());
+    /// A waker that ends waits for events of a node. The end of the run ends them too.
+    pub fn waker(&self, events: &Events) -> Arc<EventsWaker> {
+        let waker = EventsWaker::new(events);
+        self.wakers().push(Waker::from(Arc::clone(&waker)));
         waker
-    }
-
-    /// Waits for the next event of a node, up to a time. Returns [`Next::Nothing`] then, and after a call
-    /// of the waker; [`Next::End`] after the last event, when the run is over, and when `is_enough`.
-    pub fn next_event(
-        &self,
-        events: &mut Events,
-        until: Option<Instant>,
-        is_enough: impl Fn() -> bool,
-    ) -> Next {
-        let mut has_waited = false;
-        while !self.is_over() && !is_enough() {
-            match events.poll() {
-                Ok(Next::Nothing) if has_waited => return Next::Nothing,
-                Ok(Next::Nothing) => {}
-                Ok(next) => return next,
-                Err(_) => break,
-            }
-            wait(events, until);
-            has_waited = true;
-        }
-        Next::End
     }
 
     /// Notes that the dataflow is being stopped. Other machines stop at about the same time: until then,
@@ -378,22 +357,6 @@ impl Crossing {
             }
         }
         None
-    }
-}
-
-/// Waits for news of a node, up to a time.
-pub(crate) fn wait(events: &Events, until: Option<Instant>) {
-    let nanos = |left: Duration| u64::try_from(left.as_nanos()).unwrap_or(u64::MAX);
-    let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-    events.wait(left.map(|left| monotonic_nanos().saturating_add(nanos(left))));
-}
-
-/// Ends waits for events of a node.
-struct EventsWaker(Waiter);
-
-impl Wake for EventsWaker {
-    fn wake(self: Arc<Self>) {
-        self.0.wake();
     }
 }
 

@@ -24,6 +24,7 @@ use crate::crossing::{Crossing, Failures, Latencies, spawn};
 use crate::lossless::{Place, Receiver, Verdict};
 use crate::node_changes::{ChangeSenders, NodeChange};
 use crate::service_calls::Failure;
+use crate::waiting::next_event;
 
 /// The longest wait for a slow consumer without a check whether the run is over.
 const CHECK: Duration = Duration::from_millis(200);
@@ -95,10 +96,10 @@ pub(crate) fn publish_all(
         has_left: AtomicBool::new(false),
         open_topics: AtomicUsize::new(topics.len()),
     });
-    let waker = crossing.add_waker(&events);
+    let waker = crossing.waker(&events);
     let mut threads = Vec::new();
     for mut topic in topics {
-        let (stand_in, waker) = (Arc::clone(&stand_in), waker.clone());
+        let (stand_in, waker) = (Arc::clone(&stand_in), Waker::from(Arc::clone(&waker)));
         threads.push(spawn(move || {
             let _ended = Ended(&stand_in, waker);
             stand_in.publish(&mut topic);
@@ -106,9 +107,9 @@ pub(crate) fn publish_all(
     }
     let for_changes = Arc::clone(&stand_in);
     threads.push(spawn(move || for_changes.take_changes()));
-    let are_over = || stand_in.open_topics.load(Ordering::SeqCst) == 0;
+    let is_over = || crossing.is_over() || stand_in.open_topics.load(Ordering::SeqCst) == 0;
     loop {
-        match crossing.next_event(&mut events, None, are_over) {
+        match next_event(&mut events, &waker, None, is_over) {
             Next::Event(Event::Other { kind, inputs, .. }) if kind == CONSUMER_ENDED => {
                 let answers = inputs
                     .iter()

@@ -42,6 +42,7 @@ mod sync;
 mod threads;
 mod tools;
 mod totals;
+mod waiting;
 
 pub use folder::PAIRING;
 pub use part::{PartProgram, PartSpec, StandIns};

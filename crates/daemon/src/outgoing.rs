@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, mpsc};
+use std::task::Waker;
 use std::time::Instant;
 
 use nervure_dataflow::Outgoing;
@@ -12,9 +13,10 @@ use nervure_node::{Event, Events, Next};
 
 use crate::bridge::{Bridge, Watching};
 use crate::confirmed::ConfirmedSender;
-use crate::crossing::{Crossing, wait};
+use crate::crossing::Crossing;
 use crate::node_changes::{ChangeSenders, NodeChange};
 use crate::sender::{FLUSH, Sender, Way};
+use crate::waiting::{EventsWaker, next_event, wait};
 
 /// Takes the samples of a local node, and sends them to one machine. Drops `joins` when it has joined.
 pub(crate) fn send_all(
@@ -31,7 +33,8 @@ pub(crate) fn send_all(
     };
     let (handle, mut events) = node.split();
     report_ended_producers(&mut events);
-    let waker = crossing.add_waker(&events);
+    let events_waker = crossing.waker(&events);
+    let waker = Waker::from(Arc::clone(&events_waker));
     let _watching = Watching::begin(bridge, &waker);
     let way = Way {
         bridge,
@@ -59,7 +62,7 @@ pub(crate) fn send_all(
             .collect(),
         gaps: SequenceGaps::default(),
     };
-    stand_in.send_all(&mut events);
+    stand_in.send_all(&mut events, &events_waker);
     stand_in.await_last(&mut events);
     for sender in stand_in.senders.values_mut() {
         sender.flush();
@@ -79,12 +82,12 @@ struct StandIn<'a> {
 
 impl StandIn<'_> {
     /// Sends samples until all topics have ended, or the stand-in is to leave.
-    fn send_all(&mut self, events: &mut Events) {
+    fn send_all(&mut self, events: &mut Events, waker: &EventsWaker) {
         let crossing = self.way.crossing;
         loop {
             let due = self.go_on(events);
-            let has_news = || self.has_lost_requests() || self.has_news();
-            match crossing.next_event(events, due, has_news) {
+            let is_over = || crossing.is_over() || self.has_lost_requests() || self.has_news();
+            match next_event(events, waker, due, is_over) {
                 Next::End if !crossing.is_over() && self.has_lost_requests() => {
                     if !self.fail_lost_requests(events) {
                         break;
