@@ -139,7 +139,18 @@ impl Sender<'_> {
         let content = match &self.spec.carries {
             Carries::Requests { answers } => {
                 let request = sample.header().correlation_id;
-                self.way.crossing.calls.begin(answers, request);
+                let Way {
+                    bridge,
+                    crossing,
+                    machine,
+                    ..
+                } = self.way;
+                if !crossing.calls.any_waits(answers) {
+                    // Before it is sent: a loss after that may concern it.
+                    self.losses = bridge.losses(machine);
+                    self.waiting_since = Some(Instant::now());
+                }
+                crossing.calls.begin(answers, request);
                 if self.waiting.len() >= MAX_WAITING {
                     return self.fail_request(request, Failure::Busy);
                 }
@@ -318,10 +329,7 @@ impl Sender<'_> {
         self.send_waiting();
         let now = Instant::now();
         let losses = bridge.losses(machine);
-        let since = *self.waiting_since.get_or_insert_with(|| {
-            self.losses = losses;
-            now
-        });
+        let since = self.waiting_since.unwrap_or(now);
         let silence = bridge.silence(machine).unwrap_or(Duration::MAX);
         let silence = silence.min(now - since);
         if std::mem::replace(&mut self.losses, losses) != losses {
