@@ -281,6 +281,18 @@ pub(crate) fn is_locked(folder: &Path) -> bool {
     folder.exists() && matches!(lock(folder), Ok(None))
 }
 
+/// Waits until no process checks or starts the run with this folder, and no keeper of it lives.
+pub(crate) fn await_unlocked(folder: &Path) -> io::Result<()> {
+    let file = private_file(&folder.join(START_LOG))?;
+    loop {
+        match flock(&file, FlockOperation::LockShared) {
+            Err(rustix::io::Errno::INTR) => {}
+            // The lock ends with the descriptor.
+            locked => return Ok(locked?),
+        }
+    }
+}
+
 /// Takes the lock of a run; `None` if a process has it.
 fn lock(folder: &Path) -> io::Result<Option<File>> {
     let file = private_file(&folder.join(START_LOG))?;

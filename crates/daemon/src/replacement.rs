@@ -19,9 +19,6 @@ use crate::part::{FAILED, PROGRAMS, PartSpec, REQUEST, part_program, place};
 use crate::runs;
 use crate::state::{ActualProgram, DesiredProgram, DesiredRun, ProgramState};
 
-/// Pause before a keeper that does not answer is asked again.
-const RETRY: Duration = Duration::from_millis(200);
-
 /// Why a program is not in its place.
 struct Failed {
     reason: String,
@@ -168,28 +165,20 @@ fn prepare(
 
 /// Asks a keeper to replace a program, and waits for its decision.
 fn ask(keeper: u32, request: &Replace) -> Result<(), ConnectionError> {
-    loop {
-        let answer = running::find(Some(&keeper.to_string())).and_then(|address| {
-            let mut connection = Connection::open(&address, "nervure start")?;
-            connection.send(&Message::Replace(request.clone()))?;
-            loop {
-                let until = Instant::now() + Duration::from_secs(60);
-                if let Some((answer, _)) = connection.receive_until(until)? {
-                    return Ok(answer);
-                }
+    let answer = runs::until_it_answers(|| {
+        let address = running::find(Some(&keeper.to_string()))?;
+        let mut connection = Connection::open(&address, "nervure start")?;
+        connection.send(&Message::Replace(request.clone()))?;
+        loop {
+            let until = Instant::now() + Duration::from_secs(60);
+            if let Some((answer, _)) = connection.receive_until(until)? {
+                return Ok(answer);
             }
-        });
-        match answer {
-            // A keeper that does not answer now may be stopped (SIGSTOP).
-            Err(ConnectionError::NoAnswer { .. } | ConnectionError::System(_)) => {
-                std::thread::sleep(RETRY);
-            }
-            Err(error) => return Err(error),
-            Ok(keeper_to_cli::Message::Refused(refused)) => {
-                return Err(ConnectionError::Refused(refused));
-            }
-            Ok(_) => return Ok(()),
         }
+    })?;
+    match answer {
+        keeper_to_cli::Message::Refused(refused) => Err(ConnectionError::Refused(refused)),
+        _ => Ok(()),
     }
 }
 

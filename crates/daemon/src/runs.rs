@@ -23,8 +23,13 @@ use crate::part::{self, FILES, PartSpec, STOPPED};
 use crate::state::DesiredRun;
 use crate::threads::spawn;
 
-/// Pause between two looks for a keeper that is being started.
+/// Pause between two looks for a keeper that is being started. It announces itself by the name of its socket
+/// alone, of which no event comes; the start of a process takes about this long.
 pub(crate) const LOOK: Duration = Duration::from_millis(5);
+
+/// Pause before a keeper that does not answer is called again: each call lasts as long as its time limit,
+/// and no event announces that a stopped process goes on (SIGCONT).
+const RETRY: Duration = Duration::from_millis(200);
 
 /// Fetches the bundle of a run, unpacks it, and checks the part.
 pub(crate) fn prepare(
@@ -62,7 +67,10 @@ pub(crate) fn check(spec: &PartSpec) -> Result<(), String> {
     let status = loop {
         match spec.spawn() {
             Ok(Some(mut child)) => break child.wait(),
-            Ok(None) => std::thread::sleep(LOOK),
+            Ok(None) => match part::await_unlocked(&spec.folder) {
+                Ok(()) => {}
+                Err(error) => break Err(error),
+            },
             Err(error) => break Err(error),
         }
     };
@@ -200,18 +208,8 @@ fn follow_reports(keeper: u32, report: impl Fn(&NodeStates)) -> bool {
         connection.send(&Message::Watch(watch))?;
         Ok::<_, ConnectionError>(connection)
     };
-    let mut connection = loop {
-        match connect() {
-            Ok(connection) => break connection,
-            Err(
-                ConnectionError::NoAnswer { .. }
-                | ConnectionError::System(_)
-                | ConnectionError::List(_),
-            ) => {
-                std::thread::sleep(Duration::from_millis(200));
-            }
-            Err(_) => return false,
-        }
+    let Ok(mut connection) = until_it_answers(connect) else {
+        return false;
     };
     let mut states = NodeStates::default();
     loop {
@@ -329,29 +327,17 @@ fn stop_or_start(
             node: node.clone(),
             order,
         };
-        let accepted = loop {
-            let answer = running::find(Some(&keeper.to_string()))
-                .and_then(|address| Connection::open(&address, "lease")?.ask(&message));
-            match answer {
-                // A keeper that does not answer now may be stopped (SIGSTOP).
-                Err(
-                    ConnectionError::NoAnswer { .. }
-                    | ConnectionError::System(_)
-                    | ConnectionError::List(_),
-                ) => {
-                    std::thread::sleep(Duration::from_millis(200));
-                }
-                // It does not run, or runs already.
-                Err(ConnectionError::Refused(_)) => break false,
-                // The dataflow has ended.
-                Err(
-                    ConnectionError::Gone(_)
-                    | ConnectionError::NoneRuns(_)
-                    | ConnectionError::NotRunning { .. },
-                ) => return Ok(()),
-                Err(error) => return Err(error.to_string()),
-                Ok(_) => break true,
-            }
+        let accepted = match ask(keeper, "lease", &message) {
+            Ok(_) => true,
+            // It does not run, or runs already.
+            Err(ConnectionError::Refused(_)) => false,
+            // The dataflow has ended.
+            Err(
+                ConnectionError::Gone(_)
+                | ConnectionError::NoneRuns(_)
+                | ConnectionError::NotRunning { .. },
+            ) => return Ok(()),
+            Err(error) => return Err(error.to_string()),
         };
         match is_held {
             true => drop(stopped.remove(node)),
@@ -365,34 +351,43 @@ fn stop_or_start(
 /// Stops a keeper. It is gone when [`follow`] returns.
 pub(crate) fn stop(keeper: u32) {
     let reason = "`nervure stop`".to_owned();
-    order(keeper, "daemon", &Message::Stop { reason });
+    // An error if it has ended already.
+    let _ = ask(keeper, "daemon", &Message::Stop { reason });
 }
 
 /// Pauses a keeper, or lets it go on. Returns false if the dataflow has ended, or is ending.
 pub(crate) fn set_paused(keeper: u32, is_paused: bool) -> bool {
-    match is_paused {
-        true => order(keeper, "nervure pause", &Message::Pause),
-        false => order(keeper, "nervure resume", &Message::Resume),
-    }
+    let (program, message) = match is_paused {
+        true => ("nervure pause", Message::Pause),
+        false => ("nervure resume", Message::Resume),
+    };
+    ask(keeper, program, &message).is_ok()
 }
 
-/// Sends an order to a keeper. Returns whether it was carried out.
-fn order(keeper: u32, program: &str, message: &Message) -> bool {
-    let send = || {
+/// Sends an order to a keeper, and waits for its answer.
+fn ask(
+    keeper: u32,
+    program: &str,
+    message: &Message,
+) -> Result<keeper_to_cli::Message, ConnectionError> {
+    until_it_answers(|| {
         let address = running::find(Some(&keeper.to_string()))?;
         Connection::open(&address, program)?.ask(message)
-    };
+    })
+}
+
+/// Repeats a call to a keeper until it answers: one that does not may be stopped (SIGSTOP).
+pub(crate) fn until_it_answers<T>(
+    mut call: impl FnMut() -> Result<T, ConnectionError>,
+) -> Result<T, ConnectionError> {
     loop {
-        match send() {
-            // A keeper that does not answer now may be stopped (SIGSTOP).
+        match call() {
             Err(
                 ConnectionError::NoAnswer { .. }
                 | ConnectionError::System(_)
                 | ConnectionError::List(_),
-            ) => {
-                std::thread::sleep(Duration::from_millis(200));
-            }
-            answer => return answer.is_ok(),
+            ) => std::thread::sleep(RETRY),
+            answer => return answer,
         }
     }
 }
