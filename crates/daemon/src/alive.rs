@@ -44,7 +44,7 @@ const NOTE_LOOK: Duration = Duration::from_millis(50);
 /// The smallest change of a clock's offset that is written.
 const CLOCK_STEP_NANOS: u64 = 1_000_000;
 
-/// Pause before a failed write to a store is repeated.
+/// Pause before a failed write to a store is repeated, which announces its return to no writer.
 const RETRY: Duration = Duration::from_millis(500);
 
 /// The leases of this machine, one from each coordinator's machine. Any one of them suffices.

@@ -16,7 +16,8 @@ use crate::sync::Followed;
 /// Name of the stream of the addresses; those of dataflows begin with the id of a run.
 const ADDRESSES: &str = "coordinator/addresses";
 
-/// Interval of checks of the links.
+/// Interval of checks of the links. Silence has no event, and a check at each change of a link would cost the
+/// coordinator's machine the square of the number of machines when all join.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// How long a machine may be silent before it is dialled: more than twice the lifetime of its lease.

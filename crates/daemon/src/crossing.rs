@@ -20,7 +20,8 @@ use crate::threads::spawn_when_possible;
 use crate::totals::{Counted, Totals};
 use crate::waiting::EventsWaker;
 
-/// Pause before a stand-in whose place is taken tries to join again.
+/// Pause before a stand-in whose place is taken tries to join again. The keeper learns of the death of the
+/// last daemon within about this time, and announces a free place to no client that has not joined.
 const JOIN_PAUSE: Duration = Duration::from_millis(20);
 
 /// The shortest time between two lines about the losses of a topic.

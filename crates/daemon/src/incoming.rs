@@ -26,7 +26,8 @@ use crate::node_changes::{ChangeSenders, NodeChange};
 use crate::service_calls::Failure;
 use crate::waiting::next_event;
 
-/// The longest wait for a slow consumer without a check whether the run is over.
+/// The longest wait for a slow consumer without a check whether the run is over: the wait for room in its
+/// queue ends by that alone, and the end of a run is rare.
 const CHECK: Duration = Duration::from_millis(200);
 
 /// State shared by the threads of a stand-in.

@@ -24,9 +24,6 @@ use crate::totals::Counted;
 /// memory for a stream again.
 pub(crate) const REOPEN: Duration = Duration::from_millis(20);
 
-/// Interval of checks of requests that wait for answers.
-const CHECK: Duration = Duration::from_millis(200);
-
 /// Silence of a machine after which it is probed, if requests wait for its answers.
 const PROBE_AFTER: Duration = Duration::from_millis(400);
 
@@ -338,11 +335,12 @@ impl Sender<'_> {
         } else if silence > LIFETIME || bridge.is_excluded(machine) {
             calls.fail_all(answers, Failure::Unreachable(machine));
             self.drop_waiting();
-        } else if silence > PROBE_AFTER {
+        } else if silence >= PROBE_AFTER {
             self.probe();
             return Some(now + REPEAT);
         }
-        self.reopens_at().or(Some(now + CHECK))
+        let silent_at = now + PROBE_AFTER.saturating_sub(silence);
+        self.reopens_at().or(Some(silent_at))
     }
 
     /// Probes the link, which the peer's link answers. A lifetime of a lease has as many renewals as

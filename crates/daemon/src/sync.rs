@@ -29,7 +29,7 @@ use crate::threads::spawn;
 /// File of the other machines.
 pub const PEERS: &str = "peers.json";
 
-/// Pause before an unreachable coordinator is called again.
+/// Pause before an unreachable coordinator is called again, which announces its return to no machine.
 const RECONNECT: Duration = Duration::from_millis(500);
 
 /// Pause after a refusal: this machine awaits approval, or was revoked.

@@ -7,7 +7,8 @@ use std::task::{Wake, Waker};
 use std::thread::{Builder, JoinHandle, Thread};
 use std::time::Duration;
 
-/// The pause before a thread is asked for again.
+/// The pause before a thread is asked for again. The system announces no room for one: another process of
+/// its user may have had it.
 const RETRY: Duration = Duration::from_millis(200);
 
 /// Work for a thread of its own.

@@ -33,7 +33,8 @@ const MAX_COMMANDS: usize = 256;
 /// How long a command may leave its messages unread.
 const UNREAD: Duration = Duration::from_secs(10);
 
-/// Pause after a connection could not be accepted: a shortage of descriptors does not end at once.
+/// Pause after a connection could not be accepted. The connection stays readable, and a shortage of
+/// descriptors ends without an event, as commands end.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(2);
 
 /// The interval of signs of life to the other machine.
