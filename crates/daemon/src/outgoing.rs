@@ -8,8 +8,9 @@ use std::time::Instant;
 use nervure_dataflow::Outgoing;
 use nervure_node::binding::{
     PRODUCER_ENDED, SequenceGaps, collect_news, keep_until_confirmed, report_ended_producers,
+    set_held, take_left,
 };
-use nervure_node::{Event, Events, Next};
+use nervure_node::{Event, Events, Next, monotonic_nanos};
 
 use crate::bridge::{Bridge, Watching};
 use crate::confirmed::ConfirmedSender;
@@ -64,6 +65,7 @@ pub(crate) fn send_all(
     };
     stand_in.send_all(&mut events, &events_waker);
     stand_in.await_last(&mut events);
+    stand_in.count_left(&mut events);
     for sender in stand_in.senders.values_mut() {
         sender.flush();
     }
@@ -158,6 +160,28 @@ impl StandIn<'_> {
                 return;
             }
             wait(events, due.into_iter().chain(leave_at).min());
+        }
+    }
+
+    /// Counts the samples that are left in the queues. A producer that waits for room gets none by that: it
+    /// may not have stopped yet.
+    fn count_left(&mut self, events: &mut Events) {
+        let now = monotonic_nanos();
+        for (output, sender) in &self.senders {
+            if sender.keeps_all() {
+                keep_until_confirmed(events, output);
+            }
+            set_held(events, output, false);
+        }
+        while let Some((id, sample)) = take_left(events)
+            && sample.header().publish_mono <= now
+        {
+            if let Some(sender) = self.confirmed.get_mut(&*id) {
+                sender.take(sample);
+            } else if let Some(sender) = self.senders.get_mut(&*id) {
+                sender.queue += self.gaps.record(&id, sample.header());
+                sender.unsent += 1;
+            }
         }
     }
 

@@ -84,7 +84,7 @@ pub(crate) struct Sender<'b> {
     /// Number of accepted messages that are not samples.
     ends: u64,
     pub queue: u64,
-    unsent: u64,
+    pub unsent: u64,
     failures: Failures,
     /// Messages that wait for room in the stream, oldest first: requests, or one sample and notices behind
     /// it. Further samples stay in the input's queue.
@@ -156,6 +156,11 @@ impl Sender<'_> {
             Carries::Samples | Carries::Answers => Content::Sample,
         };
         self.send(message, content);
+    }
+
+    /// Whether the queue before the link drops no sample: its producer waits for room.
+    pub fn keeps_all(&self) -> bool {
+        matches!(self.spec.delivery, Delivery::KeepAll { .. })
     }
 
     /// Handles the end of the node's process. Clients on the other machine fail their calls behind the last

@@ -17,6 +17,7 @@ pub use nervure_protocol::node_to_keeper::RemoteProcess;
 pub use nervure_shm::{Histogram, Mapped};
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use crate::error::ConnectError;
 use crate::handle::Handle;
@@ -27,7 +28,7 @@ use crate::running::{self, Connection};
 use crate::sample::Sample;
 use crate::sending::{Envelope, Loan, Publisher};
 use nervure_message::{Encode, Layout, Origin, Value};
-use nervure_shm::{Receipt, SendError, Wait};
+use nervure_shm::{Arrival, Receipt, SendError, Wait};
 
 /// The reason by which [`fail_request`] reports that the service's node has ended.
 pub const SERVICE_ENDED: &str = receiving::ENDED;
@@ -111,6 +112,16 @@ pub fn set_held(events: &mut Events, input: &str, is_held: bool) {
     if let Some(index) = events.names.iter().position(|name| &**name == input) {
         events.inbox.set_held(index as u32, is_held);
     }
+}
+
+/// Takes a sample that is left in a queue after the last event, and the name of its input.
+pub fn take_left(events: &mut Events) -> Option<(Arc<str>, Sample)> {
+    while let Ok(Some(arrival)) = events.inbox.try_next() {
+        if let Arrival::Sample { input, sample } = arrival {
+            return Some((events.names[input as usize].clone(), Sample::new(sample)));
+        }
+    }
+    None
 }
 
 /// Takes a sample out of the queue of an input that keeps its samples: see [`keep_until_confirmed`].
