@@ -10,6 +10,7 @@ use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Tag};
 use crate::diagnostic::{Code, Finding, Findings};
 use crate::quote::quoted;
 use crate::source::{SourceText, Span};
+use crate::syntax_error::{self, Block};
 
 /// Deepest nesting of lists and maps. A dataflow file needs five levels.
 pub(crate) const MAX_DEPTH: usize = 32;
@@ -298,28 +299,30 @@ impl<'a> Builder<'a> {
     }
 
     fn syntax_error(&self, error: &ScanError) -> Box<Finding> {
+        let text = self.offsets.text;
         let at = self.offsets.byte(error.marker().index());
-        let span = Span { start: at, end: at };
-        if let Some(tab) = self.tab_indentation_near(at, error.info().contains("tab")) {
+        if let Some(tab) = self.tab_indentation_near(at) {
             let finding = Finding::error(Code::TabIndentation, tab, "a tab indents this line")
                 .expected("spaces")
                 .hint("YAML allows only spaces for indentation: set your editor to insert spaces");
             return Box::new(finding);
         }
-        // Inside `[..]` or `{..}`, every syntax error means that it is not closed.
-        let open = self.open.last().map(|open| open.span);
-        let open = open.filter(|span| self.offsets.text[span.start..].starts_with(['[', '{']));
-        Box::new(crate::syntax_error::explain(
-            error.info(),
-            self.offsets.text,
-            span,
-            open,
-        ))
+        let open = syntax_error::open_brackets(&text[..at]);
+        if open.len() >= MAX_DEPTH {
+            return Box::new(too_deep(Span { start: at, end: at }));
+        }
+        let block = self.open.last().map(|open| match open.content {
+            Content::List(_) => Block::List,
+            Content::Map(..) => Block::Map,
+        });
+        let message = error.info();
+        Box::new(syntax_error::explain(message, text, at, &open, block))
     }
 
-    /// The first tab in the indentation of the line at `at` or of the line before it, because the
-    /// parser may fail late. With `look_ahead`, for errors about a tab, also of the line after it.
-    fn tab_indentation_near(&self, at: usize, look_ahead: bool) -> Option<Span> {
+    /// The first tab in the indentation of the line at `at`, of the line before it, because the parser may
+    /// fail late, or of the line after it, where a text that begins at `at` continues; a quoted text may
+    /// continue after a tab.
+    fn tab_indentation_near(&self, at: usize) -> Option<Span> {
         let text = self.offsets.text;
         let line_start = text[..at].rfind('\n').map_or(0, |newline| newline + 1);
         let before = text[..line_start.saturating_sub(1)]
@@ -327,7 +330,7 @@ impl<'a> Builder<'a> {
             .map_or(0, |newline| newline + 1);
         let after = text[at..]
             .find('\n')
-            .filter(|_| look_ahead)
+            .filter(|_| !text[at..].starts_with(['"', '\'']))
             .map(|newline| at + newline + 1);
         [Some(line_start), Some(before), after]
             .into_iter()

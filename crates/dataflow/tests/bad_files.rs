@@ -23,6 +23,105 @@ fn messages_about_each_file_match_their_snapshot() {
 }
 
 #[test]
+fn syntax_errors_are_explained_by_their_place() {
+    let cases = [
+        ("a: b: c", "a `:` stands where no key can be"),
+        (
+            "a:\n  b: 1\n c: 2",
+            "this line fits neither the map above it nor a new one",
+        ),
+        (
+            "a: 1\n- b",
+            "this line fits neither the map above it nor a new one",
+        ),
+        (
+            "a:\n  - b\n  c: 1",
+            "this line is not an item of the list above it",
+        ),
+        ("a: - b", "a list item (`-`) stands where none can be"),
+        ("a: ? b", "a key stands where none can be"),
+        (
+            "a: \"\\q\"",
+            "a backslash in double quotes begins an escape that does not exist",
+        ),
+        (
+            "a: [\"\\x1\"]",
+            "a backslash in double quotes begins an escape that does not exist",
+        ),
+        ("a: 'b' c", "text follows after a closing quote"),
+        ("a: 'it's'", "text follows after a closing quote"),
+        ("a: \"b", "a quote is opened here and not closed"),
+        ("a: ['b", "a quote is opened here and not closed"),
+        (
+            "a:\n  b: \"c\nd: \"e\"",
+            "a quote is opened here and not closed",
+        ),
+        ("a: 1\nb\nc: 2", "a key has no `:`"),
+        ("a:\n  - b: 1\n    c\n  - d: 2", "a key has no `:`"),
+        ("a:\n  - b: 1\n    c\n", "a key has no `:`"),
+        (
+            "a: *b",
+            "an alias (`*name`) names an anchor that does not exist",
+        ),
+        (
+            "a: * b",
+            "`&` and `*` begin an anchor or an alias, which needs a name",
+        ),
+        (
+            "a: & b",
+            "`&` and `*` begin an anchor or an alias, which needs a name",
+        ),
+        ("a: @b", "this character cannot begin a value"),
+        ("a: `b`", "this character cannot begin a value"),
+        ("a: %b", "this character cannot begin a value"),
+        (
+            "%b\na: 1",
+            "`%` begins a YAML directive, which dataflow files do not use",
+        ),
+        (
+            "a: !<b",
+            "`!` begins a YAML tag, which dataflow files do not use",
+        ),
+        ("a: |x\n  b", "a block of text (`|` or `>`) is malformed"),
+        ("a: ]", "a bracket is closed that was not opened"),
+        ("a: \0", "an invisible control character stands here"),
+        (
+            "a: b\u{feff}\n\u{feff}c: 1",
+            "a byte order mark stands in the middle of the file",
+        ),
+        ("a:\n\tb: 1", "a tab indents this line"),
+        ("a: |\n\tb", "a tab indents this line"),
+        (
+            "a: [b, c",
+            "a list in `[..]` is not closed, or a `,` is missing",
+        ),
+        (
+            "a: [b, 'c' d]",
+            "a list in `[..]` is not closed, or a `,` is missing",
+        ),
+        (
+            "a: &b {c: [d, e}",
+            "a list in `[..]` is not closed, or a `,` is missing",
+        ),
+        (
+            "a: {b: 1\nc: 2",
+            "a map in `{..}` is not closed, or a `,` is missing",
+        ),
+        (
+            "a: x [y # [\nb: {c: '[' d: 1}",
+            "a map in `{..}` is not closed, or a `,` is missing",
+        ),
+    ];
+    let others: Vec<String> = cases
+        .into_iter()
+        .map(|(text, expected)| (text, expected, parse("bad.yml", text.as_bytes())))
+        .filter(|(_, expected, report)| report.diagnostics[0].message != *expected)
+        .map(|(text, _, report)| format!("{text:?}\n{}", report.render(false)))
+        .collect();
+    assert!(others.is_empty(), "{}", others.join("\n"));
+}
+
+#[test]
 fn excerpts_contain_no_terminal_control() {
     let file = "nodes: [{id: 5, name: \"\u{1b}[2J \u{9b}2J \u{7f} \u{202e}\"}]";
     let text = parse("control.yml", file.as_bytes()).render(false);
