@@ -82,7 +82,7 @@ impl Totals {
     pub fn write(&self, at: usize, counted: &Counted) {
         if let Some(file) = &self.file {
             // A full disk: the file has its length after the first counts, and the next may succeed.
-            let _ = file.write_all_at(&encode(&self.whole(at, counted)), offset(at));
+            let _ = file.write_all_at(&encode(self.whole(at, counted)), offset(at));
         }
     }
 }
@@ -91,24 +91,35 @@ fn offset(at: usize) -> u64 {
     (at * BYTES) as u64
 }
 
-fn encode(counted: &Counted) -> [u8; BYTES] {
-    let link = &counted.link;
-    let numbers: [u64; NUMBERS] = [
-        link.accepted,
-        link.delivered,
-        link.overwritten,
-        link.expired,
-        link.superseded,
-        link.incomplete,
-        link.refused,
-        link.unconfirmed,
-        counted.queue,
-        counted.unsent,
-        counted.failed,
-        counted.not_taken,
-    ];
+/// The counts in the file, in their order.
+fn numbers(counted: &mut Counted) -> [&mut u64; NUMBERS] {
+    let Counted {
+        link,
+        queue,
+        unsent,
+        failed,
+        not_taken,
+    } = counted;
+    [
+        &mut link.accepted,
+        &mut link.delivered,
+        &mut link.overwritten,
+        &mut link.expired,
+        &mut link.superseded,
+        &mut link.incomplete,
+        &mut link.refused,
+        &mut link.unconfirmed,
+        queue,
+        unsent,
+        failed,
+        not_taken,
+    ]
+}
+
+fn encode(mut counted: Counted) -> [u8; BYTES] {
     let mut bytes = [0; BYTES];
-    for (place, number) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(numbers) {
+    let places = bytes.as_chunks_mut::<8>().0;
+    for (place, number) in places.iter_mut().zip(numbers(&mut counted)) {
         *place = number.to_le_bytes();
     }
     bytes
@@ -117,27 +128,13 @@ fn encode(counted: &Counted) -> [u8; BYTES] {
 /// Decodes the counts of a daemon that is gone: its samples in flight are unconfirmed. Samples that are
 /// still in the queue of their producer are counted again.
 fn decode(bytes: &[u8; BYTES]) -> Counted {
-    let mut numbers = bytes.as_chunks::<8>().0.iter();
-    let mut next = || numbers.next().map_or(0, |it| u64::from_le_bytes(*it));
-    let mut counted = Counted {
-        link: SendCounters {
-            accepted: next(),
-            delivered: next(),
-            overwritten: next(),
-            expired: next(),
-            superseded: next(),
-            incomplete: next(),
-            refused: next(),
-            unconfirmed: next(),
-            ..SendCounters::default()
-        },
-        queue: next(),
-        unsent: next(),
-        failed: next(),
-        not_taken: 0,
-    };
+    let mut counted = Counted::default();
+    for (number, place) in numbers(&mut counted).into_iter().zip(bytes.as_chunks().0) {
+        *number = u64::from_le_bytes(*place);
+    }
+    let not_taken = std::mem::take(&mut counted.not_taken);
     let link = &mut counted.link;
-    link.accepted = link.accepted.saturating_sub(next());
+    link.accepted = link.accepted.saturating_sub(not_taken);
     let known = [
         link.delivered,
         link.overwritten,
@@ -154,6 +151,30 @@ fn decode(bytes: &[u8; BYTES]) -> Counted {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_count_returns_from_the_file() {
+        let mut counted = Counted::default();
+        for (at, number) in numbers(&mut counted).into_iter().enumerate() {
+            *number = 1 << at;
+        }
+        // More than its outcomes together.
+        counted.link.accepted = 1 << NUMBERS;
+        let in_flight = counted.link.accepted - counted.not_taken - 0b1111_1110;
+        let mut read = decode(&encode(counted));
+        assert_eq!(
+            read.link.unconfirmed,
+            counted.link.unconfirmed + in_flight,
+            "in flight"
+        );
+        read.link.unconfirmed = counted.link.unconfirmed;
+        read.link.accepted += counted.not_taken;
+        read.not_taken = counted.not_taken;
+        assert_eq!(
+            numbers(&mut read).map(|it| *it),
+            numbers(&mut counted).map(|it| *it)
+        );
+    }
 
     #[test]
     fn the_next_daemon_counts_on_and_what_was_in_flight_is_unconfirmed() {
