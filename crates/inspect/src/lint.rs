@@ -132,7 +132,7 @@ impl Lines<'_> {
             code: hint.code,
             about: hint.about.clone(),
             what: hint.what.clone(),
-            setting: hint.setting.clone(),
+            setting: hint.remedy.text.clone(),
             file: self.of(&hint.place).map(|_| self.file.clone()),
             line: self.of(&hint.place),
         });

@@ -92,7 +92,7 @@ fn text(hints: &[Hint], lines: &Lines<'_>, about: &str) -> String {
             .map(|name| format!(" ({name})"))
             .unwrap_or_default();
         text.push_str(&format!("{}{place}: {}\n", hint.about, hint.code));
-        text.push_str(&format!("  {}\n  {}\n\n", hint.what, hint.setting));
+        text.push_str(&format!("  {}\n  {}\n\n", hint.what, hint.remedy.text));
     }
     match hints.len() {
         0 => text + &format!("no hints on {about}\n"),

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use nervure_dataflow::{Dataflow, Diagnostic, Source};
 
 use super::hint::{Hint, Place, unread};
+use crate::losses::Remedy;
 
 /// Queue depth from which a queue of images is probably a mistake.
 const DEEP_QUEUE_SAMPLES: u32 = 100;
@@ -23,7 +24,7 @@ pub fn hints(dataflow: &Dataflow, warnings: &[Diagnostic]) -> Vec<Hint> {
         code: warning.code.as_str(),
         about: warning.file.clone(),
         what: warning.message.clone(),
-        setting: warning.hint.clone().unwrap_or_default(),
+        remedy: Remedy::action(warning.hint.clone().unwrap_or_default()),
         place: Place::Line(
             warning
                 .location
@@ -42,18 +43,25 @@ fn deep_queues(dataflow: &Dataflow) -> impl Iterator<Item = Hint> {
         let node = &dataflow.nodes[edge.to.node];
         let input = dataflow.input(edge);
         let output = &dataflow.nodes[edge.from.node].outputs[edge.from.output];
-        let type_name = output.type_name.as_ref().or(input.type_name.as_ref())?.name().to_owned();
+        let type_name = output
+            .type_name
+            .as_ref()
+            .or(input.type_name.as_ref())?
+            .name()
+            .to_owned();
         let is_deep = input.queue.depth >= DEEP_QUEUE_SAMPLES;
         (is_deep && LARGE_TYPES.contains(&type_name.as_str())).then(|| Hint {
             code: "deep-queue",
             about: format!("{}/{}", node.id, input.name),
-            what: format!("up to {} samples of type `{type_name}` may wait here, and each takes memory", input.queue.depth),
-            setting: format!(
-                "`queue_size` (now {}): as many as the node needs to catch up; `queue_policy: latest` where only the \
-                 newest counts",
+            what: format!(
+                "up to {} samples of type `{type_name}` may wait here, and each takes memory",
                 input.queue.depth
             ),
-            place: Place::Input { node: node.id.clone(), input: input.name.clone() },
+            remedy: Remedy::for_deep_queue(input.queue.depth),
+            place: Place::Input {
+                node: node.id.clone(),
+                input: input.name.clone(),
+            },
         })
     })
 }

@@ -1,6 +1,6 @@
 //! Hints, and where in a dataflow file their settings are.
 
-use std::time::Duration;
+use crate::losses::Remedy;
 
 /// A suggestion for a better setting.
 #[derive(Debug, PartialEq)]
@@ -11,8 +11,8 @@ pub struct Hint {
     pub about: String,
     /// The observation.
     pub what: String,
-    /// The setting that changes it.
-    pub setting: String,
+    /// The change that prevents it.
+    pub remedy: Remedy,
     /// The place of the setting in the file.
     pub place: Place,
 }
@@ -46,9 +46,9 @@ pub fn unread(node: &str, output: &str) -> Hint {
         code: "unread-output",
         about: format!("{node}/{output}"),
         what: "no node reads it; it is only sent while an observer is attached".to_owned(),
-        setting: format!(
+        remedy: Remedy::action(format!(
             "add an input with `source: {node}/{output}`, or remove it from `outputs`"
-        ),
+        )),
         place: Place::Output {
             node: node.to_owned(),
             output: output.to_owned(),
@@ -62,13 +62,5 @@ pub fn megabytes(bytes: f64) -> String {
         ..1e6 => format!("{:.1} kB", bytes / 1e3),
         ..1e9 => format!("{:.1} MB", bytes / 1e6),
         _ => format!("{:.1} GB", bytes / 1e9),
-    }
-}
-
-/// A duration as it is written in a dataflow file, in whole milliseconds or seconds.
-pub fn rounded(duration: Duration) -> String {
-    match duration.as_millis() {
-        millis if millis >= 1000 && millis % 1000 == 0 => format!("{}s", millis / 1000),
-        millis => format!("{millis}ms"),
     }
 }

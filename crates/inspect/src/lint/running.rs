@@ -7,11 +7,12 @@ use nervure_protocol::{
     wiring::{self, Source},
 };
 
-use super::hint::{Hint, Place, megabytes, rounded, unread};
+use super::hint::{Hint, Place, megabytes, unread};
 use crate::{
     State,
     edges::{Edge, Edges, Totals, Unreadable},
-    losses,
+    losses::{self, Remedy},
+    remedies::{self, Setting, rounded},
 };
 
 /// Share of published samples above which losses count as permanent.
@@ -30,6 +31,9 @@ const MIN_IMAGE_BYTES: f64 = 65_536.0;
 
 /// Missing samples in a row above which `expect_every` counts as too long.
 const MAX_MISSING_SAMPLES: f64 = 10.0;
+
+/// The shortest `expect_every` of a file.
+const MIN_EXPECTATION: Duration = Duration::from_micros(100);
 
 /// All hints from the last two readings of the counters.
 pub fn hints(state: &State) -> Vec<Hint> {
@@ -71,9 +75,9 @@ fn unreadable_counters(Unreadable { node, why }: &Unreadable) -> Hint {
         code: "unreadable-counters",
         about: node.clone(),
         what: format!("its counters are not readable: {why}; there are no figures of its edges"),
-        setting: format!(
+        remedy: Remedy::action(format!(
             "no setting: `{node}` overwrites memory; `nervure node restart {node}` starts new counters from zero"
-        ),
+        )),
         place: Place::Node(node.clone()),
     }
 }
@@ -166,7 +170,7 @@ impl<'a> EdgeMeasurement<'a> {
         }
     }
 
-    fn hint(&self, code: &'static str, what: String, setting: String) -> Option<Hint> {
+    fn hint(&self, code: &'static str, what: String, remedy: Remedy) -> Option<Hint> {
         let place = Place::Input {
             node: self.consumer.to_owned(),
             input: self.input.to_owned(),
@@ -175,18 +179,18 @@ impl<'a> EdgeMeasurement<'a> {
             code,
             about: self.edge.name(),
             what,
-            setting,
+            remedy,
             place,
         })
     }
 
     fn takes_nothing(&self) -> Option<Hint> {
-        let (what, setting) = losses::takes_nothing(self.edge)?;
+        let (what, remedy) = losses::takes_nothing(self.edge)?;
         let queued = crate::format::count(self.last.queued() as usize, "sample");
         self.hint(
             "takes-nothing",
             format!("{what}, and {queued} wait for it"),
-            setting,
+            Remedy::action(remedy),
         )
     }
 
@@ -203,9 +207,16 @@ impl<'a> EdgeMeasurement<'a> {
             self.published_hz(),
             self.rate(|totals| totals.input.received)
         );
-        let setting = "`queue_policy: latest` where only the newest counts, `block` where the producer may wait; a larger \
-                       `queue_size` only puts the loss off";
-        self.hint("slow-consumer", what, setting.to_owned())
+        let (latest, longer) = (Setting::Latest, Setting::longer_queue(self.edge));
+        let block = Setting::block(self.edge);
+        let or_block = block.as_ref().map_or_else(String::new, |block| {
+            format!(", {block} where the producer may wait")
+        });
+        let text = format!(
+            "{latest} where only the newest counts{or_block}; {longer} only puts the loss off"
+        );
+        let settings = [latest, longer].into_iter().chain(block).collect();
+        self.hint("slow-consumer", what, Remedy::with(text, settings))
     }
 
     fn holds_samples(&self) -> Option<Hint> {
@@ -227,15 +238,19 @@ impl<'a> EdgeMeasurement<'a> {
             "`{}` keeps {kept} samples ({memory}) of at most {max_held}{and_misses}",
             self.consumer
         );
-        let setting = format!(
-            "copy what the node keeps (`copied()` of events in Python, of samples in Rust), or a larger `max_held` (now {max_held})"
+        let setting = Setting::MaxHeld { now: max_held };
+        let text = format!(
+            "copy what the node keeps (`copied()` of events in Python, of samples in Rust), or {setting}"
         );
-        self.hint("keeps-samples", what, setting)
+        self.hint("keeps-samples", what, Remedy::with(text, vec![setting]))
     }
 
     fn memory_used_up(&self) -> Option<Hint> {
         let missed = self.rate(|totals| totals.output.missed_memory);
         let place = Place::Node(self.producer.to_owned());
+        let setting = Setting::SharedMemory {
+            node: self.producer.to_owned(),
+        };
         (missed > 0.0).then(|| Hint {
             code: "memory-used-up",
             about: self.edge.name(),
@@ -244,7 +259,7 @@ impl<'a> EdgeMeasurement<'a> {
                  by whom",
                 self.producer, self.edge.topic
             ),
-            setting: format!("a larger `shared_memory` of node `{}`, or shorter queues", self.producer),
+            remedy: Remedy::with(format!("{setting}, or shorter queues"), vec![setting]),
             place,
         })
     }
@@ -252,7 +267,10 @@ impl<'a> EdgeMeasurement<'a> {
     fn deep_queue(&self) -> Option<Hint> {
         let (depth, bytes) = (self.edge.queue.depth, self.sample_bytes());
         let total = f64::from(depth) * bytes;
-        if total < DEEP_QUEUE_BYTES && !(depth >= DEEP_QUEUE_SAMPLES && bytes >= MIN_IMAGE_BYTES) {
+        let is_deep =
+            total >= DEEP_QUEUE_BYTES || depth >= DEEP_QUEUE_SAMPLES && bytes >= MIN_IMAGE_BYTES;
+        // A queue of one cannot be shorter.
+        if depth == 1 || !is_deep {
             return None;
         }
         let age = match self.published_hz() {
@@ -268,11 +286,7 @@ impl<'a> EdgeMeasurement<'a> {
             megabytes(total),
             self.producer
         );
-        let setting = format!(
-            "`queue_size` (now {depth}): as many as the node needs to catch up; `queue_policy: latest` where only the \
-             newest counts"
-        );
-        self.hint("deep-queue", what, setting)
+        self.hint("deep-queue", what, Remedy::for_deep_queue(depth))
     }
 
     /// A producer that waits for one consumer sends nothing to its other consumers.
@@ -298,9 +312,14 @@ impl<'a> EdgeMeasurement<'a> {
             self.edge.input,
             siblings.join(", ")
         );
-        let setting = "`queue_policy: drop_oldest` or `latest` on this input, or a larger `queue_size` where it is slow only \
-                       at times";
-        self.hint("stalls-others", what, setting.to_owned())
+        let mut settings = vec![Setting::DropOldest, Setting::Latest];
+        let (any, longer) = (
+            remedies::any_of(&settings),
+            Setting::longer_queue(self.edge),
+        );
+        let text = format!("{any} on this input, or {longer} where it is slow only at times");
+        settings.push(longer);
+        self.hint("stalls-others", what, Remedy::with(text, settings))
     }
 
     fn stale(&self) -> Option<Hint> {
@@ -313,9 +332,10 @@ impl<'a> EdgeMeasurement<'a> {
             self.published_hz(),
             rounded(expected)
         );
-        let setting = "a producer that keeps its rate, or a longer `expect_every`".to_owned();
+        let setting = Setting::ExpectEvery(expected.saturating_mul(2));
+        let text = format!("a producer that keeps its rate, or a longer pause such as {setting}");
         if times > 0 {
-            self.hint("stale-input", what, setting)
+            self.hint("stale-input", what, Remedy::with(text, vec![setting]))
         } else {
             None
         }
@@ -331,12 +351,10 @@ impl<'a> EdgeMeasurement<'a> {
             self.published_hz(),
             rounded(expected)
         );
-        let setting = format!(
-            "`expect_every: {}`, say: three times as long as from one to the next",
-            rounded(period * 3)
-        );
+        let setting = Setting::ExpectEvery((period * 3).max(MIN_EXPECTATION));
+        let text = format!("{setting}, say: three times as long as from one to the next");
         if missing > MAX_MISSING_SAMPLES {
-            self.hint("loose-expectation", what, setting)
+            self.hint("loose-expectation", what, Remedy::with(text, vec![setting]))
         } else {
             None
         }
@@ -345,7 +363,10 @@ impl<'a> EdgeMeasurement<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+    use crate::remedies::files;
     use nervure_protocol::wiring::{InputSpec, OutputSpec, Policy, Queue};
     use nervure_shm::{InputCounters, OutputCounters};
 
@@ -451,6 +472,65 @@ mod tests {
             received,
             ..InputCounters::default()
         }
+    }
+
+    #[test]
+    fn each_setting_that_a_hint_names_is_one_that_validate_accepts() {
+        let mut tried: BTreeMap<&str, usize> = BTreeMap::new();
+        for (consumer, file) in files::all() {
+            let Some(of_file) = files::queue_of(&file) else {
+                continue;
+            };
+            // Periods of 20 us and of a tenth of a second, 1 MB each.
+            for (sent_samples, expected) in [(100_000, 10_000), (20, 4_000_000)] {
+                let every = Some(Duration::from_micros(expected));
+                let input = format!("{consumer}/in");
+                let mut edges = Edges::fake(vec![
+                    ("cam/out", &input, of_file),
+                    ("cam/out", "display/in", queue(Policy::DropOldest, 10)),
+                ]);
+                let counted = OutputCounters {
+                    dropped_oldest: 15,
+                    missed_held: 15,
+                    missed_memory: 15,
+                    blocked_nanos: u64::from(of_file.policy.is_lossless()) * 1_000_000_000,
+                    ..sent(sent_samples, 1_000_000)
+                };
+                let stale = InputCounters {
+                    stale: 3,
+                    ..received(10)
+                };
+                let nothing = || (OutputCounters::default(), InputCounters::default());
+                for (edge, (output, input)) in [(0, (counted, stale)), (1, nothing())] {
+                    let (no_output, no_input) = nothing();
+                    edges.set_fake(edge, Duration::ZERO, no_output, no_input);
+                    edges.set_fake(edge, Duration::from_secs(2), output, input);
+                }
+                let nodes = [
+                    node(consumer, &[], &[("in", "cam/out", every)]),
+                    node("cam", &["out"], &[]),
+                    node("display", &[], &[("in", "cam/out", None)]),
+                ];
+                for hint in hints_of(&nodes.iter().collect::<Vec<_>>(), &edges) {
+                    *tried.entry(hint.code).or_default() += files::check(&hint.remedy, &file);
+                }
+            }
+        }
+        let expected = [
+            "deep-queue",
+            "keeps-samples",
+            "loose-expectation",
+            "memory-used-up",
+            "slow-consumer",
+            "stale-input",
+            "stalls-others",
+        ];
+        let named: Vec<_> = tried.iter().filter(|(_, count)| **count > 0).collect();
+        assert_eq!(
+            named.iter().map(|(code, _)| **code).collect::<Vec<_>>(),
+            expected,
+            "{tried:?}"
+        );
     }
 
     #[test]
