@@ -168,6 +168,7 @@ def test_samples_that_belong_together(installed: Path, tmp_path: Path, options: 
     for language in programs:
         lines = [line.split("|", 1)[1].strip() for line in printed.splitlines() if line.startswith(language)]
         assert lines == expected, printed
+        assert f"2 of 5 samples of `{language}/image` found no partner for `sync`" in printed, printed
 
 
 @pytest.mark.parametrize("source", ["misfit.c", "misfit.cc"])

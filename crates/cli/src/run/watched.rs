@@ -1,5 +1,5 @@
-//! Counts unmet expectations of a dataflow file: stale inputs, and loops that missed their
-//! deadline.
+//! Counts unmet expectations of a dataflow file: stale inputs, loops that missed their deadline, and
+//! samples of `sync` without a partner.
 
 use std::time::Duration;
 
@@ -7,7 +7,8 @@ use nervure_inspect::{
     edges::Edges,
     format::{self, count},
 };
-use nervure_keeper::plan::Plan;
+use nervure_keeper::plan::{NodePlan, Plan};
+use nervure_protocol::{graph::SyncSpec, nanos::nanos};
 use serde_json::{Value, json};
 
 /// The expectations of a dataflow, with their counts.
@@ -20,45 +21,57 @@ struct Expectation {
     input: u32,
     /// `node/input`.
     name: String,
-    within: Duration,
     kind: Kind,
     /// Number of times that it was not met.
     count: u64,
     max_overrun_nanos: u64,
+    received: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// `expect_every` of an input.
-    Sample,
+    Sample { within: Duration },
     /// `finish_within` of a node's loop.
-    Turn,
+    Turn { within: Duration },
+    /// `sync`: the most samples that wait, and the largest difference between stamps, if there is one.
+    Partner {
+        most_waiting: u32,
+        tolerance: Option<Duration>,
+    },
 }
 
 impl Watched {
     pub fn new(plan: &Plan) -> Self {
         let mut expectations = Vec::new();
         for (node, plan) in (0..).zip(&plan.nodes) {
-            let mut expect = |input: usize, within, kind| {
+            let mut expect = |input: usize, kind| {
                 let name = format!("{}/{}", plan.id, plan.inputs[input].name);
                 let input = u32::try_from(input).expect("a node has fewer than 2^32 inputs");
                 expectations.push(Expectation {
                     node,
                     input,
                     name,
-                    within,
                     kind,
                     count: 0,
                     max_overrun_nanos: 0,
+                    received: 0,
                 });
             };
             for (at, input) in plan.inputs.iter().enumerate() {
                 if let Some(nanos) = input.expect_every_nanos {
-                    expect(at, Duration::from_nanos(nanos), Kind::Sample);
+                    let within = Duration::from_nanos(nanos);
+                    expect(at, Kind::Sample { within });
                 }
             }
             if let Some(deadline) = plan.settings.loop_deadline {
-                expect(deadline.input, deadline.finish_within, Kind::Turn);
+                let within = deadline.finish_within;
+                expect(deadline.input, Kind::Turn { within });
+            }
+            if let Some(sync) = &plan.settings.sync {
+                for (input, kind) in partners(sync, plan) {
+                    expect(input, kind);
+                }
             }
         }
         Self(expectations)
@@ -72,51 +85,102 @@ impl Watched {
                 continue;
             };
             expectation.max_overrun_nanos = counters.max_overrun_nanos;
+            expectation.received = counters.received;
             expectation.count = match expectation.kind {
-                Kind::Sample => counters.stale,
-                Kind::Turn => counters.deadlines_missed,
+                Kind::Sample { .. } => counters.stale,
+                Kind::Turn { .. } => counters.deadlines_missed,
+                Kind::Partner { .. } => counters.unmatched,
             };
         }
     }
 
     /// A line for each expectation that was not met.
     pub fn lines(&self) -> impl Iterator<Item = String> {
-        self.unmet().map(|Expectation { name, within, kind, count: times, max_overrun_nanos, .. }| {
-            let times = count(*times as usize, "time");
-            match kind {
-                Kind::Sample => format!("input `{name}` was stale {times} (`expect_every` is {within:?})"),
-                Kind::Turn => format!(
-                    "the loop of `{name}` was late {times}, by {} at most (`finish_within` is {within:?})",
-                    format::latency(Some(*max_overrun_nanos))
-                ),
-            }
-        })
+        self.unmet().map(Expectation::line)
     }
 
     /// The unmet expectations as JSON.
     pub fn json(&self) -> Value {
-        let unmet = self.unmet().map(|expectation| {
-            let within_nanos = u64::try_from(expectation.within.as_nanos()).unwrap_or(u64::MAX);
-            match expectation.kind {
-                Kind::Sample => json!({
-                    "kind": "stale",
-                    "input": expectation.name,
-                    "expect_every_nanos": within_nanos,
-                    "count": expectation.count,
-                }),
-                Kind::Turn => json!({
-                    "kind": "deadline_missed",
-                    "input": expectation.name,
-                    "finish_within_nanos": within_nanos,
-                    "count": expectation.count,
-                    "max_overrun_nanos": expectation.max_overrun_nanos,
-                }),
-            }
-        });
-        unmet.collect()
+        self.unmet().map(Expectation::json).collect()
     }
 
     fn unmet(&self) -> impl Iterator<Item = &Expectation> {
         self.0.iter().filter(|expectation| expectation.count > 0)
+    }
+}
+
+/// The inputs of `sync`, with what their samples wait for.
+fn partners<'s>(
+    sync: &'s SyncSpec,
+    plan: &'s NodePlan,
+) -> impl Iterator<Item = (usize, Kind)> + 's {
+    let matched = sync.inputs.iter().map(|&input| {
+        let kind = Kind::Partner {
+            most_waiting: sync.queue_size,
+            tolerance: sync.tolerance,
+        };
+        (input, kind)
+    });
+    let collected = sync.collect.iter().map(|&input| {
+        let kind = Kind::Partner {
+            most_waiting: plan.inputs[input].queue.map_or(1, |queue| queue.depth),
+            tolerance: None,
+        };
+        (input, kind)
+    });
+    matched.chain(collected)
+}
+
+impl Expectation {
+    fn line(&self) -> String {
+        let name = &self.name;
+        let times = count(self.count as usize, "time");
+        match self.kind {
+            Kind::Sample { within } => {
+                format!("input `{name}` was stale {times} (`expect_every` is {within:?})")
+            }
+            Kind::Turn { within } => format!(
+                "the loop of `{name}` was late {times}, by {} at most (`finish_within` is {within:?})",
+                format::latency(Some(self.max_overrun_nanos))
+            ),
+            Kind::Partner {
+                most_waiting,
+                tolerance,
+            } => {
+                let within = tolerance.map(|within| format!("`tolerance` is {within:?}, "));
+                format!(
+                    "{} of {} samples of `{name}` found no partner for `sync` ({}at most {most_waiting} \
+                     wait)",
+                    self.count,
+                    self.received,
+                    within.unwrap_or_default()
+                )
+            }
+        }
+    }
+
+    fn json(&self) -> Value {
+        match self.kind {
+            Kind::Sample { within } => json!({
+                "kind": "stale",
+                "input": self.name,
+                "expect_every_nanos": nanos(within),
+                "count": self.count,
+            }),
+            Kind::Turn { within } => json!({
+                "kind": "deadline_missed",
+                "input": self.name,
+                "finish_within_nanos": nanos(within),
+                "count": self.count,
+                "max_overrun_nanos": self.max_overrun_nanos,
+            }),
+            Kind::Partner { tolerance, .. } => json!({
+                "kind": "unmatched",
+                "input": self.name,
+                "tolerance_nanos": tolerance.map(nanos),
+                "count": self.count,
+                "received": self.received,
+            }),
+        }
     }
 }
