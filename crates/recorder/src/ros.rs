@@ -24,10 +24,12 @@ use nervure_types::{
 
 use crate::channel::Channel;
 use columns::Column;
-use content::{Content, RosHeader};
 
 pub use content::MessageError;
+pub(crate) use content::{Content, RosHeader, short_text};
 pub use definition_files::{Definitions, DefinitionsError};
+pub(crate) use pictures::Picture;
+pub(crate) use points::{Cloud, PointField};
 
 /// Decodes the messages of a channel into samples.
 #[derive(Clone, Debug)]
@@ -174,9 +176,9 @@ impl RosChannel {
             payload,
         };
         match &self.becomes {
-            Becomes::Image => pictures::image(reader),
+            Becomes::Image => Picture::read(reader)?.content(),
             Becomes::CompressedImage => pictures::compressed(reader),
-            Becomes::Cloud => points::cloud(reader),
+            Becomes::Cloud => Cloud::read(reader)?.content(),
             Becomes::Text => {
                 let text = String::from_utf8_lossy(reader.text()?);
                 let bytes = match text {

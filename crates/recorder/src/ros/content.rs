@@ -70,7 +70,7 @@ impl RosHeader {
 }
 
 /// Decodes a text for metadata or a name.
-pub(super) fn short_text(bytes: &[u8], what: &'static str) -> Result<String, MessageError> {
+pub(crate) fn short_text(bytes: &[u8], what: &'static str) -> Result<String, MessageError> {
     if bytes.len() > MAX_TEXT_BYTES {
         return Err(MessageError::Text {
             what,

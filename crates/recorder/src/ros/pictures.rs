@@ -25,14 +25,49 @@ pub(crate) const COMPRESSED_FIELDS: [(&str, &str); 3] = [
     ("data", "uint8[]"),
 ];
 
-/// An image: height x width, or height x width x channels. Rows may have padding.
-pub(crate) fn image<'a>(reader: &mut Reader<'a>) -> Result<Content<'a>, MessageError> {
-    let header = RosHeader::read(reader)?;
-    let (height, width) = (reader.u32()? as usize, reader.u32()? as usize);
-    let encoding = short_text(reader.text()?, "encoding")?;
-    let is_big_endian = reader.u8()? != 0;
-    let step = reader.u32()? as usize;
-    let data = reader.byte_sequence()?;
+/// The fields of an image.
+pub(crate) struct Picture<'a> {
+    pub(crate) header: RosHeader,
+    pub(crate) height: usize,
+    pub(crate) width: usize,
+    pub(crate) encoding: String,
+    pub(crate) is_big_endian: bool,
+    /// Bytes of a row. Rows may have padding.
+    pub(crate) step: usize,
+    pub(crate) data: &'a [u8],
+}
+
+impl<'a> Picture<'a> {
+    pub(crate) fn read(reader: &mut Reader<'a>) -> Result<Self, MessageError> {
+        let header = RosHeader::read(reader)?;
+        let (height, width) = (reader.u32()? as usize, reader.u32()? as usize);
+        Ok(Self {
+            header,
+            height,
+            width,
+            encoding: short_text(reader.text()?, "encoding")?,
+            is_big_endian: reader.u8()? != 0,
+            step: reader.u32()? as usize,
+            data: reader.byte_sequence()?,
+        })
+    }
+
+    /// A tensor of height x width, or height x width x channels.
+    pub(crate) fn content(self) -> Result<Content<'a>, MessageError> {
+        picture_content(self)
+    }
+}
+
+fn picture_content(picture: Picture<'_>) -> Result<Content<'_>, MessageError> {
+    let Picture {
+        header,
+        height,
+        width,
+        encoding,
+        is_big_endian,
+        step,
+        data,
+    } = picture;
     let mut metadata = Metadata::new();
     metadata.insert("encoding", encoding.clone());
     let Some((dtype, channels)) = pixels(&encoding) else {

@@ -41,33 +41,77 @@ pub(crate) fn is_list_of_fields(kind: &Kind) -> bool {
 const MAX_FIELDS: usize = 64;
 
 /// One or several values of each point.
-struct PointField {
-    name: String,
-    offset: usize,
-    dtype: DType,
-    count: usize,
+pub(crate) struct PointField {
+    pub(crate) name: String,
+    pub(crate) offset: usize,
+    pub(crate) dtype: DType,
+    pub(crate) count: usize,
 }
 
-/// A point cloud. If all values of a point have one type and are contiguous: points x values.
-/// Otherwise: points, whose element is a NumPy structure. An organised cloud has one more
-/// dimension, for its rows.
-pub(crate) fn cloud<'a>(reader: &mut Reader<'a>) -> Result<Content<'a>, MessageError> {
-    let header = RosHeader::read(reader)?;
-    let (height, width) = (reader.u32()? as usize, reader.u32()? as usize);
-    let mut fields = Vec::new();
-    let count = reader.count()?;
-    if count > MAX_FIELDS {
+/// The fields of a point cloud.
+pub(crate) struct Cloud<'a> {
+    pub(crate) header: RosHeader,
+    pub(crate) height: usize,
+    pub(crate) width: usize,
+    pub(crate) fields: Vec<PointField>,
+    pub(crate) is_big_endian: bool,
+    pub(crate) point_step: usize,
+    pub(crate) row_step: usize,
+    pub(crate) data: &'a [u8],
+}
+
+impl<'a> Cloud<'a> {
+    pub(crate) fn read(reader: &mut Reader<'a>) -> Result<Self, MessageError> {
+        let header = RosHeader::read(reader)?;
+        let (height, width) = (reader.u32()? as usize, reader.u32()? as usize);
+        let count = reader.count()?;
+        check_count(count)?;
+        let fields = (0..count)
+            .map(|_| read_field(reader))
+            .collect::<Result<_, _>>()?;
+        let cloud = Self {
+            header,
+            height,
+            width,
+            fields,
+            is_big_endian: reader.u8()? != 0,
+            point_step: reader.u32()? as usize,
+            row_step: reader.u32()? as usize,
+            data: reader.byte_sequence()?,
+        };
+        let _is_dense = reader.u8()?;
+        Ok(cloud)
+    }
+
+    /// A tensor. If all values of a point have one type and are contiguous: points x values. Otherwise:
+    /// points, whose element is a NumPy structure. An organised cloud has one more dimension, for its
+    /// rows.
+    pub(crate) fn content(self) -> Result<Content<'a>, MessageError> {
+        check_count(self.fields.len())?;
+        cloud_content(self)
+    }
+}
+
+fn check_count(fields: usize) -> Result<(), MessageError> {
+    if fields > MAX_FIELDS {
         return Err(MessageError::Cloud(format!(
-            "its points have {count} fields, at most {MAX_FIELDS} are read"
+            "its points have {fields} fields, at most {MAX_FIELDS} are read"
         )));
     }
-    for _ in 0..count {
-        fields.push(read_field(reader)?);
-    }
-    let is_big_endian = reader.u8()? != 0;
-    let (point_step, row_step) = (reader.u32()? as usize, reader.u32()? as usize);
-    let data = reader.byte_sequence()?;
-    let _is_dense = reader.u8()?;
+    Ok(())
+}
+
+fn cloud_content(cloud: Cloud<'_>) -> Result<Content<'_>, MessageError> {
+    let Cloud {
+        header,
+        height,
+        width,
+        mut fields,
+        is_big_endian,
+        point_step,
+        row_step,
+        data,
+    } = cloud;
     fields.sort_by_key(|field| field.offset);
     let names: Vec<String> = fields.iter().map(|field| field.name.clone()).collect();
     let (dtype, values) = point_type(&fields, point_step)?;
