@@ -10,8 +10,11 @@ use nervure_message::{
 use crate::channel::{Channel, Message};
 use crate::envelope::{EnvelopeError, RecordedEnvelope};
 use crate::hexadecimal;
+use crate::proto_messages::{ProtoChannel, ProtoChannelError, ProtoMessageError};
 use crate::recorder::{SCHEMA_KEY, TYPE_KEY, VERSION, VERSION_KEY};
-use crate::ros::{DefinitionOrigin, Definitions, MessageError, RosChannel, RosChannelError};
+use crate::ros::{
+    Content, DefinitionOrigin, Definitions, MessageError, RosChannel, RosChannelError,
+};
 
 /// Decodes the messages of a channel.
 #[derive(Clone, Debug)]
@@ -23,6 +26,8 @@ enum Kind {
     Samples(Option<Schema>),
     /// Messages of ROS 2.
     Ros(Box<RosChannel>),
+    /// Messages in protobuf.
+    Proto(Box<ProtoChannel>),
     /// Values in JSON, with or without a schema.
     Json,
 }
@@ -30,7 +35,7 @@ enum Kind {
 /// Why a message cannot be published as a sample.
 #[derive(Debug, thiserror::Error)]
 pub enum SampleReadError {
-    /// The channel was not written by Nervure and does not hold messages of ROS 2.
+    /// The channel was not written by Nervure and holds messages of no known encoding.
     #[error("its channel holds {encoding} messages{}, not samples", named(.schema))]
     Foreign {
         /// Encoding of the messages.
@@ -60,6 +65,17 @@ pub enum SampleReadError {
         /// Where the definition is from.
         origin: DefinitionOrigin,
     },
+    /// The channel holds messages in protobuf whose definition cannot be used.
+    #[error("its messages ({schema}) cannot be decoded: {source}")]
+    ProtoChannel {
+        /// Type of the messages.
+        schema: String,
+        /// The defect of the definition.
+        source: ProtoChannelError,
+    },
+    /// A message in protobuf is damaged, or has another definition.
+    #[error(transparent)]
+    ProtoMessage(#[from] ProtoMessageError),
     /// A message is no JSON.
     #[error("the message is no JSON: {0}")]
     Json(#[from] serde_json::Error),
@@ -112,7 +128,7 @@ impl SampleChannel {
     /// Prepares decoding of the messages of a channel.
     ///
     /// # Errors
-    /// [`SampleReadError::Foreign`] if it holds neither samples of Nervure nor messages of ROS 2;
+    /// [`SampleReadError::Foreign`] if it holds neither samples of Nervure nor messages of ROS 2, protobuf or JSON;
     /// other variants if its description is damaged.
     pub fn new(channel: &Channel) -> Result<Self, SampleReadError> {
         Self::with_definitions(channel, &Definitions::default())
@@ -149,6 +165,15 @@ impl SampleChannel {
         if channel.message_encoding == "json" {
             return Ok(Self(Kind::Json));
         }
+        if let Some(proto) = ProtoChannel::new(channel) {
+            return match proto {
+                Ok(proto) => Ok(Self(Kind::Proto(Box::new(proto)))),
+                Err(source) => Err(SampleReadError::ProtoChannel {
+                    schema: channel.schema_name.clone(),
+                    source,
+                }),
+            };
+        }
         match RosChannel::new(channel, definitions) {
             None => Err(SampleReadError::Foreign {
                 encoding: channel.message_encoding.clone(),
@@ -168,6 +193,7 @@ impl SampleChannel {
         match &self.0 {
             Kind::Samples(_) => None,
             Kind::Ros(ros) => Some(ros.describe()),
+            Kind::Proto(proto) => Some(proto.describe()),
             Kind::Json => Some("value of JSON"),
         }
     }
@@ -175,7 +201,7 @@ impl SampleChannel {
     /// Where the definition of messages of ROS is from; `None` for other messages.
     pub fn definition(&self) -> Option<DefinitionOrigin> {
         match &self.0 {
-            Kind::Samples(_) | Kind::Json => None,
+            Kind::Samples(_) | Kind::Proto(_) | Kind::Json => None,
             Kind::Ros(ros) => Some(ros.origin()),
         }
     }
@@ -190,7 +216,16 @@ impl SampleChannel {
     ) -> Result<RecordedSample<'a>, SampleReadError> {
         match &self.0 {
             Kind::Samples(schema) => own_sample(schema.as_ref(), &message.data),
-            Kind::Ros(ros) => ros_sample(ros, message),
+            Kind::Ros(ros) => {
+                let origin = ros.origin();
+                let content = ros.read(&message.data);
+                let content =
+                    content.map_err(|source| SampleReadError::RosMessage { source, origin })?;
+                foreign_sample(content, ros.schema(), message)
+            }
+            Kind::Proto(proto) => {
+                foreign_sample(proto.read(&message.data)?, proto.schema(), message)
+            }
             Kind::Json => json_sample(message),
         }
     }
@@ -229,15 +264,12 @@ fn own_sample<'a>(
     })
 }
 
-/// Reads a ROS message. The stamp is from its header, or else the log time.
-fn ros_sample<'a>(
-    ros: &'a RosChannel,
+/// A message of others. The stamp is from its header, or else the log time.
+fn foreign_sample<'a>(
+    content: Content<'a>,
+    schema: Option<&'a Schema>,
     message: &'a Message,
 ) -> Result<RecordedSample<'a>, SampleReadError> {
-    let origin = ros.origin();
-    let content = ros
-        .read(&message.data)
-        .map_err(|source| SampleReadError::RosMessage { source, origin })?;
     View::new(&content.layout, &content.payload)?;
     let recorded = i64::try_from(message.log_time).unwrap_or(i64::MAX);
     let header = Header {
@@ -248,7 +280,7 @@ fn ros_sample<'a>(
             content.header.stamp
         },
         publish_utc: recorded,
-        schema_id: ros.schema().map_or(0, Schema::id),
+        schema_id: schema.map_or(0, Schema::id),
         ..Header::default()
     };
     Ok(RecordedSample {
@@ -257,7 +289,7 @@ fn ros_sample<'a>(
         layout: content.layout,
         metadata: content.metadata,
         payload: content.payload,
-        schema: ros.schema().map(Cow::Borrowed),
+        schema: schema.map(Cow::Borrowed),
     })
 }
 

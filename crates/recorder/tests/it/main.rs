@@ -2,6 +2,7 @@
 
 mod bags;
 mod damage;
+mod protobuf;
 mod ros_bags;
 mod round_trip;
 mod series;
