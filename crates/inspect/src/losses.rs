@@ -340,8 +340,8 @@ fn consumer_away(edge: &Edge) -> Remedy {
 
 #[cfg(test)]
 mod tests {
-    use crate::remedies::files;
     use super::*;
+    use crate::remedies::files;
     use nervure_protocol::{
         report::EdgeStatus,
         wiring::{EdgeState, Policy, Queue},
