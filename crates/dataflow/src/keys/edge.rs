@@ -101,7 +101,7 @@ pub(crate) static OUTPUT: Level = Level {
         optional(
             "type",
             Type,
-            "Type of the samples, such as `std/Image@1`. Inputs of another type are refused.",
+            "Type of the samples, such as `std/Image@1`. Inputs of another type are refused, and samples that do not fit a standard type (docs/reference/types.md).",
         ),
         optional(
             "history",
