@@ -147,14 +147,8 @@ impl Snapshot {
 impl DataflowFigures {
     /// `None` if the dataflow has ended meanwhile.
     fn of(found: &Found, everything: &Everything) -> Option<Self> {
-        let name = &found.dataflow;
-        let namesakes = everything.dataflows.iter();
-        let is_only = namesakes.filter(|other| other.dataflow == *name).count() == 1;
+        let name = found.label(&everything.dataflows);
         let keeper = found.parts.iter().find_map(|part| part.place());
-        let name = match keeper {
-            Some(place) if !is_only => format!("{name} (process {})", place.keeper()),
-            _ => name.clone(),
-        };
         let running = RunningFigures::of(found).ok();
         let is_gone = |place: &Place| match place {
             Place::Here(address) => {

@@ -241,21 +241,28 @@ fn choose(found: Vec<Found>, name: Option<&str>) -> Result<Found, ConnectionErro
     }
 }
 
-/// `drive, two (on laptop, robot)`
 fn names(found: &[Found]) -> String {
-    let name = |one: &Found| {
-        let is_only = found
-            .iter()
-            .filter(|other| other.dataflow == one.dataflow)
-            .count()
-            == 1;
-        let keeper = one.parts.iter().find_map(Part::place).map(Place::keeper);
-        match keeper {
-            Some(keeper) if !is_only => format!("{} (process {keeper})", one.dataflow),
-            _ => one.dataflow.clone(),
+    let names = found.iter().map(|one| one.label(found));
+    names.collect::<Vec<_>>().join(", ")
+}
+
+impl Found {
+    /// Its name, and if others of `all` share it, its keeper: `drive (process 4711)`, on another machine
+    /// `drive (process 7 on r02)`. Process ids of two machines may be the same.
+    #[must_use]
+    pub fn label(&self, all: &[Self]) -> String {
+        let name = &self.dataflow;
+        let namesakes = all.iter().filter(|other| other.dataflow == *name);
+        match self.parts.iter().find_map(Part::place) {
+            Some(place) if namesakes.count() > 1 => match place {
+                Place::Here(address) => format!("{name} (process {})", address.keeper),
+                Place::There { machine, keeper } => {
+                    format!("{name} (process {keeper} on {machine})")
+                }
+            },
+            _ => name.clone(),
         }
-    };
-    found.iter().map(name).collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// Everything that runs on this host and, if it belongs to a fleet, on the machines of the fleet.
@@ -422,5 +429,39 @@ mod tests {
             (Some("drive"), "camera")
         );
         assert!(split_name("drive:camera", Some("arm")).is_err());
+    }
+
+    #[test]
+    fn namesakes_of_several_machines_have_labels_of_their_own() {
+        let found = |place| Found {
+            dataflow: "drive".to_owned(),
+            parts: vec![Part {
+                machine: None,
+                keeper: PartKeeper::At(place, Err(String::new())),
+                streams: Vec::new(),
+                streams_omitted: 0,
+            }],
+        };
+        let there = |machine: &str| Place::There {
+            machine: machine.to_owned(),
+            keeper: 7,
+        };
+        let here = Place::Here(KeeperAddress {
+            domain: Domain::default(),
+            dataflow: "drive".to_owned(),
+            keeper: 7,
+            uid: 0,
+        });
+        let all = [here, there("r01"), there("r02")].map(found);
+        let labels = all.each_ref().map(|one| one.label(&all));
+        assert_eq!(
+            labels,
+            [
+                "drive (process 7)",
+                "drive (process 7 on r01)",
+                "drive (process 7 on r02)"
+            ]
+        );
+        assert_eq!(all[1].label(&all[1..2]), "drive");
     }
 }
