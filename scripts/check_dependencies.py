@@ -13,7 +13,13 @@ WORKSPACES = [".", "compat/dora"]
 FORBIDDEN = [
     *[
         (crate, ["tokio", "quinn", "quinn-proto"], "formats and the data plane on one host know no network")
-        for crate in ("nervure-message", "nervure-types", "nervure-dataflow", "nervure-protocol", "nervure-shm")
+        for crate in (
+            "nervure-message",
+            "nervure-types",
+            "nervure-dataflow",
+            "nervure-protocol",
+            "nervure-shm",
+        )
     ],
     ("nervure-message", ["nervure-shm", "rustix", "libc"], "what a value looks like needs no I/O"),
     # Not libc, which has the SHA-256 of the feature `rihs`.
