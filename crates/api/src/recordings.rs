@@ -245,3 +245,27 @@ fn answer(result: Result<Recording, Error>) -> Response {
         Err(error) => failed(&error),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_error_of_a_command_is_answered_unchanged() {
+        for exit_code in [1, 2] {
+            let written = json!({"message": "error", "error": {
+                "message": "there is no topic `a/b`",
+                "file": null, "line": null, "column": null,
+                "hint": "the topics are c/d",
+                "caused_by": ["edge is away"],
+                "exit_code": exit_code,
+                "findings": [],
+            }});
+            let error = refusal(&written.to_string());
+            assert_eq!(json!(ErrorAnswer::of(&error)), written);
+        }
+        assert!(matches!(refusal("killed"), Error::NoAnswer(None)));
+    }
+}

@@ -241,3 +241,50 @@ impl Fault for Error {
 fn nearest(name: &str, begin: &str, known: &[String]) -> String {
     did_you_mean(name, begin, known.iter().map(String::as_str))
 }
+
+#[cfg(test)]
+mod tests {
+    use nervure_protocol::domain::Domain;
+
+    use super::*;
+
+    #[test]
+    fn a_dataflow_that_does_not_run_is_missing_and_a_wrong_request_if_it_was_named() {
+        let none = Error::from(ConnectionError::NoneRuns(Domain::default()));
+        let other = Error::from(ConnectionError::NotRunning {
+            name: "drvie".to_owned(),
+            running: "drive".to_owned(),
+            nearest: Some("drive".to_owned()),
+        });
+        assert!(none.is_missing() && other.is_missing());
+        assert_eq!((none.exit_code(), other.exit_code()), (INTERNAL, INVALID));
+        assert_eq!(other.hint().as_deref(), Some("did you mean `drive`?"));
+        let silent = Error::from(ConnectionError::NoDaemon);
+        assert_eq!((silent.is_missing(), silent.exit_code()), (false, INTERNAL));
+    }
+
+    #[test]
+    fn causes_follow_the_text_and_are_not_in_it() {
+        let away = Error::NoTopic {
+            pattern: "camera/imgae".to_owned(),
+            topics: vec!["camera/image".to_owned()],
+            unreachable: vec!["edge is away".to_owned()],
+        };
+        assert_eq!(
+            away.text_with_causes(),
+            "there is no topic `camera/imgae`: edge is away"
+        );
+        assert!(
+            away.hint()
+                .is_some_and(|hint| hint.contains("camera/image"))
+        );
+        let refused = Error::Thread(io::Error::other("no memory"));
+        assert_eq!(
+            refused.text_with_causes(),
+            "cannot start a thread: no memory"
+        );
+        // The text of a connection's error has its cause already.
+        let broken = ConnectionError::System(io::Error::other("no route"));
+        assert_eq!(Error::from(broken).causes(), [""; 0]);
+    }
+}
