@@ -375,7 +375,7 @@ def strange_bag(tmp_path: Path) -> Path:
 def test_what_cannot_be_played_is_named_once_with_the_reason(tmp_path: Path, strange_bag: Path) -> None:
     reasons = [
         "/wide is not played: its messages (my_msgs/msg/Wide) cannot be decoded: "
-        "my_msgs/Wide has a field of type `wstring`, which is not read",
+        "my_msgs/msg/Wide:1:1: found `wstring`, expected `string`: `wstring` is encoded in several ways",
         "/idl is not played: its messages (my_msgs/msg/Idl) cannot be decoded: "
         "its IDL, line 1: found `union`, expected `module`, `struct`, `typedef`, `enum` or `const`",
         "/settings is not played: its channel holds flatbuffer messages (Settings), not samples",
