@@ -13,21 +13,20 @@ use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, Va
 type Values<'v> = Vec<Option<Cow<'v, Value>>>;
 
 /// The messages as an array of structs; absent ones are null.
-pub(super) fn structs(
+pub(super) fn structs<'m>(
     data_type: &DataType,
     descriptor: &MessageDescriptor,
-    messages: &[Option<&DynamicMessage>],
+    messages: &[Option<&'m DynamicMessage>],
 ) -> Result<ArrayData, ArrowError> {
     let DataType::Struct(types) = data_type else {
         return Err(mismatch(data_type));
     };
     let child = |(field, known): (FieldDescriptor, &Arc<ArrowField>)| {
-        let value = |message: &Option<&'_ DynamicMessage>| {
-            let message = message.as_ref().copied();
+        let value = |message: &Option<&'m DynamicMessage>| {
             let is_absent =
                 known.is_nullable() && message.is_none_or(|message| !message.has_field(&field));
             (!is_absent).then(|| match message {
-                Some(message) => Cow::Owned(message.get_field(&field).into_owned()),
+                Some(message) => message.get_field(&field),
                 None => Cow::Owned(Value::default_value_for_field(&field)),
             })
         };
