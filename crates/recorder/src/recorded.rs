@@ -13,7 +13,7 @@ use crate::hexadecimal;
 use crate::proto_messages::{ProtoChannel, ProtoChannelError, ProtoMessageError};
 use crate::recorder::{SCHEMA_KEY, TYPE_KEY, VERSION, VERSION_KEY};
 use crate::ros::{
-    Content, DefinitionOrigin, Definitions, MessageError, RosChannel, RosChannelError,
+    Content, DefinitionOrigin, Definitions, MessageError, RosChannel, RosChannelError, RosHeader,
 };
 
 /// Decodes the messages of a channel.
@@ -221,10 +221,11 @@ impl SampleChannel {
                 let content = ros.read(&message.data);
                 let content =
                     content.map_err(|source| SampleReadError::RosMessage { source, origin })?;
-                foreign_sample(content, ros.schema(), message)
+                foreign_sample(content, ros.schema().map(Cow::Borrowed), message)
             }
             Kind::Proto(proto) => {
-                foreign_sample(proto.read(&message.data)?, proto.schema(), message)
+                let content = proto.read(&message.data)?;
+                foreign_sample(content, proto.schema().map(Cow::Borrowed), message)
             }
             Kind::Json => json_sample(message),
         }
@@ -267,8 +268,8 @@ fn own_sample<'a>(
 /// A message of others. The stamp is from its header, or else the log time.
 fn foreign_sample<'a>(
     content: Content<'a>,
-    schema: Option<&'a Schema>,
-    message: &'a Message,
+    schema: Option<Cow<'a, Schema>>,
+    message: &Message,
 ) -> Result<RecordedSample<'a>, SampleReadError> {
     View::new(&content.layout, &content.payload)?;
     let recorded = i64::try_from(message.log_time).unwrap_or(i64::MAX);
@@ -280,7 +281,7 @@ fn foreign_sample<'a>(
             content.header.stamp
         },
         publish_utc: recorded,
-        schema_id: schema.map_or(0, Schema::id),
+        schema_id: schema.as_deref().map_or(0, Schema::id),
         ..Header::default()
     };
     Ok(RecordedSample {
@@ -289,31 +290,21 @@ fn foreign_sample<'a>(
         layout: content.layout,
         metadata: content.metadata,
         payload: content.payload,
-        schema: schema.map(Cow::Borrowed),
+        schema,
     })
 }
 
-/// The stamp is the log time.
 fn json_sample(message: &Message) -> Result<RecordedSample<'_>, SampleReadError> {
     let value = JsonSample::new(&serde_json::from_slice(&message.data)?)?;
     let mut payload = vec![0; value.payload_bytes()];
     value.write(&mut payload);
-    let recorded = i64::try_from(message.log_time).unwrap_or(i64::MAX);
-    let header = Header {
-        sequence: message.sequence.into(),
-        stamp: recorded,
-        publish_utc: recorded,
-        schema_id: value.schema().map_or(0, Schema::id),
-        ..Header::default()
-    };
-    Ok(RecordedSample {
-        header,
-        frame: Cow::Borrowed(""),
+    let content = Content {
+        header: RosHeader::default(),
         layout: value.layout(),
         metadata: Metadata::new(),
         payload: Cow::Owned(payload),
-        schema: value.schema().cloned().map(Cow::Owned),
-    })
+    };
+    foreign_sample(content, value.schema().cloned().map(Cow::Owned), message)
 }
 
 impl Channel {
