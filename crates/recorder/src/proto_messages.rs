@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use arrow_schema::{ArrowError, DataType, Field as ArrowField, Fields};
 use nervure_message::array::PlanError;
-use nervure_message::{ArraySample, DType, Encode, Layout, Metadata, Schema, SchemaError};
+use nervure_message::{ArraySample, DType, Encode, Metadata, Schema, SchemaError};
 use prost_reflect::prost::DecodeError;
 use prost_reflect::{
     Cardinality, DescriptorError, DescriptorPool, DynamicMessage, FieldDescriptor, Kind,
@@ -19,7 +19,9 @@ use prost_reflect::{
 };
 
 use crate::channel::Channel;
-use crate::ros::{Cloud, Content, MessageError, Picture, PointField, RosHeader};
+use crate::ros::{
+    Cloud, Content, MessageError, Picture, PointField, RosHeader, compressed_content,
+};
 
 /// Decodes the messages of a channel into samples.
 #[derive(Clone, Debug)]
@@ -150,14 +152,10 @@ impl ProtoChannel {
                 };
                 owned(picture.content()?)
             }
-            Becomes::CompressedImage => Content {
-                header,
-                layout: Layout::Bytes,
-                metadata: [("format", text(&message, "format", "format")?)]
-                    .into_iter()
-                    .collect(),
-                payload: Cow::Owned(data_of(&message).to_vec()),
-            },
+            Becomes::CompressedImage => {
+                let format = text(&message, "format", "format")?;
+                compressed_content(header, format, Cow::Owned(data_of(&message).to_vec()))
+            }
             Becomes::Cloud => {
                 let data = data_of(&message);
                 let point_step = number(&message, "point_stride");

@@ -28,7 +28,7 @@ use columns::Column;
 pub use content::MessageError;
 pub(crate) use content::{Content, RosHeader, short_text};
 pub use definition_files::{Definitions, DefinitionsError};
-pub(crate) use pictures::Picture;
+pub(crate) use pictures::{Picture, compressed_content};
 pub(crate) use points::{Cloud, PointField};
 
 /// Decodes the messages of a channel into samples.

@@ -54,83 +54,86 @@ impl<'a> Picture<'a> {
 
     /// A tensor of height x width, or height x width x channels.
     pub(crate) fn content(self) -> Result<Content<'a>, MessageError> {
-        picture_content(self)
-    }
-}
-
-fn picture_content(picture: Picture<'_>) -> Result<Content<'_>, MessageError> {
-    let Picture {
-        header,
-        height,
-        width,
-        encoding,
-        is_big_endian,
-        step,
-        data,
-    } = picture;
-    let mut metadata = Metadata::new();
-    metadata.insert("encoding", encoding.clone());
-    let Some((dtype, channels)) = pixels(&encoding) else {
-        // An unknown encoding: the bytes as they are, for the receiver to interpret.
-        for (name, value) in [("height", height), ("width", width), ("step", step)] {
-            metadata.insert(name, value as i64);
-        }
-        let layout = Layout::Tensor(TensorLayout::contiguous(DType::U8, &[data.len()])?);
-        return Ok(Content {
+        let Self {
             header,
-            layout,
+            height,
+            width,
+            encoding,
+            is_big_endian,
+            step,
+            data,
+        } = self;
+        let mut metadata = Metadata::new();
+        metadata.insert("encoding", encoding.clone());
+        let Some((dtype, channels)) = pixels(&encoding) else {
+            // An unknown encoding: the bytes as they are, for the receiver to interpret.
+            for (name, value) in [("height", height), ("width", width), ("step", step)] {
+                metadata.insert(name, value as i64);
+            }
+            let layout = Layout::Tensor(TensorLayout::contiguous(DType::U8, &[data.len()])?);
+            return Ok(Content {
+                header,
+                layout,
+                metadata,
+                payload: Cow::Borrowed(data),
+            });
+        };
+        let item_bytes = dtype.item_bytes();
+        let row_bytes = width.saturating_mul(channels).saturating_mul(item_bytes);
+        if step < row_bytes {
+            return Err(MessageError::Image(format!(
+                "{width} pixels of {encoding} do not fit its step of {step} bytes"
+            )));
+        }
+        let layout = match channels {
+            1 => TensorLayout::strided(dtype, &[height, width], &[step, item_bytes])?,
+            _ => {
+                let strides = [step, channels * item_bytes, item_bytes];
+                TensorLayout::strided(dtype, &[height, width, channels], &strides)?
+            }
+        };
+        let Some(data) = data.get(..layout.payload_bytes()) else {
+            let wanted = layout.payload_bytes();
+            return Err(MessageError::Image(format!(
+                "it has {} bytes of {wanted} that its size asks for",
+                data.len()
+            )));
+        };
+        let mut payload = Cow::Borrowed(data);
+        if is_big_endian && item_bytes > 1 && !data.is_empty() {
+            // With an odd step, rows are not aligned to elements. Each row is reversed separately.
+            for row in payload.to_mut().chunks_mut(step) {
+                row.chunks_exact_mut(item_bytes).for_each(<[u8]>::reverse);
+            }
+        }
+        Ok(Content {
+            header,
+            layout: Layout::Tensor(layout),
             metadata,
-            payload: Cow::Borrowed(data),
-        });
-    };
-    let item_bytes = dtype.item_bytes();
-    let row_bytes = width.saturating_mul(channels).saturating_mul(item_bytes);
-    if step < row_bytes {
-        return Err(MessageError::Image(format!(
-            "{width} pixels of {encoding} do not fit its step of {step} bytes"
-        )));
+            payload,
+        })
     }
-    let layout = match channels {
-        1 => TensorLayout::strided(dtype, &[height, width], &[step, item_bytes])?,
-        _ => {
-            let strides = [step, channels * item_bytes, item_bytes];
-            TensorLayout::strided(dtype, &[height, width, channels], &strides)?
-        }
-    };
-    let Some(data) = data.get(..layout.payload_bytes()) else {
-        let wanted = layout.payload_bytes();
-        return Err(MessageError::Image(format!(
-            "it has {} bytes of {wanted} that its size asks for",
-            data.len()
-        )));
-    };
-    let mut payload = Cow::Borrowed(data);
-    if is_big_endian && item_bytes > 1 && !data.is_empty() {
-        // With an odd step, rows are not aligned to elements. Each row is reversed separately.
-        for row in payload.to_mut().chunks_mut(step) {
-            row.chunks_exact_mut(item_bytes).for_each(<[u8]>::reverse);
-        }
-    }
-    Ok(Content {
-        header,
-        layout: Layout::Tensor(layout),
-        metadata,
-        payload,
-    })
 }
 
 /// The bytes of a JPEG, PNG or other `format`.
+pub(crate) fn compressed_content(
+    header: RosHeader,
+    format: String,
+    data: Cow<'_, [u8]>,
+) -> Content<'_> {
+    Content {
+        header,
+        layout: Layout::Bytes,
+        metadata: [("format", format)].into_iter().collect(),
+        payload: data,
+    }
+}
+
 pub(crate) fn compressed<'a>(reader: &mut Reader<'a>) -> Result<Content<'a>, MessageError> {
     let header = RosHeader::read(reader)?;
     let format = short_text(reader.text()?, "format")?;
-    let data = reader.byte_sequence()?;
-    let metadata = [("format", format)].into_iter().collect();
-    Ok(Content {
-        header,
-        layout: Layout::Bytes,
-        metadata,
-        payload: Cow::Borrowed(data),
-    })
+    let data = Cow::Borrowed(reader.byte_sequence()?);
+    Ok(compressed_content(header, format, data))
 }
 
 /// Type and number of the values of a pixel, by the names of `sensor_msgs/image_encodings.hpp`;

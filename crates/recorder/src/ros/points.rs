@@ -88,7 +88,53 @@ impl<'a> Cloud<'a> {
     /// rows.
     pub(crate) fn content(self) -> Result<Content<'a>, MessageError> {
         check_count(self.fields.len())?;
-        cloud_content(self)
+        let Self {
+            header,
+            height,
+            width,
+            mut fields,
+            is_big_endian,
+            point_step,
+            row_step,
+            data,
+        } = self;
+        fields.sort_by_key(|field| field.offset);
+        let names: Vec<String> = fields.iter().map(|field| field.name.clone()).collect();
+        let (dtype, values) = point_type(&fields, point_step)?;
+        if is_big_endian && fields.iter().any(|field| field.dtype.item_bytes() > 1) {
+            return Err(MessageError::Cloud(
+                "its values are big-endian, which is not read".to_owned(),
+            ));
+        }
+        if height > 1 && row_step < width.saturating_mul(point_step) {
+            return Err(MessageError::Cloud(format!(
+                "{width} points of {point_step} bytes do not fit its row_step of {row_step} bytes"
+            )));
+        }
+        let (mut shape, mut strides) = (vec![height, width], vec![row_step, point_step]);
+        if height == 1 {
+            (shape, strides) = (vec![width], vec![point_step]);
+        }
+        if let Some(values) = values {
+            shape.push(values);
+            strides.push(dtype.item_bytes());
+        }
+        let layout = TensorLayout::strided(dtype, &shape, &strides)?;
+        let Some(data) = data.get(..layout.payload_bytes()) else {
+            let wanted = layout.payload_bytes();
+            return Err(MessageError::Cloud(format!(
+                "it has {} bytes of {wanted} that its size asks for",
+                data.len()
+            )));
+        };
+        let mut metadata = Metadata::new();
+        metadata.insert("fields", names);
+        Ok(Content {
+            header,
+            layout: Layout::Tensor(layout),
+            metadata,
+            payload: Cow::Borrowed(data),
+        })
     }
 }
 
@@ -99,56 +145,6 @@ fn check_count(fields: usize) -> Result<(), MessageError> {
         )));
     }
     Ok(())
-}
-
-fn cloud_content(cloud: Cloud<'_>) -> Result<Content<'_>, MessageError> {
-    let Cloud {
-        header,
-        height,
-        width,
-        mut fields,
-        is_big_endian,
-        point_step,
-        row_step,
-        data,
-    } = cloud;
-    fields.sort_by_key(|field| field.offset);
-    let names: Vec<String> = fields.iter().map(|field| field.name.clone()).collect();
-    let (dtype, values) = point_type(&fields, point_step)?;
-    if is_big_endian && fields.iter().any(|field| field.dtype.item_bytes() > 1) {
-        return Err(MessageError::Cloud(
-            "its values are big-endian, which is not read".to_owned(),
-        ));
-    }
-    if height > 1 && row_step < width.saturating_mul(point_step) {
-        return Err(MessageError::Cloud(format!(
-            "{width} points of {point_step} bytes do not fit its row_step of {row_step} bytes"
-        )));
-    }
-    let (mut shape, mut strides) = (vec![height, width], vec![row_step, point_step]);
-    if height == 1 {
-        (shape, strides) = (vec![width], vec![point_step]);
-    }
-    if let Some(values) = values {
-        shape.push(values);
-        strides.push(dtype.item_bytes());
-    }
-    let layout = TensorLayout::strided(dtype, &shape, &strides)?;
-    let Some(data) = data.get(..layout.payload_bytes()) else {
-        let wanted = layout.payload_bytes();
-        return Err(MessageError::Cloud(format!(
-            "it has {} bytes of {wanted} that its size asks for",
-            data.len()
-        )));
-    };
-    let mut metadata = Metadata::new();
-    metadata.insert("fields", names);
-    Ok(Content {
-        header,
-        layout: Layout::Tensor(layout),
-        metadata,
-        payload: Cow::Borrowed(data),
-    })
 }
 
 fn read_field(reader: &mut Reader<'_>) -> Result<PointField, MessageError> {
