@@ -106,7 +106,6 @@ enum Part {
 #[derive(Debug)]
 struct Collected {
     input: usize,
-    name: Arc<str>,
     /// Most samples that wait: as many as in the input's queue.
     limit: usize,
     waiting: VecDeque<Sample>,
@@ -132,7 +131,6 @@ impl Synchroniser {
         }
         let collected = |&input: &usize| Collected {
             input,
-            name: names[input].clone(),
             limit: inputs[input].queue.map_or(1, |queue| queue.depth as usize),
             waiting: VecDeque::new(),
             is_closed: false,
@@ -210,8 +208,8 @@ impl Synchroniser {
         }
     }
 
-    /// The next set whose collected samples have come. A set that has waited while as many others came
-    /// as may wait is delivered without the rest of them.
+    /// The next set whose collected samples have come. If more sets wait than may, the oldest is delivered
+    /// with the collected samples that are there.
     pub fn next(&mut self) -> Option<SyncedSamples> {
         let stamp = self.matched.front()?.first()?.stamp();
         let is_complete = |collected: &Collected| collected.is_complete_until(stamp);
@@ -226,13 +224,13 @@ impl Synchroniser {
             sample,
         };
         let mut members: Vec<_> = matched.map(member).collect();
-        for collected in &mut self.collected {
+        for (collected, name) in self.collected.iter_mut().zip(&*self.collected_names) {
             let is_newer = |sample: &Sample| sample.stamp() > stamp;
             let until = collected.waiting.iter().position(is_newer);
             let until = until.unwrap_or(collected.waiting.len());
             members.extend(collected.waiting.drain(..until).map(|sample| Member {
                 input: collected.input,
-                name: collected.name.clone(),
+                name: name.clone(),
                 sample,
             }));
         }
