@@ -231,7 +231,7 @@ impl Fault for Error {
         const UNAUTHORIZED: &str =
             "send `Authorization: Bearer TOKEN`; the server has said where the token is";
         const RECEIVER: &str = "name one such as `http://localhost:4318`; an OpenTelemetry Collector there can \
-                                pass on what it gets, encrypted and with keys";
+                                forward the data with encryption and keys";
         let text = match self {
             Self::Inspect(error) => return error.hint(),
             Self::Fleet(error) => return error.hint(),

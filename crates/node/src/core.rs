@@ -89,8 +89,8 @@ fn has_packet(socket: &Seqpacket) -> bool {
 }
 
 impl Core {
-    /// Takes note that the program is about to handle a sample: what it sends belongs to the same trace.
-    /// Returns whether the sample has one.
+    /// Begins the trace of a sample that the program is about to handle: samples sent meanwhile belong to
+    /// it. Returns whether the sample has a trace.
     #[inline]
     pub(crate) fn begins_trace(&self, input: usize, sample: &Sample) -> bool {
         let is_traced = sample.header().trace_id != 0;

@@ -61,7 +61,7 @@ pub enum SendError {
     Misfit {
         /// The output's name.
         output: String,
-        /// Type and field, and what is expected and found there.
+        /// The type, the field, and its expected and found type.
         misfit: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The sample alone is larger than the budget.

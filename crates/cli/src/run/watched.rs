@@ -109,7 +109,7 @@ impl Watched {
     }
 }
 
-/// The inputs of `sync`, with what their samples wait for.
+/// The inputs of `sync`, with the limits for their samples.
 fn partners<'s>(
     sync: &'s SyncSpec,
     plan: &'s NodePlan,

@@ -114,7 +114,7 @@ impl ReceiveStreams {
     }
 
     /// Notes that a stream has ended, if nothing is left of it. The notice is the last, so that a task
-    /// that waits for the stream learns of its end whatever came before.
+    /// that waits for the stream learns of its end after any other notice.
     pub(super) fn note_if_complete(&mut self, stream: u32) {
         if self
             .by_id
