@@ -97,7 +97,7 @@ test-asan: ## Run AddressSanitizer, if a nightly toolchain is installed
 	else echo "SKIPPED: AddressSanitizer needs a nightly toolchain (rustup toolchain install nightly)"; fi
 
 # More tests at a time than cores: most of them wait for processes.
-PYTEST = $(BIN)/python -m pytest -q -n 4 --dist loadgroup --durations=5
+PYTEST = $(BIN)/python -m pytest -q -n 4 --dist loadgroup --durations=5 --reruns 1 --max-suite-reruns 3 --rerun-show-tracebacks
 
 test-python: $(VENV)/.installed-test $(VENV)/.test ## Run the tests of the Python package
 	$(call say,Running the tests of the Python package)

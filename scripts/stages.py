@@ -5,6 +5,9 @@ A stage is a target of the Makefile. It starts when the stages that it needs hav
 machine is free: a stage that computes counts for more than one that mostly waits. The output of a stage goes
 to a file, and is printed if the stage fails. Running stages are named once a minute, with their last line.
 After a failure no further stage starts.
+
+A test that fails runs once more. Tests that pass then are named as flaky at the end, with the output of the
+failure; from the fourth on, the run fails.
 """
 
 import argparse
@@ -26,6 +29,10 @@ REPORT_SECONDS = 60
 # Timeout of a stage: the slowest takes a fifth of this on two cores.
 STAGE_SECONDS = 2400
 LINES_OF_A_FAILURE = 400
+# A single one can be due to the machine, more are a defect of a change.
+MOST_FLAKY = 3
+# As nextest and pytest-rerunfailures name a test that passed when it ran again.
+FLAKY = re.compile(r"^ +FLAKY \d+/\d+ \[.*?\] (?:\(.*?\) )?(.+)$|^PASSED (\S+::\S+)$", re.MULTILINE)
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -54,6 +61,13 @@ class Ended:
     seconds: float
     cpu_seconds: float
     log: Path
+
+    def text(self) -> str:
+        return COLOUR.sub("", self.log.read_text(errors="replace"))
+
+    def flaky(self) -> set[str]:
+        """The tests that failed at first, and passed when they ran again."""
+        return {nextest or pytest for nextest, pytest in FLAKY.findall(self.text())}
 
 
 STAGES = [
@@ -87,11 +101,16 @@ def main() -> int:
     print_table(ended, time.monotonic() - begin)
     failed = [it.stage.name for it in ended if it.code]
     left = [stage.name for stage in chosen if stage.name not in {it.stage.name for it in ended}]
+    flaky = [(it.stage.name, test) for it in ended for test in sorted(it.flaky())]
+    for stage, test in flaky:
+        print(f"FLAKY: {test} of {stage} failed, and passed when it ran again")
     for name in failed:
         print(f"FAILED: {name}; run it alone with `make {name}`")
     if left:
         print(f"not run: {', '.join(left)}")
-    return 1 if failed or left else 0
+    if len(flaky) > MOST_FLAKY:
+        print(f"FAILED: {len(flaky)} flaky tests, at most {MOST_FLAKY} may be")
+    return 1 if failed or left or len(flaky) > MOST_FLAKY else 0
 
 
 def run(chosen: list[Stage]) -> list[Ended]:
@@ -158,12 +177,12 @@ def reap(running: list[Running]) -> Ended | None:
 def print_end(done: Ended) -> None:
     result = "failed" if done.code else "passed"
     print(f"==> {done.stage.name}: {result} after {clock(done.seconds)}", flush=True)
-    lines = done.log.read_text(errors="replace").splitlines()
-    if done.code:
+    lines = done.text().splitlines()
+    if done.code or done.flaky():
         print("\n".join(lines[-LINES_OF_A_FAILURE:]), flush=True)
     else:
         shown = [line for line in lines if re.search(r"SKIPPED|LEFT OUT|seed|\d+ passed|test result: ", line)]
-        print("\n".join(f"    {COLOUR.sub('', line)}" for line in shown), flush=True)
+        print("\n".join(f"    {line}" for line in shown), flush=True)
 
 
 def last_line(log: Path) -> str:
