@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Builds a tarball and a Debian package with the command and the library for C and C++:
-`scripts/packages.py FOLDER [--command FILE] [--library FILE]`.
+`scripts/packages.py FOLDER [--command FILE] [--library FILE] [--compression LEVEL]`.
 
 Both hold `bin/nervure`, headers, the static library, and files for pkg-config and CMake without absolute
 paths, so that the tarball runs from any folder. `--command` and `--library` take already built files.
@@ -36,6 +36,9 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="Write both files into this folder")
     parser.add_argument("--command", type=Path, help="Use this program (default: build it)")
     parser.add_argument("--library", type=Path, help="Use this static library (default: build it)")
+    parser.add_argument(
+        "--compression", type=int, choices=range(10), default=6, help="Level of both (default: 6)"
+    )
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     machine = os.uname().machine
@@ -45,14 +48,14 @@ def main() -> None:
         prefix = Path(scratch) / f"nervure-{version}-linux-{machine}"
         install(prefix, arguments, metadata)
         tarball = arguments.folder / f"{prefix.name}.tar.gz"
-        with tarfile.open(tarball, "w:gz") as archive:
+        with tarfile.open(tarball, "w:gz", compresslevel=arguments.compression) as archive:
             archive.add(prefix, prefix.name, filter=owned_by_root)
         print(tarball)
         if shutil.which("dpkg-deb") is None:
             sys.exit("note: no Debian package is built: there is no dpkg-deb")
         architecture = ARCHITECTURES[machine]
         package = arguments.folder / f"nervure_{version}_{architecture}.deb"
-        build_debian(prefix, package, version, architecture)
+        build_debian(prefix, package, version, architecture, arguments.compression)
         print(package)
 
 
@@ -118,7 +121,7 @@ def licences(metadata: dict) -> str:
     return f"\n\n{RULE}\n\n".join(parts) + "\n"
 
 
-def build_debian(prefix: Path, package: Path, version: str, architecture: str) -> None:
+def build_debian(prefix: Path, package: Path, version: str, architecture: str, compression: int) -> None:
     """Builds a Debian package with the same files below /usr."""
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch)
@@ -152,8 +155,10 @@ def build_debian(prefix: Path, package: Path, version: str, architecture: str) -
             path.chmod(0o755 if is_program else 0o644)
         root.chmod(0o755)
         # Debian 11 cannot read zstd.
-        build = ["dpkg-deb", "--root-owner-group", "-Zxz", "--build", root, package]
-        subprocess.run(build, check=True, stdout=subprocess.DEVNULL)
+        options = ["--root-owner-group", "-Zxz", f"-z{compression}"]
+        subprocess.run(
+            ["dpkg-deb", *options, "--build", root, package], check=True, stdout=subprocess.DEVNULL
+        )
 
 
 def maintainer() -> str:

@@ -31,7 +31,8 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Both packages by their suffixes, with command and library of this environment."""
     folder = tmp_path_factory.mktemp("packages")
     built = ["--command", sys.prefix + "/bin/nervure", "--library", sys.prefix + "/lib/libnervure.a"]
-    printed = checked(sys.executable, REPOSITORY / "scripts" / "packages.py", folder, *built, cwd=folder)
+    script = [REPOSITORY / "scripts" / "packages.py", folder, "--compression", "1"]
+    printed = checked(sys.executable, *script, *built, cwd=folder)
     files = {Path(line).suffix: Path(line) for line in printed.splitlines()}
     assert list(files) == ([".gz", ".deb"] if shutil.which("dpkg-deb") else [".gz"])
     return files
