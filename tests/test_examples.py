@@ -184,9 +184,10 @@ def test_two_robots_see_and_are_driven(examples: Path) -> None:
     cv2 = pytest.importorskip("cv2", reason="pip install -r examples/two-robots/requirements.txt")
     pytest.importorskip("matplotlib", reason="pip install -r examples/two-robots/requirements.txt")
     folder = examples / "two-robots"
-    # On a busy machine samples are late, and would expire.
+    # On a busy machine samples are late: they would expire, and commands would not fit their queue.
     flow = folder / "dataflow.yml"
-    flow.write_text(re.sub(r"lifespan: \d+ms", "lifespan: 30s", flow.read_text()))
+    patient = re.sub(r"lifespan: \d+ms", "lifespan: 30s", flow.read_text())
+    flow.write_text(patient.replace("queue_size: 5,", "queue_size: 500,"))
     arguments = ["--seconds", "4", "--output", str(examples / "out")]
     ended = subprocess.run(
         [sys.executable, str(folder / "run.py"), *arguments], capture_output=True, text=True, check=False
@@ -197,9 +198,11 @@ def test_two_robots_see_and_are_driven(examples: Path) -> None:
     table = [line.split() for line in ended.stdout.splitlines()]
     delivered = {row[0]: float(row[4]) for row in table if len(row) > 5 and row[5] == "%"}
     assert len(delivered) == 6, ended.stdout
-    # It may be too slow for the video, of which it drops the oldest.
+    # The machine that runs the tests may be too slow for the video.
+    images = [part for topic, part in delivered.items() if "/image" in topic]
     others = [part for topic, part in delivered.items() if "/image" not in topic]
-    assert min(delivered.values()) > 0 and min(others) > 50, ended.stdout
+    assert min(images) > 10 and min(others) > 50, ended.stdout
+    assert delivered["driver-one/cmd_vel"] > 95 and delivered["driver-two/cmd_vel"] > 95, ended.stdout
     assert "cmd_vel beside the video" in ended.stdout
     picture = cv2.imread(str(examples / "out" / "two-robots.png"))
     assert picture.shape[0] > 1000 and picture.std() > 20
