@@ -29,7 +29,7 @@ REPORT_SECONDS = 60
 # Timeout of a stage: the slowest takes a fifth of this on two cores.
 STAGE_SECONDS = 2400
 LINES_OF_A_FAILURE = 400
-# A single one can be due to the machine, more are a defect of a change.
+# Runs on a busy machine had one each, of 2,200 tests: more than a few come from a change.
 MOST_FLAKY = 3
 # As nextest and pytest-rerunfailures name a test that passed when it ran again.
 FLAKY = re.compile(r"^ +FLAKY \d+/\d+ \[.*?\] (?:\(.*?\) )?(.+)$|^PASSED (\S+::\S+)$", re.MULTILINE)
@@ -60,14 +60,13 @@ class Ended:
     code: int
     seconds: float
     cpu_seconds: float
-    log: Path
+    text: str
+    """Its output, without colours."""
 
-    def text(self) -> str:
-        return COLOUR.sub("", self.log.read_text(errors="replace"))
-
+    @property
     def flaky(self) -> set[str]:
         """The tests that failed at first, and passed when they ran again."""
-        return {nextest or pytest for nextest, pytest in FLAKY.findall(self.text())}
+        return {nextest or pytest for nextest, pytest in FLAKY.findall(self.text)}
 
 
 STAGES = [
@@ -101,7 +100,7 @@ def main() -> int:
     print_table(ended, time.monotonic() - begin)
     failed = [it.stage.name for it in ended if it.code]
     left = [stage.name for stage in chosen if stage.name not in {it.stage.name for it in ended}]
-    flaky = [(it.stage.name, test) for it in ended for test in sorted(it.flaky())]
+    flaky = [(it.stage.name, test) for it in ended for test in sorted(it.flaky)]
     for stage, test in flaky:
         print(f"FLAKY: {test} of {stage} failed, and passed when it ran again")
     for name in failed:
@@ -166,7 +165,7 @@ def reap(running: list[Running]) -> Ended | None:
             os.close(it.descriptor)
             it.process.returncode = os.waitstatus_to_exitcode(status)
             cpu = usage.ru_utime + usage.ru_stime
-            return Ended(it.stage, it.process.returncode, seconds, cpu, it.log)
+            return Ended(it.stage, it.process.returncode, seconds, cpu, text_of(it.log))
         if seconds > STAGE_SECONDS:
             with it.log.open("a") as log:
                 log.write(f"\nerror: {it.stage.name} still runs after {clock(seconds)}: it is killed\n")
@@ -177,16 +176,20 @@ def reap(running: list[Running]) -> Ended | None:
 def print_end(done: Ended) -> None:
     result = "failed" if done.code else "passed"
     print(f"==> {done.stage.name}: {result} after {clock(done.seconds)}", flush=True)
-    lines = done.text().splitlines()
-    if done.code or done.flaky():
+    lines = done.text.splitlines()
+    if done.code or done.flaky:
         print("\n".join(lines[-LINES_OF_A_FAILURE:]), flush=True)
     else:
         shown = [line for line in lines if re.search(r"SKIPPED|LEFT OUT|seed|\d+ passed|test result: ", line)]
         print("\n".join(f"    {line}" for line in shown), flush=True)
 
 
+def text_of(log: Path) -> str:
+    return COLOUR.sub("", log.read_text(errors="replace"))
+
+
 def last_line(log: Path) -> str:
-    lines = COLOUR.sub("", log.read_text(errors="replace")).split("\n")
+    lines = text_of(log).split("\n")
     return next((line.strip()[:160] for line in reversed(lines) if line.strip()), "no output yet")
 
 
