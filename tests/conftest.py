@@ -1,9 +1,12 @@
-"""Fixtures of the tests of nodes in C and C++."""
+"""Fixtures and constants of several tests."""
 
 import sys
 from pathlib import Path
 
 import pytest
+
+# The options of the build that all tests share: any other would compile the workspace once more.
+BUILD = "--workspace --all-features --lib --bins --examples"
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from conftest import BUILD
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -120,8 +121,7 @@ def frames_of_video(cv2, path: Path) -> list[tuple[int, int, int]]:
 def use_the_build_of_the_tests(dataflow: Path) -> None:
     """The Rust nodes in cargo's profile `release` would be a build of their own."""
     repository = EXAMPLES.parent
-    options = "--locked --workspace --all-features --lib --bins --examples"
-    build = f"cargo build --manifest-path {repository}/Cargo.toml {options}"
+    build = f"cargo build --manifest-path {repository}/Cargo.toml --locked {BUILD}"
     text, count = re.subn(r"cargo build --release -p \S+", build, dataflow.read_text())
     assert count == 1, text
     dataflow.write_text(text.replace("../../target/release", f"{repository}/target/debug"))

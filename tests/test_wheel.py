@@ -8,12 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import BUILD
 
 REPOSITORY = Path(__file__).parents[1]
 # Built once: all tests of the group run in one process.
 pytestmark = pytest.mark.xdist_group("wheel")
-# The options of the Rust tests' build.
-BUILD = "--workspace --all-features --lib --bins --examples"
 
 
 def run(*command: str | Path, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
