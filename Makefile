@@ -117,7 +117,7 @@ test-faults: ## Inject one fault into each of some hundred runs: a failing syste
 	$(call say,Injecting one fault into each run: a failing system call or a kill)
 	@$(FAULTS) $(if $(CASE),--case $(CASE),--brief --most $(or $(MOST),300) $(if $(SEED),--seed $(SEED)))
 
-test-long: $(VENV)/.installed-test ## Inject every fault at every place, ASan on dora's API too, 20 minutes and 10,000 kills of the campaign, fuzzing (over an hour)
+test-long: $(VENV)/.installed-test ## Inject every fault at every place, ASan on dora's API too, 20 minutes and 10,000 kills of the campaign, the examples in release, fuzzing (over an hour)
 	$(call say,Injecting every fault: one in each run)
 	@$(FAULTS) --known
 	$(call say,Running the tests of all crates with unsafe code under AddressSanitizer)
@@ -125,6 +125,11 @@ test-long: $(VENV)/.installed-test ## Inject every fault at every place, ASan on
 	$(call say,Running the fault campaign: 20 minutes of rounds; then 10000 kills)
 	@$(MAKE) --no-print-directory soak
 	@$(MAKE) --no-print-directory soak KILLS=10000
+	$(call say,Building and running the examples with Rust nodes as they are written)
+	@for example in hello control; do \
+	  PKG_CONFIG_PATH="$(CURDIR)/$(VENV)/lib/pkgconfig" $(BIN)/nervure build examples/$$example/dataflow.yml || exit; \
+	  VIRTUAL_ENV="$(CURDIR)/$(VENV)" $(BIN)/nervure run examples/$$example/dataflow.yml --stop-after 5s || exit; \
+	done
 	@$(MAKE) --no-print-directory fuzz
 
 test-soak: $(VENV)/.installed-test ## Run the fault campaign for two minutes, then 300 kills
