@@ -71,17 +71,18 @@ class Ended:
 
 STAGES = [
     Stage("build-test", 20),
+    # The two longest first: they leave gaps that the others fill.
+    Stage("test-guides", 15, ("build-test",)),
+    Stage("test-rust", 15, ("build-test",)),
+    Stage("test-soak", 5, ("build-test",)),
     Stage("lint", 20),
     Stage("test-faults", 15, ("build-test",)),
-    Stage("test-rust", 15, ("build-test",)),
-    Stage("test-dora", 15, ("build-test",)),
+    Stage("test-dora", 10, ("build-test",)),
     Stage("test-asan", 15, ("build-test",)),
     Stage("test-loom", 15, ("build-test",)),
-    Stage("test-guides", 15, ("build-test",)),
     Stage("test-python", 10, ("build-test",)),
     Stage("test-lab", 10, ("build-test",)),
-    Stage("test-soak", 10, ("build-test",)),
-    Stage("test-small", 15, ("build-test",)),
+    Stage("test-small", 10, ("build-test",)),
     Stage("test-fuzz", 15, ("build-test",)),
 ]
 
