@@ -1,9 +1,12 @@
 //! `nervure types`: the standard types and the messages of ROS 2.
 
-use std::{process::ExitCode, sync::Arc};
+mod find;
+mod generate;
+
+use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use nervure_types::{Definition, Field, Library, humble, standard_names, standard_type};
+use nervure_types::{Definition, Field, humble, standard_names, standard_type};
 use serde_json::{Value, json};
 
 use crate::{
@@ -34,12 +37,15 @@ enum TypesCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Generate classes or structs for programs from definitions.
+    Generate(generate::GenerateArguments),
 }
 
 pub fn types(arguments: &TypesArguments) -> Result<ExitCode, Failure> {
     match &arguments.command {
         TypesCommand::List { json } => list(*json)?,
         TypesCommand::Show { name, json } => show(name, *json)?,
+        TypesCommand::Generate(arguments) => generate::run(arguments)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -60,36 +66,11 @@ fn list(as_json: bool) -> Result<(), Failure> {
 }
 
 fn show(name: &str, as_json: bool) -> Result<(), Failure> {
-    let (name, definition) = find(name)?;
+    let (name, definition) = find::find(name)?;
     if as_json {
         return output::write(&format!("{}\n", described(&name, &definition)));
     }
     output::write(&printed(&name, &definition))
-}
-
-/// A standard type, also without its version; or a message of ROS 2.
-fn find(name: &str) -> Result<(String, Arc<Definition>), Failure> {
-    let standard = |wanted: &str| {
-        let known = wanted.parse().ok()?;
-        Some((wanted.to_owned(), standard_type(&known)?))
-    };
-    let found = standard(name).or_else(|| standard(&format!("{name}@1")));
-    if let Some(found) = found {
-        return Ok(found);
-    }
-    let plain = nervure_types::plain_name(name);
-    if humble().has(&plain) {
-        let definition = Library::new(&[humble()]).definition(&plain);
-        let definition = definition.map_err(|error| Failure::internal(error.to_string()))?;
-        return Ok((plain, definition));
-    }
-    let standard: Vec<String> = standard_names().map(|name| name.to_string()).collect();
-    let all = standard.iter().map(String::as_str).chain(humble().names());
-    let hint = match nervure_protocol::nearest(name, all) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => "`nervure types list` lists the standard types".to_owned(),
-    };
-    Err(Failure::invalid(format!("there is no type `{name}`")).hint(hint))
 }
 
 fn printed(name: &str, definition: &Definition) -> String {
@@ -194,7 +175,11 @@ fn hash_of(definition: &Definition) -> Option<String> {
         return None;
     }
     #[cfg(feature = "fleet")]
-    return nervure_types::rihs01(&*Library::new(&[humble()]).definition(name).ok()?);
+    return nervure_types::rihs01(
+        &*nervure_types::Library::new(&[humble()])
+            .definition(name)
+            .ok()?,
+    );
     #[cfg(not(feature = "fleet"))]
     None
 }

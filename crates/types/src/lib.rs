@@ -3,7 +3,7 @@
 //! `.msg` files of ROS are the source: [`Sections`] holds their lines, and [`Library`] resolves a name
 //! to a [`Definition`]. [`standard_type`] has the types that Nervure defines, [`humble`] the messages of
 //! ROS 2 Humble. [`SampleCheck`] compares samples with a type, [`compare`] two definitions, and
-//! [`cdr`] reads the encoding of ROS messages.
+//! [`cdr`] reads the encoding of ROS messages. The feature `generate` adds code for programs.
 
 mod arrow;
 pub mod cdr;
@@ -13,6 +13,8 @@ mod definition;
 mod error;
 #[cfg(test)]
 mod example;
+#[cfg(feature = "generate")]
+pub mod generate;
 mod humble;
 mod idl;
 mod library;
@@ -35,5 +37,5 @@ pub use misfit::Misfit;
 #[cfg(feature = "rihs")]
 pub use rihs::rihs01;
 pub use sections::{Format, Sections, interface_of};
-pub use standard::{standard_names, standard_type};
+pub use standard::{standard, standard_names, standard_type};
 pub use tensor_rule::{Axis, Elements, TensorRule};

@@ -44,10 +44,10 @@ standard_types! {
 pub fn standard_type(name: &TypeName) -> Option<Arc<Definition>> {
     let is_in_set = name.namespace() == NAMESPACE && name.version() == VERSION;
     let plain = format!("{NAMESPACE}/{}", name.name());
-    if !is_in_set || !sections().has(&plain) {
+    if !is_in_set || !standard().has(&plain) {
         return None;
     }
-    let definition = Library::new(&[sections()]).definition(&plain);
+    let definition = Library::new(&[standard()]).definition(&plain);
     Some(definition.expect("a test resolves every type"))
 }
 
@@ -59,7 +59,8 @@ pub fn standard_names() -> impl ExactSizeIterator<Item = TypeName> {
     })
 }
 
-fn sections() -> &'static Sections {
+/// The definitions of the standard types.
+pub fn standard() -> &'static Sections {
     static SECTIONS: LazyLock<Sections> = LazyLock::new(|| {
         let mut sections = Sections::default();
         for (name, definition, sidecar) in FILES {
@@ -79,7 +80,7 @@ mod tests {
     use super::*;
     use crate::{Kind, humble};
 
-    fn standard(name: &str) -> Arc<Definition> {
+    fn definition(name: &str) -> Arc<Definition> {
         standard_type(&name.parse().unwrap()).unwrap()
     }
 
@@ -89,7 +90,7 @@ mod tests {
         for name in standard_names() {
             let definition = standard_type(&name).unwrap();
             assert!(!definition.comment.is_empty(), "{name} has no description");
-            assert_eq!(sections().errors(&definition.name).next(), None);
+            assert_eq!(standard().errors(&definition.name).next(), None);
             count += 1;
         }
         let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/std")).unwrap();
@@ -174,13 +175,13 @@ mod tests {
 
     #[test]
     fn images_and_clouds_are_what_nodes_send() {
-        let image = standard("std/Image@1");
+        let image = definition("std/Image@1");
         assert_eq!(image.facts.payload.as_deref(), Some("data"));
         assert!(image.fields[1].tensors[0].has_shape(&[540, 960, 3]));
-        let cloud = standard("std/PointCloud@1");
+        let cloud = definition("std/PointCloud@1");
         assert!(cloud.fields[0].tensors[0].has_shape(&[100_000, 4]));
         assert!(matches!(
-            standard("std/Imu@1").fields[1].kind,
+            definition("std/Imu@1").fields[1].kind,
             Kind::Array(_, 9)
         ));
     }

@@ -119,3 +119,63 @@ fn types_are_listed_and_shown_as_json() {
     );
     assert_eq!(imu["fields"][1]["tensors"], json!(["3 x 3"]));
 }
+
+#[test]
+fn code_is_generated_from_standard_types_and_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let package = folder.path().join("my_robot/msg");
+    std::fs::create_dir_all(&package).unwrap();
+    let write = |name: &str, text: &str| std::fs::write(package.join(name), text).unwrap();
+    write("Joint.msg", "string name\nfloat64 angle  # [rad]\n");
+    write(
+        "Arm.msg",
+        "# An arm.\n\nJoint[] joints\nstd/Pose hand\nfloat64 load\nuint8 MOST = 7\n",
+    );
+    write("Arm.toml", "[fields.load]\noptional = true\n");
+    write("Wrong.msg", "int32 count\n  flot64 angle\n");
+    write("Constant.msg", "uint8 MOST = 300\n");
+    let generate = |arguments: &[&str]| {
+        let mut command = nervure(&package);
+        command.args(["types", "generate"]).args(arguments);
+        output(command)
+    };
+    let (code, text, error) = generate(&["--language", "python", "Arm.msg"]);
+    assert_eq!(code, Some(0), "{error}");
+    let class = "\nclass Arm:\n    \"\"\"An arm.\"\"\"\n\n    __nervure_type__: ClassVar[str] = \"my_robot/Arm@1\"\n    \
+                 MOST: ClassVar[int] = 7\n\n    joints: list[Joint]\n    hand: Pose\n    _: KW_ONLY\n    \
+                 load: float | None = None\n";
+    assert!(text.ends_with(class), "{text}");
+    let (_, text, _) = generate(&["-l", "rust", "Arm.msg", "--package", "your"]);
+    assert!(
+        text.contains("pub const NERVURE_TYPE: &'static str = \"your/Arm@1\";"),
+        "{text}"
+    );
+    let (code, _, _) = generate(&["-l", "c++", "std/Imu", "-o", "imu.hpp"]);
+    assert_eq!(code, Some(0));
+    let header = std::fs::read_to_string(package.join("imu.hpp")).unwrap();
+    assert!(header.contains("namespace nervure::types {") && header.contains("struct Imu {"));
+    for (arguments, expected) in [
+        (
+            &["Wrong.msg"][..],
+            "Wrong.msg:2:3: found `my_robot/flot64`, expected a type with a definition (did you mean `float64`?)",
+        ),
+        (
+            &["Constant.msg"],
+            "Constant.msg:1:14: found `300`, expected",
+        ),
+        (&["std/Imo"], "there is no type `std/Imo`"),
+        (&["Leg.msg"], "Leg.msg cannot be read"),
+        (
+            &["Arm.msg", "--package", "std"],
+            "Arm.msg: the package `std` is that of Nervure's types",
+        ),
+        (
+            &["Arm.msg", "--package", "a-b"],
+            "Arm.msg: the package is `a-b`, expected letters, digits and `_`",
+        ),
+    ] {
+        let (code, _, error) = generate(&[&["-l", "rust"], arguments].concat());
+        assert_eq!(code, Some(2), "{error}");
+        assert!(error.contains(expected), "{error}");
+    }
+}
