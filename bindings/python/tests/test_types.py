@@ -1,6 +1,7 @@
 """Samples are checked against the declared types of their outputs."""
 
 from conftest import Dataflow, lossless
+from nervure.types import Imu, JointState, Twist
 
 
 def test_a_sample_that_does_not_fit_its_type_is_an_error_with_the_field(dataflow: Dataflow) -> None:
@@ -70,3 +71,50 @@ def test_a_sample_that_does_not_fit_its_type_is_an_error_with_the_field(dataflow
     result = dataflow.run()
     assert result.lines("sensor") == ["all refused"]
     assert sorted(result.lines("sink")[0].split()) == ["free", "image", "imu", "imu", "imu"]
+
+
+def test_dataclasses_of_the_standard_types_fit_their_outputs(dataflow: Dataflow) -> None:
+    dataflow.node(
+        "sensor",
+        """
+        import numpy as np
+        from nervure import Node
+        from nervure.types import Imu, JointState, Quaternion, Twist, Vector3
+
+        node = Node()
+        still = Vector3(0.0, 0.0, 0.0)
+        node.send("imu", Imu(still, still))
+        covariance = np.zeros((3, 3))
+        imu = Imu(still, still, orientation=Quaternion(), angular_velocity_covariance=covariance)
+        node.send("imu", imu)
+        node.send("twist", Twist(linear=Vector3(0.4, 0.0, 0.0), angular=still))
+        node.send("joints", JointState(["left"], position=np.array([0.5])))
+        """,
+        outputs={
+            "imu": {"type": Imu.__nervure_type__},
+            "twist": {"type": Twist.__nervure_type__},
+            "joints": {"type": JointState.__nervure_type__},
+        },
+    )
+    dataflow.node(
+        "sink",
+        """
+        from nervure import Node
+
+        for event in Node():
+            if event.id == "imu":
+                print("imu", event.object["orientation"])
+            elif event.type == "INPUT":
+                print(event.id, event.object)
+        """,
+        inputs={name: lossless(f"sensor/{name}") for name in ("imu", "twist", "joints")},
+    )
+    lines = dataflow.run().lines("sink")
+    assert [line for line in lines if line.startswith("imu")] == [
+        "imu None",
+        "imu {'x': 0.0, 'y': 0.0, 'z': 0.0, 'w': 1.0}",
+    ]
+    still = "{'x': 0.0, 'y': 0.0, 'z': 0.0}"
+    assert f"twist {{'linear': {{'x': 0.4, 'y': 0.0, 'z': 0.0}}, 'angular': {still}}}" in lines
+    joints = "{'name': ['left'], 'position': array([0.5]), 'velocity': None, 'effort': None}"
+    assert f"joints {joints}" in lines
