@@ -132,8 +132,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "sender.py").write_text(SENDER)
     (folder / "receiver.py").write_text(RECEIVER)
     inputs = {name: {"source": f"sender/{name}", "queue_policy": "block"} for name in VALUES}
-    for name, type_name in TYPES.items():
-        inputs[name]["type"] = type_name
     outputs = {name: {"type": TYPES[name]} if name in TYPES else {} for name in VALUES}
     nodes = [
         {"id": "sender", "path": "sender.py", "outputs": outputs},

@@ -4,6 +4,7 @@
 //! <https://arrow.apache.org/docs/format/CDataInterface/PyCapsuleInterface.html>
 
 use crate::array;
+use crate::classes::{RecordClass, Target};
 use crate::error::{chain, exception};
 use crate::objects;
 use arrow_data::ArrayData;
@@ -11,7 +12,7 @@ use arrow_data::ffi::FFI_ArrowArray;
 use arrow_schema::ffi::FFI_ArrowSchema;
 use arrow_schema::{DataType, Field};
 use nervure_arrow_import::import_array;
-use nervure_node::message::{DType, Schema, TensorColumn, TensorLayout};
+use nervure_node::message::{DType, Layout, Schema, TensorColumn, TensorLayout};
 use nervure_node::{Sample, SampleError};
 use pyo3::exceptions::PyModuleNotFoundError;
 use pyo3::prelude::*;
@@ -52,11 +53,16 @@ pub(crate) fn import_only_array(value: &Bound<'_, PyAny>) -> PyResult<Option<(Ar
         .transpose()
 }
 
-/// The sample as it was sent: a list or dict, otherwise a pyarrow array or record batch.
-pub(crate) fn to_object<'py>(py: Python<'py>, sample: &Sample) -> PyResult<Bound<'py, PyAny>> {
+/// The sample as it was sent: a list or dict, with records as `records` says, otherwise a pyarrow array
+/// or record batch.
+pub(crate) fn to_object<'py>(
+    py: Python<'py>,
+    sample: &Sample,
+    records: &Target,
+) -> PyResult<Bound<'py, PyAny>> {
     let (array, schema) = read(py, sample)?;
     if let Some(schema) = &schema
-        && let Some(object) = objects::from_array(py, &array, schema)?
+        && let Some(object) = objects::from_array(py, &array, schema, records)?
     {
         return Ok(object);
     }
@@ -66,6 +72,37 @@ pub(crate) fn to_object<'py>(py: Python<'py>, sample: &Sample) -> PyResult<Bound
         schema,
         "event.object is a pyarrow array, as it was sent",
     )
+}
+
+/// The record as an object of a dataclass.
+pub(crate) fn to_dataclass<'py>(
+    py: Python<'py>,
+    sample: &Sample,
+    class: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let records = Target::Class(RecordClass::checked(class)?);
+    let found = match sample.layout() {
+        Ok(Layout::Array(_)) => {
+            let (array, schema) = read(py, sample)?;
+            let kind = schema.as_ref().and_then(objects::python_kind);
+            let is_record =
+                kind == Some("dict") && matches!(array.data_type(), DataType::Struct(_));
+            if let Some(schema) = schema.as_ref().filter(|_| is_record)
+                && let Some(object) = objects::from_array(py, &array, schema, &records)?
+            {
+                return Ok(object);
+            }
+            format!(
+                "{} of {}",
+                kind.unwrap_or("an Arrow array"),
+                array.data_type()
+            )
+        }
+        Ok(other) => other.kind_name().to_owned(),
+        Err(error) => return Err(crate::error::sample_error(py, &error)),
+    };
+    let text = format!("expected one record: a dict, dataclass or struct, found {found}");
+    Err(exception(py, "SampleError", text))
 }
 
 /// The sample as a pyarrow array or record batch.

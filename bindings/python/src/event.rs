@@ -3,6 +3,7 @@
 use crate::array::{self, Access};
 use crate::arrow;
 use crate::calls::reply_error;
+use crate::classes::{self, Target};
 use crate::error::{exception, sample_error};
 use crate::metadata;
 use crate::params;
@@ -73,6 +74,14 @@ impl PyEvent {
             return Err(exception(py, "ServiceError", text));
         };
         Ok(request)
+    }
+
+    /// The objects that records in the value become.
+    fn records(&self, py: Python<'_>) -> PyResult<Target> {
+        match &self.event {
+            NodeEvent::Input { id, .. } => classes::of_input(py, &self.handle, id),
+            _ => Ok(Target::Dict),
+        }
     }
 
     fn layout<'a>(py: Python<'_>, sample: &'a Sample) -> PyResult<&'a Layout> {
@@ -146,7 +155,7 @@ impl PyEvent {
     }
 
     /// The value as it was sent: `bytes`, `str`, a number, a NumPy array, a list or dict, an Arrow
-    /// array. For `PARAM`, the parameter's value.
+    /// array; of an input with a standard type, its dataclass. For `PARAM`, the parameter's value.
     #[getter]
     fn object<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         if let NodeEvent::Param { value, .. } = &self.event {
@@ -160,9 +169,14 @@ impl PyEvent {
             Layout::Text => self.text(py)?.into_any(),
             Layout::Scalar(scalar) => scalar_object(py, *scalar)?,
             Layout::Tensor(_) => self.numpy(py)?,
-            Layout::Array(_) => arrow::to_object(py, sample)?,
+            Layout::Array(_) => arrow::to_object(py, sample, &self.records(py)?)?,
         };
         Ok(Some(object))
+    }
+
+    /// The dict, dataclass or struct that was sent, as an object of a dataclass.
+    fn read<'py>(&self, py: Python<'py>, cls: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        arrow::to_dataclass(py, self.expect_sample(py)?, cls)
     }
 
     /// The value as a NumPy array: a tensor with its dtype and shape, in place and read-only; bytes

@@ -12,6 +12,7 @@
 mod array;
 mod arrow;
 mod calls;
+mod classes;
 mod dora;
 mod dora_node;
 mod dora_sample;

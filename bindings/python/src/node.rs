@@ -2,6 +2,7 @@
 
 use crate::array;
 use crate::calls::{Call, call_error};
+use crate::classes;
 use crate::dora;
 use crate::dora_sample::PyDoraSample;
 use crate::error::{connect_error, forked, text, unknown_name};
@@ -64,6 +65,7 @@ impl PyNode {
         let (handle, events) = connected
             .map_err(|error| connect_error(py, &error))?
             .split();
+        classes::load(py, &handle)?;
         let publishers = handle
             .outputs()
             .map(|name| handle.output(name))

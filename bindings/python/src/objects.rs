@@ -9,11 +9,12 @@
 //! NumPy arrays are tensors: they are copied once, into the memory that the receiver views.
 
 use crate::array::{self, ForeignArray, PythonTensor};
+use crate::classes::{RecordClass, Target};
 use crate::error::{chain, exception, text};
 use crate::refusal::{Refusal, Step, type_name};
 use arrow_buffer::BooleanBuffer;
 use arrow_data::ArrayData;
-use arrow_schema::{DataType, Field};
+use arrow_schema::{DataType, Field, Fields};
 use nervure_node::message::{
     Column, DType, PYTHON_KIND, Record, Schema, TensorColumn, record::Kind,
 };
@@ -51,16 +52,18 @@ pub(crate) fn dataclass_to_record(
     .map(Some)
 }
 
-/// The list or dict that the array was made from; `None` if it was made from something else.
+/// The list or dict that the array was made from, with records as `records` says; `None` if it was made
+/// from something else.
 pub(crate) fn from_array<'py>(
     py: Python<'py>,
     array: &ArrayData,
     schema: &Schema,
+    records: &Target,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let Some(kind) = python_kind(schema) else {
         return Ok(None);
     };
-    let Some(objects) = Objects::new(py, schema.root(), array)? else {
+    let Some(objects) = Objects::new(py, schema.root(), array, records)? else {
         return Ok(None);
     };
     match kind {
@@ -278,16 +281,23 @@ enum Objects<'a, 'py> {
         lists: &'a ArrayData,
         items: Box<Self>,
     },
-    Dicts {
+    Records {
         rows: &'a ArrayData,
         columns: Vec<(Bound<'py, PyString>, Self)>,
+        /// The class that they become.
+        class: Option<Bound<'py, RecordClass>>,
     },
     Arrays(TensorColumn<'a>),
 }
 
 impl<'a, 'py> Objects<'a, 'py> {
     /// `None` if the array has a type that [`to_record`] does not make.
-    fn new(py: Python<'py>, field: &Field, array: &'a ArrayData) -> PyResult<Option<Self>> {
+    fn new(
+        py: Python<'py>,
+        field: &Field,
+        array: &'a ArrayData,
+        records: &Target,
+    ) -> PyResult<Option<Self>> {
         let damaged = |error| exception(py, "SampleError", chain(&error));
         if let Some(tensors) = TensorColumn::new(field, array).map_err(damaged)? {
             return Ok(Some(Self::Arrays(tensors)));
@@ -301,26 +311,86 @@ impl<'a, 'py> Objects<'a, 'py> {
             | DataType::LargeUtf8
             | DataType::LargeBinary => Some(Self::Primitive(array)),
             DataType::LargeList(item) => {
-                Self::new(py, item, &array.child_data()[0])?.map(|items| Self::List {
+                Self::new(py, item, &array.child_data()[0], records)?.map(|items| Self::List {
                     lists: array,
                     items: Box::new(items),
                 })
             }
-            DataType::Struct(fields) => {
-                let mut columns = Vec::with_capacity(fields.len());
-                for (field, column) in fields.iter().zip(array.child_data()) {
-                    let Some(column) = Self::new(py, field, column)? else {
-                        return Ok(None);
-                    };
-                    columns.push((PyString::new(py, field.name()), column));
+            DataType::Struct(fields) => match records {
+                Target::Class(class) => {
+                    Self::instances(py, RecordClass::of(class.bind(py))?, fields, array)?
                 }
-                Some(Self::Dicts {
-                    rows: array,
-                    columns,
-                })
-            }
+                Target::Dict | Target::Nothing => Self::dicts(py, fields, array)?,
+            },
             _ => None,
         })
+    }
+
+    fn dicts(py: Python<'py>, fields: &Fields, rows: &'a ArrayData) -> PyResult<Option<Self>> {
+        let mut columns = Vec::with_capacity(fields.len());
+        for (field, column) in fields.iter().zip(rows.child_data()) {
+            let Some(column) = Self::new(py, field, column, &Target::Dict)? else {
+                return Ok(None);
+            };
+            columns.push((PyString::new(py, field.name()), column));
+        }
+        Ok(Some(Self::Records {
+            rows,
+            columns,
+            class: None,
+        }))
+    }
+
+    /// Fields that the class does not have are those of a newer version of the type.
+    fn instances(
+        py: Python<'py>,
+        class: Bound<'py, RecordClass>,
+        fields: &Fields,
+        rows: &'a ArrayData,
+    ) -> PyResult<Option<Self>> {
+        let mut columns = Vec::with_capacity(fields.len());
+        for wanted in class.get().fields() {
+            let name = wanted.name.bind(py);
+            let Some((index, field)) = fields.find(name.to_str()?) else {
+                if wanted.is_required {
+                    return Err(class.get().misfit(py, wanted, "no such field"));
+                }
+                continue;
+            };
+            let column = &rows.child_data()[index];
+            let Some(column) = Self::new(py, field, column, &wanted.records)? else {
+                return Ok(None);
+            };
+            if let Some(items) = column.items()
+                && !wanted.takes(matches!(items, Self::Records { .. }))
+            {
+                return Err(class.get().misfit(py, wanted, &items.shown()));
+            }
+            columns.push((name.clone(), column));
+        }
+        Ok(Some(Self::Records {
+            rows,
+            columns,
+            class: Some(class),
+        }))
+    }
+
+    /// The values, or those in lists; `None` for nulls.
+    fn items(&self) -> Option<&Self> {
+        match self {
+            Self::Primitive(array) if *array.data_type() == DataType::Null => None,
+            Self::List { items, .. } => items.items(),
+            items => Some(items),
+        }
+    }
+
+    fn shown(&self) -> String {
+        match self {
+            Self::Primitive(array) => array.data_type().to_string(),
+            Self::List { .. } => "a list".to_owned(),
+            Self::Records { .. } => "a record".to_owned(),
+            Self::Arrays(_) => "an array".to_owned(),
+        }
     }
 
     fn get(&self, py: Python<'py>, index: usize) -> PyResult<Bound<'py, PyAny>> {
@@ -329,13 +399,16 @@ impl<'a, 'py> Objects<'a, 'py> {
             Self::Primitive(array) => primitive(py, array, index),
             Self::List { lists, .. } if lists.is_null(index) => none(),
             Self::List { lists, items } => items.list(py, range(lists, index)),
-            Self::Dicts { rows, .. } if rows.is_null(index) => none(),
-            Self::Dicts { columns, .. } => {
-                let dict = PyDict::new(py);
+            Self::Records { rows, .. } if rows.is_null(index) => none(),
+            Self::Records { columns, class, .. } => {
+                let values = PyDict::new(py);
                 for (name, column) in columns {
-                    dict.set_item(name, column.get(py, index)?)?;
+                    values.set_item(name, column.get(py, index)?)?;
                 }
-                Ok(dict.into_any())
+                match class {
+                    Some(class) => class.get().make(&values),
+                    None => Ok(values.into_any()),
+                }
             }
             Self::Arrays(tensors) => {
                 let tensor = tensors.get(index);

@@ -121,6 +121,7 @@ def test_typed_programs_are_checked(tmp_path: Path) -> None:
     right.write_text(
         "import numpy as np\n"
         "from nervure import Event, Node, UnknownOutput\n"
+        "from nervure.types import Twist\n"
         "async def run(node: Node) -> None:\n"
         "    async for event in node:\n"
         "        await node.send_async('a', event.object)\n"
@@ -128,6 +129,7 @@ def test_typed_programs_are_checked(tmp_path: Path) -> None:
         "    node = Node()\n"
         "    for event in node:\n"
         "        kind: str = event['type']\n"
+        "        speed: float = event.read(Twist).linear.x\n"
         "        image = event.numpy()\n"
         "        node.send('b', image.mean(), like=event, metadata={'a': 1, 'b': [1.5]})\n"
         "        with node.loan('c', image.shape, np.uint8) as loan:\n"

@@ -1,7 +1,8 @@
 """Samples are checked against the declared types of their outputs."""
 
+import nervure
 from conftest import Dataflow, lossless
-from nervure.types import Imu, JointState, Twist
+from nervure.types import Vector3
 
 
 def test_a_sample_that_does_not_fit_its_type_is_an_error_with_the_field(dataflow: Dataflow) -> None:
@@ -73,48 +74,214 @@ def test_a_sample_that_does_not_fit_its_type_is_an_error_with_the_field(dataflow
     assert sorted(result.lines("sink")[0].split()) == ["free", "image", "imu", "imu", "imu"]
 
 
-def test_dataclasses_of_the_standard_types_fit_their_outputs(dataflow: Dataflow) -> None:
+def test_a_typed_input_delivers_the_dataclass_of_its_type(dataflow: Dataflow) -> None:
     dataflow.node(
         "sensor",
         """
         import numpy as np
         from nervure import Node
-        from nervure.types import Imu, JointState, Quaternion, Twist, Vector3
+        from nervure.types import Imu, JointState, Path, Point, Pose, Quaternion, Vector3
 
         node = Node()
         still = Vector3(0.0, 0.0, 0.0)
-        node.send("imu", Imu(still, still))
-        covariance = np.zeros((3, 3))
-        imu = Imu(still, still, orientation=Quaternion(), angular_velocity_covariance=covariance)
-        node.send("imu", imu)
-        node.send("twist", Twist(linear=Vector3(0.4, 0.0, 0.0), angular=still))
+        covariance = np.eye(3)
+        for output in ("typed", "free"):
+            node.send(output, Imu(still, still))
+            imu = Imu(still, still, orientation=Quaternion(), angular_velocity_covariance=covariance)
+            node.send(output, imu)
+        node.send("path", Path([Pose(Point(1.0, 2.0, 3.0), Quaternion())]))
+        node.send("path", Path([]))
         node.send("joints", JointState(["left"], position=np.array([0.5])))
+        node.send("image", np.zeros((4, 6, 3), np.uint8))
         """,
         outputs={
-            "imu": {"type": Imu.__nervure_type__},
-            "twist": {"type": Twist.__nervure_type__},
-            "joints": {"type": JointState.__nervure_type__},
+            "typed": {"type": "std/Imu@1"},
+            "free": {"type": "my/Imu@1"},
+            "path": {"type": "std/Path@1"},
+            "joints": {"type": "std/JointState@1"},
+            "image": {"type": "std/Image@1"},
         },
     )
     dataflow.node(
         "sink",
         """
+        import numpy as np
         from nervure import Node
+        from nervure.types import Imu, JointState, Path, Point, Pose, Quaternion, Vector3
 
-        for event in Node():
-            if event.id == "imu":
-                print("imu", event.object["orientation"])
-            elif event.type == "INPUT":
-                print(event.id, event.object)
+        still = Vector3(0.0, 0.0, 0.0)
+        node = Node()
+        for event in node:
+            if event.type != "INPUT":
+                continue
+            value = event.object
+            if event.id == "typed":
+                assert isinstance(value, Imu)
+                assert value.angular_velocity == value.linear_acceleration == still
+                if value.orientation is None:
+                    assert value.angular_velocity_covariance is None
+                else:
+                    assert value.orientation == Quaternion()
+                    covariance = value.angular_velocity_covariance
+                    assert covariance.shape == (3, 3) and not covariance.flags.writeable
+                    assert (covariance == np.eye(3)).all()
+            elif event.id == "free":
+                assert value["angular_velocity"] == {"x": 0.0, "y": 0.0, "z": 0.0}
+                assert event.read(Imu).angular_velocity == still
+            elif event.id == "path":
+                assert value in (Path([Pose(Point(1.0, 2.0, 3.0), Quaternion())]), Path([]))
+            elif event.id == "joints":
+                assert isinstance(value, JointState) and value.velocity is None
+            elif event.id == "image":
+                assert isinstance(value, np.ndarray)
+            print(event.id, type(value).__name__)
         """,
-        inputs={name: lossless(f"sensor/{name}") for name in ("imu", "twist", "joints")},
+        inputs={name: lossless(f"sensor/{name}") for name in ("typed", "free", "path", "joints", "image")},
     )
     lines = dataflow.run().lines("sink")
-    assert [line for line in lines if line.startswith("imu")] == [
-        "imu None",
-        "imu {'x': 0.0, 'y': 0.0, 'z': 0.0, 'w': 1.0}",
-    ]
-    still = "{'x': 0.0, 'y': 0.0, 'z': 0.0}"
-    assert f"twist {{'linear': {{'x': 0.4, 'y': 0.0, 'z': 0.0}}, 'angular': {still}}}" in lines
-    joints = "{'name': ['left'], 'position': array([0.5]), 'velocity': None, 'effort': None}"
-    assert f"joints {joints}" in lines
+    expected = (
+        ["typed Imu"] * 2 + ["free dict"] * 2 + ["path Path"] * 2 + ["joints JointState", "image ndarray"]
+    )
+    assert sorted(lines) == sorted(expected)
+
+
+def test_an_input_has_its_own_type_or_that_of_its_output(dataflow: Dataflow) -> None:
+    dataflow.node(
+        "sensor",
+        """
+        from nervure import Node
+
+        node = Node()
+        twist = {"linear": {"x": 0.4, "y": 0.0, "z": 0.0}, "angular": {"x": 0.0, "y": 0.0, "z": 0.0}}
+        node.send("typed", twist)
+        node.send("untyped", twist)
+        node.send("untyped", {"linear": twist["linear"]})
+        """,
+        outputs={"typed": {"type": "std/Twist@1"}, "untyped": {}},
+    )
+    dataflow.node(
+        "sink",
+        """
+        from nervure import Node, SampleError
+
+        for event in Node():
+            if event.type == "INPUT":
+                try:
+                    print(event.id, type(event.object).__name__)
+                except SampleError as error:
+                    print(event.id, error)
+        """,
+        inputs={
+            "inherited": lossless("sensor/typed"),
+            "own": lossless("sensor/untyped") | {"type": "std/Twist@1"},
+            "none": lossless("sensor/untyped"),
+        },
+    )
+    lines = dataflow.run().lines("sink")
+    absent = "own `Twist.angular`: expected `Vector3`, found no such field"
+    assert sorted(lines) == sorted(["inherited Twist", "own Twist", absent, "none dict", "none dict"])
+
+
+def test_records_are_read_into_the_dataclasses_of_a_program(dataflow: Dataflow) -> None:
+    dataflow.node(
+        "source",
+        """
+        from nervure import Node
+
+        node = Node()
+        tip = {"name": "tip", "at": {"x": 1.0, "y": 2.0, "added": "later"}, "children": []}
+        tree = {"name": "root", "at": {"x": 0.0, "y": 0.0, "added": ""}, "children": [tip], "more": {"a": 1}}
+        node.send("out", tree)
+        node.send("out", "text")
+        node.send("out", [tip])
+        """,
+        outputs=["out"],
+    )
+    dataflow.node(
+        "sink",
+        """
+        from __future__ import annotations
+
+        from dataclasses import dataclass, field
+        from typing import TYPE_CHECKING, Any
+
+        import pytest
+        from nervure import Node, SampleError
+
+        if TYPE_CHECKING:
+            import numpy.typing as npt
+
+        @dataclass
+        class Point:
+            x: float
+            y: float
+            z: float = 9.0
+
+        @dataclass
+        class Tree:
+            name: str
+            at: Point | None
+            children: list[Tree]
+            weights: npt.NDArray[Any] | None = None
+            more: Any = None
+            twice: str = field(init=False)
+
+            def __post_init__(self) -> None:
+                self.twice = self.name * 2
+
+        @dataclass
+        class Number:
+            at: int
+
+        @dataclass
+        class Name:
+            name: Point
+
+        @dataclass
+        class Other:
+            colour: str
+
+        node = Node()
+        event = node.next()
+        tree = event.read(Tree)
+        assert tree == Tree("root", Point(0.0, 0.0), [Tree("tip", Point(1.0, 2.0), [])], more={"a": 1}), tree
+        assert tree.children[0].twice == "tiptip"
+        for cls, message in [
+            (Number, "`Number.at`: expected `int`, found a record"),
+            (Name, "`Name.name`: expected `Point`, found LargeUtf8"),
+            (Other, "`Other.colour`: expected `str`, found no such field"),
+        ]:
+            with pytest.raises(SampleError, match=message):
+                event.read(cls)
+        with pytest.raises(TypeError, match="expected a dataclass, got <class 'int'>"):
+            event.read(int)
+        expected = "expected one record: a dict, dataclass or struct, found "
+        for found in ("text", "list"):
+            with pytest.raises(SampleError, match=expected + found):
+                node.next().read(Tree)
+        print("all read")
+        """,
+        inputs={"in": lossless("source/out")},
+    )
+    assert dataflow.run().lines("sink") == ["all read"]
+
+
+def test_an_observer_receives_the_dataclass_of_the_topic(dataflow: Dataflow) -> None:
+    dataflow.node(
+        "sensor",
+        """
+        from nervure import Node
+
+        for _ in (node := Node()):
+            vector = {"x": 0.5, "y": 0.0, "z": 0.0}
+            node.send("twist", {"linear": vector, "angular": vector})
+        """,
+        inputs={"tick": "nervure/timer/millis/10"},
+        outputs={"twist": {"type": "std/Twist@1"}},
+    )
+    dataflow.node("up", "from pathlib import Path; Path('up').write_text('up\\n')")
+    dataflow.start()
+    dataflow.wait_for("up")
+    for sample in nervure.observe("sensor/twist", dataflow=dataflow.name):
+        assert sample.object.linear == Vector3(0.5, 0.0, 0.0)
+        break

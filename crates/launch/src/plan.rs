@@ -115,6 +115,29 @@ fn write_token(log_folder: &Path) -> Result<String, Error> {
     Ok(token)
 }
 
+/// An input without a type of its own has the one of its output.
+fn input_spec(dataflow: &Dataflow, input: &dataflow::Input) -> InputSpec {
+    let (source, output) = match input.source {
+        dataflow::Source::Timer { period_nanos } => (Source::Timer { period_nanos }, None),
+        dataflow::Source::Output { node, output } => {
+            let node = &dataflow.nodes[node];
+            let output = &node.outputs[output];
+            let topic = wiring::topic(&node.id, &output.name);
+            (Source::Output { topic }, Some(output))
+        }
+    };
+    let of_output = output.and_then(|output| output.type_name.as_ref());
+    let type_name = input.type_name.as_ref().or(of_output);
+    InputSpec {
+        name: input.name.clone(),
+        source,
+        queue: output.map(|_| input.queue.into()),
+        type_name: type_name.map(ToString::to_string),
+        expect_every_nanos: input.expect_every.map(nanos),
+        history: output.map_or(0, |output| output.history),
+    }
+}
+
 fn node_plan(
     dataflow: &Dataflow,
     index: usize,
@@ -133,33 +156,16 @@ fn node_plan(
             type_name: spec.type_name.as_ref().map(ToString::to_string),
         }
     };
-    let input = |input: &dataflow::Input| InputSpec {
-        name: input.name.clone(),
-        source: match input.source {
-            dataflow::Source::Timer { period_nanos } => Source::Timer { period_nanos },
-            dataflow::Source::Output { node, output } => {
-                let node = &dataflow.nodes[node];
-                Source::Output {
-                    topic: wiring::topic(&node.id, &node.outputs[output].name),
-                }
-            }
-        },
-        queue: matches!(input.source, dataflow::Source::Output { .. }).then(|| input.queue.into()),
-        type_name: input.type_name.as_ref().map(ToString::to_string),
-        expect_every_nanos: input.expect_every.map(nanos),
-        history: match input.source {
-            dataflow::Source::Timer { .. } => 0,
-            dataflow::Source::Output { node, output } => {
-                dataflow.nodes[node].outputs[output].history
-            }
-        },
-    };
     NodePlan {
         id: node.id.clone(),
         program: node.program.clone(),
         settings: node.settings.clone(),
         outputs: node.outputs.iter().enumerate().map(output).collect(),
-        inputs: node.inputs.iter().map(input).collect(),
+        inputs: node
+            .inputs
+            .iter()
+            .map(|input| input_spec(dataflow, input))
+            .collect(),
         shared_memory_bytes: node.shared_memory.unwrap_or(memory),
         services: node
             .services

@@ -27,7 +27,7 @@ use crate::receiving::{self, CallError, Events, ReplyError, Request, Ticket};
 use crate::running::{self, Connection};
 use crate::sample::Sample;
 use crate::sending::{Envelope, Loan, Publisher};
-use nervure_message::{Encode, Layout, Origin, Value};
+use nervure_message::{Encode, Layout, Origin, TypeName, Value};
 use nervure_shm::{Arrival, Receipt, SendError, Wait};
 
 /// The reason by which [`fail_request`] reports that the service's node has ended.
@@ -132,6 +132,13 @@ pub fn confirm(sample: Sample) {
 /// Sets the name of this machine in the spans of this process, which no daemon has started.
 pub fn set_machine(name: &str) {
     crate::trace::set_machine(name);
+}
+
+/// Whether a type is a standard one whose samples are records.
+pub fn is_standard_record(type_name: &str) -> bool {
+    let name: Option<TypeName> = type_name.parse().ok();
+    let definition = name.and_then(|name| nervure_types::standard_type(&name));
+    definition.is_some_and(|definition| definition.payload().is_none())
 }
 
 /// Whether the dataflow is paused; not if only the node that drives its clock lets it stand still.

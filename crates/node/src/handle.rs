@@ -51,7 +51,8 @@ impl Handle {
         }
     }
 
-    /// The type that an input is declared to receive (`std/Image@1`), if it is declared.
+    /// The type that an input is declared to receive (`std/Image@1`), or its output to send, if either is
+    /// declared.
     pub fn type_of(&self, input: &str) -> Option<&str> {
         self.input(input)?.type_name.as_deref()
     }

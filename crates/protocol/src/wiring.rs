@@ -127,7 +127,7 @@ pub struct InputSpec {
     /// Its queue; `None` for a timer.
     #[serde(default)]
     pub queue: Option<Queue>,
-    /// Its type, such as `std/Image@1`, if declared.
+    /// Its type, such as `std/Image@1`, or that of its output, if either is declared.
     #[serde(default)]
     pub type_name: Option<String>,
     /// Longest time between samples, in nanoseconds; after it the node receives a `STALE` event.

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, final, overload
+from typing import Any, Literal, TypeVar, final, overload
 
 import numpy.typing as npt
 from typing_extensions import Self
@@ -52,6 +52,8 @@ _Bytes = bytes
 _Object = object
 _Text = str
 _Scalar = bool | int | float | str | bytes
+_Record = TypeVar("_Record")
+_Class = type[_Record]
 _Metadata = Mapping[str, _Scalar | Sequence[int] | Sequence[float] | Sequence[str]]
 
 @final
@@ -382,10 +384,26 @@ class Event:
     @property
     def object(self) -> Any:
         """The value as it was sent: ``bytes``, ``str``, a number, a NumPy array, a list or dict, an Arrow
-        array. For ``PARAM``, the parameter's value.
+        array; of an input with a standard type, its dataclass. For ``PARAM``, the parameter's value.
 
-        A dataclass arrives as a dict. Arrays in lists and dicts are NumPy arrays with the dtype and shape
-        that they were sent with, in place and read-only.
+        A dict, dataclass or struct arrives as a dict, or as the dataclass of ``nervure.types`` if the input
+        or the output that it comes from is declared with a standard type (``std/Imu@1``). Arrays in them are
+        NumPy arrays with the dtype and shape that they were sent with, in place and read-only.
+
+        Raises:
+            SampleError: a record does not have the fields of the input's standard type.
+        """
+    def read(self, cls: _Class[_Record]) -> _Record:
+        """The dict, dataclass or struct that was sent, as an object of a dataclass.
+
+        The class may be one of ``nervure.types``, one that ``nervure types generate`` made, or any other.
+        Records in fields and in their lists become objects of the dataclasses that their annotations name.
+        Fields that the class does not have are left out, and absent ones have their defaults.
+
+        Raises:
+            SampleError: the value is no record, a field without a default is absent, or a field is a record
+                and its annotation is not, or the other way round.
+            TypeError: the class is no dataclass.
         """
     def numpy(self) -> npt.NDArray[Any]:
         """The value as a NumPy array: a tensor with its dtype and shape, in place and read-only; bytes as

@@ -32,7 +32,7 @@ pub(crate) static INPUT: Level = Level {
         optional(
             "type",
             Type,
-            "Type that the node expects; it must be the output's.",
+            "Type that the node expects; it must be the output's. Default: that of the output.",
         ),
         optional(
             "expect_every",

@@ -45,7 +45,13 @@ impl Requests {
             max_held: depth.saturating_add(2).min(OBSERVER_MAX_HELD),
         };
         let id = self.clients.name(client);
-        let plan = guest_plan(id.clone(), topics, queue);
+        let graph = supervisor.network().graph();
+        let types = outputs
+            .iter()
+            .map(|&(node, output)| graph.node(node).outputs[output].type_name.clone());
+        let inputs = topics.iter().zip(types);
+        let inputs = inputs.map(|(topic, type_name)| guest_input(topic, type_name, queue));
+        let plan = guest_plan(id.clone(), inputs.collect());
         let node = supervisor
             .network_mut()
             .add_guest(client, plan, &outputs, queue);
@@ -95,23 +101,26 @@ impl Requests {
     }
 }
 
-fn guest_plan(id: String, topics: &[String], queue: Queue) -> NodePlan {
-    let input = |topic: &String| InputSpec {
-        name: topic.clone(),
+fn guest_input(topic: &str, type_name: Option<String>, queue: Queue) -> InputSpec {
+    InputSpec {
+        name: topic.to_owned(),
         source: Source::Output {
-            topic: topic.clone(),
+            topic: topic.to_owned(),
         },
         queue: Some(queue),
-        type_name: None,
+        type_name,
         expect_every_nanos: None,
         history: 0,
-    };
+    }
+}
+
+fn guest_plan(id: String, inputs: Vec<InputSpec>) -> NodePlan {
     NodePlan {
         program: Program::Command(id.clone()),
         id,
         settings: NodeSettings::default(),
         outputs: Vec::new(),
-        inputs: topics.iter().map(input).collect(),
+        inputs,
         shared_memory_bytes: 0,
         services: Vec::new(),
         clients: Vec::new(),
