@@ -46,6 +46,31 @@ mod silence;
 #[cfg(feature = "async")]
 mod stream;
 mod trace;
+/// Structs of the standard types, such as [`Imu`](types::Imu), to be sent as a [`SerdeSample`] and
+/// received by [`ReceivedRecord::deserialize`](message::ReceivedRecord::deserialize).
+///
+/// ```no_run
+/// use nervure_node::types::{Twist, Vector3};
+/// use nervure_node::{Event, Node, SerdeSample};
+///
+/// let mut node = Node::connect()?;
+/// while let Some(event) = node.next() {
+///     if let Event::Input { sample, .. } = event {
+///         let twist: Twist = sample.record()?.deserialize()?;
+///         let half = Vector3 { x: twist.linear.x / 2.0, ..twist.linear };
+///         node.send("slow", &SerdeSample::new(&Twist { linear: half, ..twist })?)?;
+///     }
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[cfg(feature = "types")]
+#[expect(
+    missing_docs,
+    reason = "the definitions have a comment where a name does not suffice"
+)]
+pub mod types;
+#[cfg(all(test, feature = "types"))]
+mod types_tests;
 
 #[cfg(feature = "async")]
 pub use self::stream::EventStream;

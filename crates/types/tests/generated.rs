@@ -8,8 +8,10 @@ use std::path::Path;
 use nervure_types::generate::{Language, generate};
 use nervure_types::{standard_names, standard_type};
 
-const FILES: [(Language, &str); 1] =
-    [(Language::Python, "bindings/python/python/nervure/types.py")];
+const FILES: [(Language, &str); 2] = [
+    (Language::Python, "bindings/python/python/nervure/types.py"),
+    (Language::Rust, "crates/node/src/types.rs"),
+];
 
 #[test]
 fn the_committed_code_is_what_the_generator_prints() {

@@ -7,13 +7,14 @@ use arrow_buffer::{ArrowNativeType, BooleanBuffer};
 use arrow_data::ArrayData;
 use arrow_schema::{DataType, Field};
 use half::f16;
-use serde::de::value::{BorrowedStrDeserializer, BytesDeserializer};
+use serde::de::value::{BorrowedStrDeserializer, BytesDeserializer, SeqDeserializer};
 use serde::de::{
     self, Deserialize, DeserializeSeed, Deserializer, EnumAccess, MapAccess, SeqAccess,
     VariantAccess, Visitor,
 };
 use serde::forward_to_deserialize_any;
 
+use super::elements::FlatTensor;
 use super::serialize::{ELEMENTS, LAYOUT, TENSOR};
 use super::tensors::{TensorColumn, TensorColumnError};
 use crate::json::PYTHON_KIND;
@@ -251,7 +252,27 @@ impl<'de> Value<'_, 'de> {
         }
     }
 
-    fn items(self, lists: &ArrayData) -> Range<usize> {
+    /// The number of items of a list, tensor or bytes; `None` for other values.
+    fn items(self) -> Result<Option<usize>, DeserializeError> {
+        if self.node.is_null(self.index) {
+            return Ok(None);
+        }
+        Ok(match self.node {
+            Node::List { lists, .. } => Some(self.range_of(lists).len()),
+            Node::Tensors { column, .. } => {
+                let found = column.in_place(self.index)?;
+                found.map(|(layout, _)| layout.len())
+            }
+            Node::Plain(array) => match array.data_type() {
+                DataType::Binary => Some(range::<i32>(array, self.index).len()),
+                DataType::LargeBinary => Some(range::<i64>(array, self.index).len()),
+                _ => None,
+            },
+            Node::Fields { .. } => None,
+        })
+    }
+
+    fn range_of(self, lists: &ArrayData) -> Range<usize> {
         match lists.data_type() {
             DataType::List(_) => range::<i32>(lists, self.index),
             DataType::LargeList(_) => range::<i64>(lists, self.index),
@@ -261,6 +282,15 @@ impl<'de> Value<'_, 'de> {
             }
             _ => 0..0,
         }
+    }
+}
+
+fn check_length(found: Option<usize>, expected: usize) -> Result<(), DeserializeError> {
+    match found {
+        Some(found) if found != expected => Err(de::Error::custom(format!(
+            "expected {expected} items, found {found}"
+        ))),
+        _ => Ok(()),
     }
 }
 
@@ -289,7 +319,7 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
             Node::Plain(array) => self.plain(array, visitor),
             Node::List { lists, items } => visitor.visit_seq(Items {
                 node: items,
-                range: self.items(lists),
+                range: self.range_of(lists),
             }),
             Node::Fields { columns, .. } => visitor.visit_map(Fields {
                 columns,
@@ -309,6 +339,38 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
                 })
             }
         }
+    }
+
+    /// Bytes and tensors are lists where a type has a list: a tensor of its elements in C order.
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
+        if self.node.is_null(self.index) {
+            return self.deserialize_any(visitor);
+        }
+        let bytes = match self.node {
+            Node::Plain(array) => match array.data_type() {
+                DataType::Binary => variable::<i32>(array, self.index),
+                DataType::LargeBinary => variable::<i64>(array, self.index),
+                _ => return self.deserialize_any(visitor),
+            },
+            Node::Tensors { column, .. } => {
+                let found = column.in_place(self.index)?;
+                let (layout, elements) =
+                    found.ok_or_else(|| <DeserializeError as de::Error>::custom("null"))?;
+                return visitor.visit_seq(FlatTensor::new(layout, elements)?);
+            }
+            Node::List { .. } | Node::Fields { .. } => return self.deserialize_any(visitor),
+        };
+        visitor.visit_seq(SeqDeserializer::new(bytes.iter().copied()))
+    }
+
+    /// Arrays and tuples of serde would leave out items beyond their length.
+    fn deserialize_tuple<V: Visitor<'de>>(
+        self,
+        length: usize,
+        visitor: V,
+    ) -> Result<V::Value, DeserializeError> {
+        check_length(self.items()?, length)?;
+        self.deserialize_seq(visitor)
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
@@ -368,8 +430,8 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
     }
 
     forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
-        tuple_struct map struct identifier ignored_any
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct tuple_struct
+        map struct identifier ignored_any
     }
 }
 
@@ -408,13 +470,22 @@ impl<'de> Deserializer<'de> for Items<'_, 'de> {
         visitor.visit_seq(self)
     }
 
+    fn deserialize_tuple<V: Visitor<'de>>(
+        self,
+        length: usize,
+        visitor: V,
+    ) -> Result<V::Value, DeserializeError> {
+        check_length(Some(self.range.len()), length)?;
+        visitor.visit_seq(self)
+    }
+
     fn is_human_readable(&self) -> bool {
         false
     }
 
     forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct
-        newtype_struct seq tuple tuple_struct map struct enum identifier ignored_any
+        newtype_struct seq tuple_struct map struct enum identifier ignored_any
     }
 }
 
@@ -528,10 +599,10 @@ impl<'de> VariantAccess<'de> for Value<'_, 'de> {
 
     fn tuple_variant<V: Visitor<'de>>(
         self,
-        _: usize,
+        length: usize,
         visitor: V,
     ) -> Result<V::Value, DeserializeError> {
-        self.deserialize_any(visitor)
+        self.deserialize_tuple(length, visitor)
     }
 
     fn struct_variant<V: Visitor<'de>>(

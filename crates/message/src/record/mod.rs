@@ -12,6 +12,7 @@
 
 mod column;
 mod deserialize;
+mod elements;
 mod plan;
 mod serialize;
 mod tensors;

@@ -153,3 +153,90 @@ fn errors_name_the_path_of_the_value() {
         "missing field `a`"
     );
 }
+
+#[test]
+fn a_tensor_or_bytes_are_a_list_where_the_type_has_a_list() {
+    #[derive(Serialize)]
+    struct Sent<'a> {
+        c_order: Tensor<'a>,
+        fortran: Tensor<'a>,
+        none: Option<Tensor<'a>>,
+        bytes: Bytes,
+        numbers: Vec<u8>,
+    }
+    struct Bytes;
+    impl Serialize for Bytes {
+        fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            serializer.serialize_bytes(&[7, 8])
+        }
+    }
+    #[derive(Debug, PartialEq, Deserialize)]
+    struct Lists {
+        c_order: [f64; 6],
+        fortran: Vec<f64>,
+        none: Option<Vec<f64>>,
+        bytes: Vec<u8>,
+        numbers: Vec<u8>,
+    }
+    let numbers = [1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0];
+    let fortran = TensorLayout::strided(DType::F32, &[2, 3], &[4, 8]).unwrap();
+    let record = arrived(&Sent {
+        c_order: Tensor::new(&numbers, &[2, 3]).unwrap(),
+        fortran: Tensor::from_bytes(fortran, bytemuck::cast_slice(&numbers)).unwrap(),
+        none: None,
+        bytes: Bytes,
+        numbers: vec![1, 2],
+    });
+    let expected = Lists {
+        c_order: [1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
+        fortran: vec![1.0, 3.0, 5.0, 2.0, 4.0, 6.0],
+        none: None,
+        bytes: vec![7, 8],
+        numbers: vec![1, 2],
+    };
+    assert_eq!(record.deserialize::<Lists>().unwrap(), expected);
+    let complex = TensorLayout::contiguous(DType::C64, &[1]).unwrap();
+    let record = arrived(&Tensor::from_bytes(complex, &[0; 8]).unwrap());
+    let error = record.deserialize::<Vec<Vec<f64>>>().unwrap_err();
+    assert_eq!(error.to_string(), "expected a list, found a tensor of c8");
+}
+
+#[test]
+fn an_array_or_tuple_of_another_length_is_refused() {
+    let numbers = [1_i64, 2, 3];
+    let expected = "of: expected 2 items, found 3";
+    let list = arrived(&BTreeMap::from([("of", &numbers)]));
+    let tensor = Tensor::new(&numbers, &[3]).unwrap();
+    let tensor = arrived(&BTreeMap::from([("of", tensor)]));
+    for record in [list, tensor] {
+        assert_eq!(
+            record.deserialize::<BTreeMap<&str, [i64; 3]>>().unwrap()["of"],
+            numbers
+        );
+        let error = record.deserialize::<BTreeMap<&str, (i64, i64)>>();
+        assert_eq!(error.unwrap_err().to_string(), expected);
+    }
+    let error = arrived(&numbers[..]).deserialize::<[i64; 2]>();
+    assert_eq!(error.unwrap_err().to_string(), "expected 2 items, found 3");
+    let variant = arrived(&BTreeMap::from([("Both", [1, 2, 3])]));
+    let error = variant.deserialize::<Mode>().unwrap_err();
+    assert_eq!(error.to_string(), "expected 2 items, found 3");
+}
+
+#[test]
+fn every_type_of_elements_is_a_list_of_numbers() {
+    for code in 0..13 {
+        let dtype = DType::from_code(code).unwrap();
+        let layout = TensorLayout::contiguous(dtype.clone(), &[3]).unwrap();
+        let zeros = vec![0; layout.payload_bytes()];
+        let map = BTreeMap::from([("of", Tensor::from_bytes(layout, &zeros).unwrap())]);
+        let record = arrived(&map);
+        if dtype == DType::Bool {
+            let found = record.deserialize::<BTreeMap<&str, Vec<bool>>>();
+            assert_eq!(found.unwrap()["of"], [false; 3]);
+        } else {
+            let found = record.deserialize::<BTreeMap<&str, Vec<f64>>>();
+            assert_eq!(found.unwrap()["of"], [0.0; 3], "{dtype}");
+        }
+    }
+}
