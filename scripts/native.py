@@ -27,6 +27,7 @@ DORA = REPOSITORY / "compat/dora"
 HEADERS = {
     "bindings/c/include/nervure.h": "",
     "bindings/c/include/nervure.hpp": "",
+    "bindings/c/include/nervure_types.hpp": "",
     "compat/dora/c/include/node_api.h": "node",
     "compat/dora/operator-c/include/operator_api.h": "operator",
     "compat/dora/operator-c/include/operator_types.h": "operator",

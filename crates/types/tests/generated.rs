@@ -8,9 +8,10 @@ use std::path::Path;
 use nervure_types::generate::{Language, generate};
 use nervure_types::{standard_names, standard_type};
 
-const FILES: [(Language, &str); 2] = [
+const FILES: [(Language, &str); 3] = [
     (Language::Python, "bindings/python/python/nervure/types.py"),
     (Language::Rust, "crates/node/src/types.rs"),
+    (Language::Cpp, "bindings/c/include/nervure_types.hpp"),
 ];
 
 #[test]

@@ -1,7 +1,7 @@
 //! The header is generated, and compiles in C and C++.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 
 /// The header that cbindgen makes from the crate.
 fn generated() -> String {
@@ -57,6 +57,8 @@ fn the_headers_compile_without_warnings() {
         ("c", "c11", "nervure.h"),
         ("c++", "c++17", "nervure.h"),
         ("c++", "c++17", "nervure.hpp"),
+        ("c++", "c++17", "nervure_types.hpp"),
+        ("c++", "c++20", "nervure_types.hpp"),
     ];
     for (language, standard, header) in languages {
         // Twice, as when a program's own headers include it too.
@@ -77,23 +79,18 @@ fn the_headers_compile_without_warnings() {
     }
 }
 
+#[test]
+fn the_structs_of_standard_types_have_their_defaults_and_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = run("types.cpp", &folder.path().join("types"));
+    assert!(output.status.success(), "{output:?}");
+}
+
 /// The program replaces the functions of the library that the wrapper calls.
 #[test]
 fn errors_of_the_wrapper_name_what_was_expected_and_found() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("errors");
-    let built = Command::new("c++")
-        .args(["-std=c++17", "-Wall", "-Wextra", "-Werror", "-I"])
-        .arg(root.join("include"))
-        .arg("-o")
-        .arg(&program)
-        .arg(root.join("tests/it/errors.cpp"))
-        .output()
-        .unwrap();
-    let errors = String::from_utf8_lossy(&built.stderr);
-    assert!(built.status.success(), "{errors}");
-    let output = Command::new(program).output().unwrap();
+    let output = run("errors.cpp", &folder.path().join("errors"));
     let expected = "\
 the sample: expected an integer, got a text
 the sample: expected a tensor, got a text
@@ -102,4 +99,20 @@ the tensor: expected one in C order, got one with strides (value() has them)
 the tensor: expected an address that 2 divides, got one with the remainder 1
 ";
     assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+}
+
+/// Builds and runs a program in C++.
+fn run(source: &str, program: &Path) -> Output {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let built = Command::new("c++")
+        .args(["-std=c++17", "-Wall", "-Wextra", "-Werror", "-I"])
+        .arg(root.join("include"))
+        .arg("-o")
+        .arg(program)
+        .arg(root.join("tests/it").join(source))
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&built.stderr);
+    assert!(built.status.success(), "{errors}");
+    Command::new(program).output().unwrap()
 }
