@@ -27,6 +27,9 @@ The check costs 20 ns for an image, 40 ns for a twist and 110 ns for odometry, a
 A sample is a dict, a dataclass or a struct with the fields of its type, in any order, unless the type says otherwise. Stamp
 and frame are in the header of every sample, so types do not repeat them. The names of fields are those of ROS.
 
+`nervure.types` has a dataclass of each type for Python, `nervure_node::types` (with the feature `types`) a struct for Rust, and
+`nervure_types.hpp` one for C++. [Types of messages](../guides/types.md) uses them, and makes others from `.msg` files.
+
 - A field with `?` may be absent or null; every other one must be there. Other fields than these are refused.
 - `float32` and `float64` take all numbers, integer types all integers: a record has 64 bits for each number. Values are not
   checked, so an integer may be too large for its field.
