@@ -7,23 +7,33 @@
 //! `permutation` in the metadata of the type, unless it is C order.
 //!
 //! [`Column`] collects values. [`Record`] can be sent: its buffers are written directly into the
-//! payload, and each tensor is copied once. [`TensorColumn`] reads tensors in place.
+//! payload, and each tensor is copied once. [`TensorColumn`] reads tensors in place, [`RecordView`] whole records.
 //! [`SerdeSample`] and [`ReceivedRecord`] do the same for Rust types, through serde.
 
 mod column;
+mod columns;
 mod deserialize;
 mod elements;
+mod error;
 mod plan;
+mod planner;
 mod serialize;
 mod tensors;
+mod view;
 
 #[cfg(test)]
 mod serde_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod view_tests;
 
 pub use column::{Column, ColumnError, FieldColumns, Kind};
+pub use columns::{ColumnKind, RecordColumn, RecordColumns, RecordColumnsError};
 pub use deserialize::{DeserializeError, ReceivedRecord};
-pub use plan::{Elements, Record, RecordError};
+pub use error::RecordError;
+pub use plan::{Elements, Record};
+pub use planner::ArrayPlanner;
 pub use serialize::{SerdeError, SerdeSample};
 pub use tensors::{TensorColumn, TensorColumnError, TensorInRecord};
+pub use view::{Items, RecordPlaces, RecordValue, RecordView, RecordViewError};

@@ -6,14 +6,15 @@ use arrow_buffer::BooleanBuffer;
 use arrow_schema::{DataType, Field, Fields};
 
 use super::column::{Column, Tensors, Values, Variable};
+use super::error::RecordError;
+use super::planner::ArrayPlanner;
 use super::tensors;
-use crate::array::{ArrayLayout, BITS, MAX_WEIGHTLESS_LENGTH, Places, length_fits};
+use crate::array::{ArrayLayout, BITS};
 use crate::encode::Encode;
 use crate::json::PYTHON_KIND;
 use crate::layout::Layout;
-use crate::schema::{Schema, SchemaError};
+use crate::schema::Schema;
 use crate::tensor::Tensor;
-use crate::wire::{Head, put_number};
 
 /// The elements of a tensor to be sent, anywhere in memory.
 pub trait Elements {
@@ -67,23 +68,6 @@ pub struct Record<T> {
     payload_bytes: usize,
 }
 
-/// Why columns cannot become a record.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RecordError {
-    /// Their type exceeds the limits of schemas.
-    #[error(transparent)]
-    Schema(#[from] SchemaError),
-    /// The size overflows.
-    #[error("the value does not fit in memory")]
-    TooLarge,
-    /// A length exceeds the limit that receivers enforce.
-    #[error("{length} elements without data are more than the limit, {MAX_WEIGHTLESS_LENGTH}")]
-    Length {
-        /// Length of the array.
-        length: usize,
-    },
-}
-
 /// The content of one buffer.
 #[derive(Debug)]
 enum Piece<T> {
@@ -108,28 +92,19 @@ impl<T> Record<T> {
     pub fn new(column: Column<T>, kind: &str) -> Result<Self, RecordError> {
         let length = column.length;
         let mut planner = Planner {
-            numbers: Head::new(),
-            places: Places::default(),
+            plan: ArrayPlanner::default(),
             pieces: Vec::new(),
-            longest: 0,
         };
         let field = planner.column("", column)?;
-        let Planner {
-            numbers,
-            places,
-            pieces,
-            longest,
-        } = planner;
-        if !length_fits(longest, places.end()) {
-            return Err(RecordError::Length { length: longest });
-        }
+        let Planner { plan, pieces } = planner;
+        let (layout, payload_bytes) = plan.finish(length)?;
         let metadata = field.metadata().clone().with(PYTHON_KIND, kind);
         let schema = Schema::array(field.with_metadata(metadata))?;
         Ok(Self {
             schema,
-            layout: ArrayLayout { length, numbers },
+            layout,
             pieces,
-            payload_bytes: places.end(),
+            payload_bytes,
         })
     }
 }
@@ -222,10 +197,8 @@ impl<T> Piece<T> {
 }
 
 struct Planner<T> {
-    numbers: Head,
-    places: Places,
+    plan: ArrayPlanner,
     pieces: Vec<(Range<usize>, Piece<T>)>,
-    longest: usize,
 }
 
 /// Walks columns in the same order as [`crate::array::Plan`] walks arrays.
@@ -237,7 +210,7 @@ impl<T> Planner<T> {
             nulls,
             values,
         } = column;
-        self.longest = self.longest.max(length);
+        self.plan.length(length);
         if !matches!(values, Values::Unknown) {
             self.number((!nulls.is_empty()).into());
             if !nulls.is_empty() {
@@ -308,7 +281,7 @@ impl<T> Planner<T> {
         let bytes = elements
             .checked_mul(dtype.item_bytes())
             .ok_or(RecordError::TooLarge)?;
-        self.longest = self.longest.max(elements).max(shapes.len());
+        self.plan.length(elements.max(shapes.len()));
         self.number(0);
         self.place(4 * ends.len(), Piece::I32(ends))?;
         self.number(elements);
@@ -327,12 +300,11 @@ impl<T> Planner<T> {
     }
 
     fn number(&mut self, number: usize) {
-        put_number(&mut self.numbers, number as u64);
+        self.plan.number(number);
     }
 
-    /// The least alignment of a buffer is enough for all types here.
     fn place(&mut self, bytes: usize, piece: Piece<T>) -> Result<(), RecordError> {
-        let place = self.places.next(bytes, 1).ok_or(RecordError::TooLarge)?;
+        let place = self.plan.place(bytes)?;
         if bytes > 0 {
             self.pieces.push((place, piece));
         }

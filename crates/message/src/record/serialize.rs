@@ -9,7 +9,8 @@ use serde::ser::{
 };
 
 use super::column::{Column, ColumnError, Kind};
-use super::plan::{Elements, Record, RecordError};
+use super::error::RecordError;
+use super::plan::{Elements, Record};
 use crate::encode::Encode;
 use crate::layout::Layout;
 use crate::schema::Schema;

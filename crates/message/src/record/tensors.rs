@@ -100,16 +100,7 @@ impl<'a> TensorColumn<'a> {
         let Some((dtype, dimensions)) = stored_type(field, array.data_type())? else {
             return Ok(None);
         };
-        let refused = |reason: &str| TensorColumnError::Type {
-            field: field.name().clone(),
-            reason: reason.to_owned(),
-        };
-        let parameters = field
-            .metadata()
-            .get(EXTENSION_TYPE_METADATA_KEY)
-            .map_or("", String::as_str);
-        let permutation =
-            permutation(parameters, dimensions).ok_or_else(|| refused("its metadata is wrong"))?;
+        let permutation = order(field, dimensions)?;
         let column = Self {
             dtype,
             dimensions,
@@ -123,6 +114,7 @@ impl<'a> TensorColumn<'a> {
             column.shapes(),
             column.lengths(),
         ];
+        let refused = |reason| refusal(field, reason);
         if parts.iter().any(|part| part.offset() != 0) {
             return Err(refused("it must not be a slice of another array"));
         }
@@ -130,6 +122,11 @@ impl<'a> TensorColumn<'a> {
             return Err(refused("data and shape must not be null"));
         }
         Ok(Some(column))
+    }
+
+    /// The field of a column of tensors in C order.
+    pub fn field(name: &str, dtype: &DType, dimensions: usize) -> Field {
+        field(name, dtype, &(0..dimensions).collect::<Vec<_>>())
     }
 
     /// The type of the elements and the number of dimensions of a column of tensors; `None` for fields
@@ -204,28 +201,10 @@ impl<'a> TensorColumn<'a> {
         if lengths.len() != self.dimensions {
             return Err(refused(&shape));
         }
-        let layout = self
-            .layout(&lengths)
+        let layout = layout(&self.dtype, &lengths, &self.permutation)
             .filter(|layout| layout.len() == end - start);
         let layout = layout.ok_or_else(|| refused(&shape))?;
         Ok(Some((layout, start * self.dtype.item_bytes())))
-    }
-
-    fn layout(&self, in_memory: &[usize]) -> Option<TensorLayout> {
-        let packed = TensorLayout::contiguous(self.dtype.clone(), in_memory).ok()?;
-        if self.permutation.is_empty() {
-            return Some(packed);
-        }
-        let strides = packed.strides();
-        let permuted = |numbers: &[usize]| -> Vec<usize> {
-            self.permutation.iter().map(|&axis| numbers[axis]).collect()
-        };
-        TensorLayout::strided(
-            self.dtype.clone(),
-            &permuted(in_memory),
-            &permuted(&strides),
-        )
-        .ok()
     }
 
     fn data(&self) -> &'a ArrayData {
@@ -245,6 +224,31 @@ impl<'a> TensorColumn<'a> {
     }
 }
 
+/// As [`TensorColumn::type_of`], and for each axis in order its position in memory; empty for C order.
+pub(super) fn stored_order(
+    field: &Field,
+) -> Result<Option<(DType, usize, Vec<usize>)>, TensorColumnError> {
+    let Some((dtype, dimensions)) = TensorColumn::type_of(field)? else {
+        return Ok(None);
+    };
+    Ok(Some((dtype, dimensions, order(field, dimensions)?)))
+}
+
+fn order(field: &Field, dimensions: usize) -> Result<Vec<usize>, TensorColumnError> {
+    let parameters = field
+        .metadata()
+        .get(EXTENSION_TYPE_METADATA_KEY)
+        .map_or("", String::as_str);
+    permutation(parameters, dimensions).ok_or_else(|| refusal(field, "its metadata is wrong"))
+}
+
+fn refusal(field: &Field, reason: &str) -> TensorColumnError {
+    TensorColumnError::Type {
+        field: field.name().clone(),
+        reason: reason.to_owned(),
+    }
+}
+
 /// As [`TensorColumn::type_of`], for a field that is stored as `storage`.
 fn stored_type(
     field: &Field,
@@ -254,10 +258,7 @@ fn stored_type(
     if name.is_none_or(|name| name != TENSOR && name != OTHER_TENSOR) {
         return Ok(None);
     }
-    let refused = |reason: &str| TensorColumnError::Type {
-        field: field.name().clone(),
-        reason: reason.to_owned(),
-    };
+    let refused = |reason| refusal(field, reason);
     let DataType::Struct(children) = storage else {
         return Err(refused("it is not a struct"));
     };
@@ -281,6 +282,23 @@ fn stored_type(
     let dtype =
         element_dtype(item).ok_or_else(|| refused("tensors cannot have elements of that type"))?;
     Ok(Some((dtype, dimensions)))
+}
+
+/// The layout of a tensor with these lengths, in the order of memory.
+pub(super) fn layout(
+    dtype: &DType,
+    in_memory: &[usize],
+    permutation: &[usize],
+) -> Option<TensorLayout> {
+    let packed = TensorLayout::contiguous(dtype.clone(), in_memory).ok()?;
+    if permutation.is_empty() {
+        return Some(packed);
+    }
+    let strides = packed.strides();
+    let permuted = |numbers: &[usize]| -> Vec<usize> {
+        permutation.iter().map(|&axis| numbers[axis]).collect()
+    };
+    TensorLayout::strided(dtype.clone(), &permuted(in_memory), &permuted(&strides)).ok()
 }
 
 /// Copies the elements if they are not aligned. Those of a payload are.

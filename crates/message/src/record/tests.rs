@@ -15,14 +15,14 @@ use crate::tensor::{Tensor, TensorLayout};
 use crate::view::payload_buffer;
 
 /// A record as received.
-struct Arrived {
-    schema: Schema,
-    layout: ArrayLayout,
-    payload: Buffer,
+pub(super) struct Arrived {
+    pub(super) schema: Schema,
+    pub(super) layout: ArrayLayout,
+    pub(super) payload: Buffer,
 }
 
 impl Arrived {
-    fn new<T: Elements>(record: &Record<T>) -> Self {
+    pub(super) fn new<T: Elements>(record: &Record<T>) -> Self {
         let mut words = vec![u64::MAX; record.payload_bytes().div_ceil(8)];
         let bytes = &mut bytemuck::cast_slice_mut(&mut words)[..record.payload_bytes()];
         record.write(bytes);
@@ -298,7 +298,7 @@ fn an_invalid_type_or_shape_is_refused() {
 
 /// A value of one of a few types, so that most lists have elements of one type.
 #[derive(Clone, Debug)]
-enum Node {
+pub(super) enum Node {
     Null,
     Bool(bool),
     Integer(i64),
@@ -310,9 +310,9 @@ enum Node {
     Tensor(Vec<usize>, bool),
 }
 
-const PIXELS: [u8; 4096] = [5; 4096];
+pub(super) const PIXELS: [u8; 4096] = [5; 4096];
 
-fn push(column: &mut Column<Tensor<'static>>, node: &Node) -> Result<(), ColumnError> {
+pub(super) fn push(column: &mut Column<Tensor<'static>>, node: &Node) -> Result<(), ColumnError> {
     match node {
         Node::Null => column.push_null(),
         Node::Bool(value) => column.push_bool(*value)?,
@@ -344,7 +344,7 @@ fn push(column: &mut Column<Tensor<'static>>, node: &Node) -> Result<(), ColumnE
     Ok(())
 }
 
-fn nodes() -> impl Strategy<Value = Node> {
+pub(super) fn nodes() -> impl Strategy<Value = Node> {
     let shape = proptest::collection::vec(0..8_usize, 0..4);
     let leaf = prop_oneof![
         Just(Node::Null),
