@@ -106,8 +106,12 @@ typedef enum nervure_kind {
     NERVURE_KIND_FLOAT = 5,
     // `tensor`: an image, a point cloud, a matrix.
     NERVURE_KIND_TENSOR = 6,
-    // `arrow`: an array of the Arrow C data interface.
+    // `arrow`: an array of the Arrow C data interface. Records are received as this kind: see `nervure_record_open`.
     NERVURE_KIND_ARROW = 7,
+    // `structure`: a struct of the program, which is sent as a record.
+    NERVURE_KIND_STRUCT = 8,
+    // `builder`: a record.
+    NERVURE_KIND_BUILDER = 9,
 } nervure_kind;
 
 // Type of a tensor's elements, little-endian.
@@ -132,6 +136,22 @@ typedef enum nervure_dtype {
     // A type of another language, for example a structured type of NumPy. It can be received, and not be sent.
     NERVURE_DTYPE_CUSTOM = 255,
 } nervure_dtype;
+
+// Kind of a type in memory.
+typedef enum nervure_layout_kind {
+    // A number or truth value of type `dtype`, of at most 64 bits.
+    NERVURE_LAYOUT_KIND_NUMBER = 0,
+    // A text: `items` are its bytes.
+    NERVURE_LAYOUT_KIND_TEXT = 1,
+    // A struct with `count` fields.
+    NERVURE_LAYOUT_KIND_RECORD = 2,
+    // `count` values of type `item`, one after the other.
+    NERVURE_LAYOUT_KIND_ARRAY = 3,
+    // Any number of values of type `item`.
+    NERVURE_LAYOUT_KIND_LIST = 4,
+    // A value of type `item`, or none: `items` are one or none.
+    NERVURE_LAYOUT_KIND_OPTIONAL = 5,
+} nervure_layout_kind;
 
 // Kind of an event. Later versions may add kinds: ignore unknown ones.
 typedef enum nervure_event_kind {
@@ -168,17 +188,28 @@ typedef enum nervure_event_kind {
     NERVURE_EVENT_KIND_SYNC = 13,
 } nervure_event_kind;
 
+// A record that is built field by field, by paths as of `nervure_record`. It can be sent many times, and changed between.
+typedef struct nervure_builder nervure_builder;
+
 // Shared memory for a value, which is filled in place, and then sent without a copy.
 typedef struct nervure_loan nervure_loan;
 
 // Named values that are sent along with a value: labels and parameters, not data. At most 256, and 64 KiB.
 typedef struct nervure_metadata nervure_metadata;
 
-// A node of a running dataflow. One thread at a time may receive with it; any thread may send.
+// A value of a record.
 typedef struct nervure_node nervure_node;
 
 // An output of a node. It belongs to the node.
 typedef struct nervure_output nervure_output;
+
+// A received record: a dict, dataclass or struct of another language, or a list of them. It keeps its sample's memory
+// until it is freed.
+//
+// Functions name its values by paths: `pose.position.x`, `poses[3].position`, `covariance[8]`; the empty path is the
+// whole record. They return `NERVURE_STATUS_NONE` if there is no value: it is null, the record has no such field or the
+// list no such item; and `NERVURE_STATUS_KIND` if it is of another type.
+typedef struct nervure_record nervure_record;
 
 // A request of another node. If it is freed without an answer, the caller is notified.
 typedef struct nervure_request nervure_request;
@@ -224,6 +255,46 @@ typedef struct nervure_arrow {
     struct ArrowSchema *schema;
 } nervure_arrow;
 
+// A field of a struct.
+typedef struct nervure_field {
+    // Its name in records.
+    const char *name;
+    // Its type.
+    const struct nervure_layout *layout;
+    // Its distance from the beginning of the struct, in bytes.
+    size_t offset;
+} nervure_field;
+
+// A type in memory. It lives as long as the program, and is not changed. `nervure.hpp` makes those of generated structs.
+typedef struct nervure_layout {
+    // What it is.
+    enum nervure_layout_kind kind;
+    // Type of the number.
+    enum nervure_dtype dtype;
+    // Size in bytes, with the gap before the next one in an array.
+    size_t size;
+    // Name of the struct, for messages.
+    const char *name;
+    // Number of fields or items.
+    size_t count;
+    // The fields of the struct, in the order in which they are sent.
+    const struct nervure_field *fields;
+    // Type of the items.
+    const struct nervure_layout *item;
+    // Returns the first item of a text, list or optional value, and their number.
+    const void *(*items)(const void *place, size_t *count);
+    // Sets the number of items, and returns the first; NULL if the memory is exhausted.
+    void *(*resize)(void *place, size_t count);
+} nervure_layout;
+
+// A struct of the program.
+typedef struct nervure_structure {
+    // Its type.
+    const struct nervure_layout *layout;
+    // The struct.
+    const void *data;
+} nervure_structure;
+
 // The member that `nervure_value.kind` names.
 typedef union nervure_content {
     // Bytes, or a text.
@@ -240,6 +311,10 @@ typedef union nervure_content {
     struct nervure_tensor tensor;
     // An Arrow array.
     struct nervure_arrow arrow;
+    // A struct of the program.
+    struct nervure_structure structure;
+    // A record.
+    const struct nervure_builder *builder;
 } nervure_content;
 
 // A value to send, or a received one. It points to its data, and does not own them.
@@ -308,6 +383,24 @@ extern "C" {
 
 // The library's version.
 const char *nervure_version(void);
+
+// Makes a record for an output. If the type of the output is a standard one, the record has the fields of that type with
+// their defaults, optional ones without a value, and takes no others. `output` may be NULL, for a record of any fields, such
+// as a request. Free it with `nervure_builder_free`.
+enum nervure_status nervure_builder_new(const struct nervure_output *output,
+                                        struct nervure_builder **builder);
+
+// Frees a record.
+void nervure_builder_free(struct nervure_builder *builder);
+
+// Sets the value at a path: a number, a text, bytes, a tensor or another record, which are copied. An index that is the number
+// of items of its list appends an item.
+enum nervure_status nervure_builder_set(struct nervure_builder *builder,
+                                        const char *path,
+                                        const struct nervure_value *value);
+
+// Removes the value at a path: an optional field becomes null, a list empty.
+enum nervure_status nervure_builder_clear(struct nervure_builder *builder, const char *path);
 
 // Returns the number of samples of an input in a set: 1 of a matched input, any number of a collected one, 0 for another
 // name, and if a pointer is NULL.
@@ -449,6 +542,66 @@ bool nervure_arm(struct nervure_node *node,
 // For event loops: ends what `nervure_arm` began. Call it when the sleep ends.
 void nervure_disarm(struct nervure_node *node);
 
+// Opens the record in a sample. Free it with `nervure_record_free`. To read all fields into a struct,
+// `nervure_sample_read` needs no record.
+enum nervure_status nervure_record_open(const struct nervure_sample *sample, struct nervure_record **record);
+
+// Frees a record.
+void nervure_record_free(struct nervure_record *record);
+
+// Reads the value at a path in place: a number, a text, bytes, or a tensor, also of a list of numbers. It is valid until the
+// record is freed. Lists and records have no value: read their items and fields.
+enum nervure_status nervure_record_get(struct nervure_record *record,
+                                       const char *path,
+                                       struct nervure_value *value);
+
+// Reads the text at a path in place: its bytes, without a NUL at the end. They are valid until the record is freed.
+enum nervure_status nervure_record_text(struct nervure_record *record,
+                                        const char *path,
+                                        struct nervure_bytes *text);
+
+// Reads the bytes at a path in place. They are valid until the record is freed.
+enum nervure_status nervure_record_bytes(struct nervure_record *record,
+                                         const char *path,
+                                         struct nervure_bytes *bytes);
+
+// Reads the tensor, or the list of numbers, at a path in place. It is valid until the record is freed.
+enum nervure_status nervure_record_tensor(struct nervure_record *record,
+                                          const char *path,
+                                          struct nervure_tensor *tensor);
+
+// Reads the number at a path. It may also be an integer.
+enum nervure_status nervure_record_number(const struct nervure_record *record,
+                                          const char *path,
+                                          double *number);
+
+// Reads the integer at a path.
+enum nervure_status nervure_record_integer(const struct nervure_record *record,
+                                           const char *path,
+                                           int64_t *integer);
+
+// Reads the truth value at a path.
+enum nervure_status nervure_record_bool(const struct nervure_record *record, const char *path, bool *boolean);
+
+// Counts the items of the list at a path, or the elements of a tensor.
+enum nervure_status nervure_record_count(const struct nervure_record *record,
+                                         const char *path,
+                                         size_t *count);
+
+// Reads the value at a path into a value of a type of the program, which must be initialized. Integers become numbers of
+// smaller types if they fit; fields that the type does not have are ignored. After a failure it is initialized, and may be
+// read in part.
+enum nervure_status nervure_record_read(const struct nervure_record *record,
+                                        const char *path,
+                                        const struct nervure_layout *layout,
+                                        void *value);
+
+// Reads a sample, which is one record, into a value of a type of the program: as `nervure_record_read` with the empty path,
+// but a schema is compared with the type once only, and no memory is allocated for fields of fixed size.
+enum nervure_status nervure_sample_read(const struct nervure_sample *sample,
+                                        const struct nervure_layout *layout,
+                                        void *value);
+
 // Reads the value in place. It is valid as long as the sample is. A text is as the producer wrote it, without a NUL:
 // check that it is UTF-8 if you do not trust the producer. Of an Arrow array `nervure_sample_arrow` returns the array;
 // here its pointers are NULL.
@@ -571,6 +724,47 @@ static inline struct nervure_value nervure_from_number(double number) {
     value.kind = NERVURE_KIND_FLOAT;
     value.as.number = number;
     return value;
+}
+
+// A struct of the program as a value. Both pointers have to live as long as the value is used.
+static inline struct nervure_value nervure_from_struct(const struct nervure_layout *layout, const void *data) {
+    struct nervure_value value = nervure_from_bytes(NULL, 0);
+    value.kind = NERVURE_KIND_STRUCT;
+    value.as.structure.layout = layout;
+    value.as.structure.data = data;
+    return value;
+}
+
+// A record as a value.
+static inline struct nervure_value nervure_from_builder(const struct nervure_builder *builder) {
+    struct nervure_value value = nervure_from_bytes(NULL, 0);
+    value.kind = NERVURE_KIND_BUILDER;
+    value.as.builder = builder;
+    return value;
+}
+
+// Sets a number of a record: see `nervure_builder_set`.
+static inline enum nervure_status nervure_builder_set_number(struct nervure_builder *builder, const char *path, double number) {
+    const struct nervure_value value = nervure_from_number(number);
+    return nervure_builder_set(builder, path, &value);
+}
+
+// Sets an integer of a record: see `nervure_builder_set`.
+static inline enum nervure_status nervure_builder_set_integer(struct nervure_builder *builder, const char *path, int64_t integer) {
+    const struct nervure_value value = nervure_from_integer(integer);
+    return nervure_builder_set(builder, path, &value);
+}
+
+// Sets a truth value of a record: see `nervure_builder_set`.
+static inline enum nervure_status nervure_builder_set_bool(struct nervure_builder *builder, const char *path, bool boolean) {
+    const struct nervure_value value = nervure_from_bool(boolean);
+    return nervure_builder_set(builder, path, &value);
+}
+
+// Sets a text of a record: see `nervure_builder_set`.
+static inline enum nervure_status nervure_builder_set_text(struct nervure_builder *builder, const char *path, const char *text) {
+    const struct nervure_value value = nervure_from_text(text);
+    return nervure_builder_set(builder, path, &value);
 }
 
 // Makes a shared library a component: a node that shares a process with the nodes that have the same `process` in the

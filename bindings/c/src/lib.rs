@@ -2,15 +2,23 @@
 //! `include/nervure.hpp` wraps them for C++.
 #![expect(unsafe_code, reason = "C passes pointers")]
 
+mod builder;
 mod event;
+mod layout;
 mod metadata;
+mod misread;
 mod node;
+mod path;
 mod pointers;
+mod reader;
 mod receive;
+mod record;
 mod sample;
+mod schemas;
 mod send;
 mod status;
 mod value;
+mod writer;
 
 /// The library's version.
 #[unsafe(no_mangle)]

@@ -151,7 +151,7 @@ unsafe fn entry(value: &Value) -> Result<Entry, Failure> {
                     _ => return Err(refused()),
                 }
             }
-            Kind::Unsigned | Kind::Arrow => return Err(refused()),
+            Kind::Unsigned | Kind::Arrow | Kind::Struct | Kind::Builder => return Err(refused()),
         })
     }
 }

@@ -10,8 +10,11 @@ use nervure_arrow_import::import_array;
 use nervure_node::message::{ArraySample, DType, Layout, Scalar, Schema, TensorLayout};
 use nervure_node::{Encode, Tensor as ElementTensor};
 
+use crate::builder::Builder;
+use crate::layout::{Shape, TypeLayout};
 use crate::pointers;
 use crate::status::Failure;
+use crate::writer::StructSample;
 
 /// Kind of a value: which member of the union in `nervure_value` it has.
 #[repr(C)]
@@ -31,8 +34,13 @@ pub enum Kind {
     Float = 5,
     /// `tensor`: an image, a point cloud, a matrix.
     Tensor = 6,
-    /// `arrow`: an array of the Arrow C data interface.
+    /// `arrow`: an array of the Arrow C data interface. Records are received as this kind: see `nervure_record_open`.
     Arrow = 7,
+    /// `structure`: a struct of the program, which is sent as a record.
+    #[expect(dead_code, reason = "programs make it")]
+    Struct = 8,
+    /// `builder`: a record.
+    Builder = 9,
 }
 
 /// Type of a tensor's elements, little-endian.
@@ -100,6 +108,16 @@ pub struct Arrow {
     pub schema: *mut FFI_ArrowSchema,
 }
 
+/// A struct of the program.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Structure {
+    /// Its type.
+    pub layout: *const TypeLayout,
+    /// The struct.
+    pub data: *const c_void,
+}
+
 /// The member that `nervure_value.kind` names.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -118,6 +136,10 @@ pub union Content {
     pub tensor: Tensor,
     /// An Arrow array.
     pub arrow: Arrow,
+    /// A struct of the program.
+    pub structure: Structure,
+    /// A record.
+    pub builder: *const Builder,
 }
 
 /// A value to send, or a received one. It points to its data, and does not own them.
@@ -138,6 +160,22 @@ impl std::fmt::Debug for Value {
     }
 }
 
+impl Kind {
+    /// The value, in the words of users.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Bytes => "bytes",
+            Self::Text => "text",
+            Self::Bool => "a truth value",
+            Self::Integer | Self::Unsigned => "an integer",
+            Self::Float => "a floating-point number",
+            Self::Tensor => "a tensor",
+            Self::Arrow => "an Arrow array",
+            Self::Struct | Self::Builder => "a record",
+        }
+    }
+}
+
 impl Value {
     /// Checks a value from C, whose kind and type of elements may be any number.
     ///
@@ -150,7 +188,7 @@ impl Value {
         // SAFETY: not null, so the numbers can be read: as numbers, before they are taken for variants.
         unsafe {
             let kind = (&raw const (*value).kind).cast::<c_uint>().read();
-            if kind > Kind::Arrow as c_uint {
+            if kind > Kind::Builder as c_uint {
                 return Err(Failure::argument(format!("a value has no kind {kind}")));
             }
             if kind == Kind::Tensor as c_uint {
@@ -251,6 +289,13 @@ impl Value {
                     let sample = ArraySample::new(&array, &schema);
                     use_it(&sample.map_err(|error| Failure::argument(error.to_string()))?)
                 }
+                Kind::Struct => {
+                    let Structure { layout, data } = self.r#as.structure;
+                    let layout = pointers::shared(layout, "layout")?;
+                    let data = pointers::shared(data.cast::<u8>(), "struct")?;
+                    use_it(&StructSample::new(Shape(layout), data)?)
+                }
+                Kind::Builder => use_it(&pointers::shared(self.r#as.builder, "builder")?.sample()?),
             }
         }
     }
@@ -364,6 +409,12 @@ fn plain_dtype(code: c_uint) -> Result<DType, Failure> {
             "elements of type {code} cannot be sent: see `nervure_dtype`"
         ))
     })
+}
+
+/// The type of elements that a program has named.
+pub(crate) fn dtype_from(dtype: Dtype) -> DType {
+    let known = PLAIN.into_iter().find(|(_, known)| *known == dtype);
+    known.map_or(DType::C128, |(dtype, _)| dtype)
 }
 
 fn dtype_of(dtype: &DType) -> Dtype {

@@ -13,6 +13,7 @@ pub use crate::sending::{Unsent, Written};
 pub use crate::silence::{Heard, SilentInputs};
 pub use crate::trace::way::Crossed;
 pub use nervure_protocol::HOST_FD_VARIABLE;
+pub use nervure_protocol::nearest;
 pub use nervure_protocol::node_to_keeper::RemoteProcess;
 pub use nervure_shm::{Histogram, Mapped};
 
@@ -29,6 +30,7 @@ use crate::sample::Sample;
 use crate::sending::{Envelope, Loan, Publisher};
 use nervure_message::{Encode, Layout, Origin, TypeName, Value};
 use nervure_shm::{Arrival, Receipt, SendError, Wait};
+use nervure_types::Definition;
 
 /// The reason by which [`fail_request`] reports that the service's node has ended.
 pub const SERVICE_ENDED: &str = receiving::ENDED;
@@ -139,6 +141,11 @@ pub fn is_standard_record(type_name: &str) -> bool {
     let name: Option<TypeName> = type_name.parse().ok();
     let definition = name.and_then(|name| nervure_types::standard_type(&name));
     definition.is_some_and(|definition| definition.payload().is_none())
+}
+
+/// The name and definition of the type of an output, if it is known.
+pub fn type_of_output(publisher: &Publisher) -> Option<(&str, &Arc<Definition>)> {
+    publisher.definition()
 }
 
 /// Whether the dataflow is paused; not if only the node that drives its clock lets it stand still.

@@ -44,6 +44,16 @@ impl SampleCheck {
         }
     }
 
+    /// The name of the type, such as `std/Imu@1`.
+    pub fn type_name(&self) -> &str {
+        &self.type_name
+    }
+
+    /// The definition that samples are compared with.
+    pub fn definition(&self) -> &Arc<Definition> {
+        &self.definition
+    }
+
     /// Checks a sample.
     ///
     /// # Errors

@@ -36,4 +36,4 @@ pub use plan::{Elements, Record};
 pub use planner::ArrayPlanner;
 pub use serialize::{SerdeError, SerdeSample};
 pub use tensors::{TensorColumn, TensorColumnError, TensorInRecord};
-pub use view::{Items, RecordPlaces, RecordValue, RecordView, RecordViewError};
+pub use view::{Items, RecordPlaces, RecordValue, RecordView, RecordViewError, number};

@@ -7,7 +7,7 @@
 use std::hint::black_box;
 use std::ops::Range;
 
-use half::f16;
+use half::{bf16, f16};
 
 use super::columns::{ColumnKind, RecordColumns, Storage};
 use super::tensors;
@@ -186,7 +186,10 @@ impl<'a> RecordView<'a> {
         Ok(match &self.columns.columns[column].kind {
             ColumnKind::Null => RecordValue::Null,
             ColumnKind::Bool => RecordValue::Scalar(Scalar::Bool(self.bit(&place.values, row))),
-            ColumnKind::Number(dtype) => RecordValue::Scalar(self.number(dtype, place, row)),
+            ColumnKind::Number(dtype) => {
+                let numbers = &self.payload[place.values.clone()];
+                RecordValue::Scalar(number(dtype, numbers, row).expect("Arrow has its numbers"))
+            }
             ColumnKind::Text => RecordValue::Text(self.variable(column, row)?),
             ColumnKind::Bytes => RecordValue::Bytes(self.variable(column, row)?),
             ColumnKind::List => RecordValue::List(Items {
@@ -204,43 +207,21 @@ impl<'a> RecordView<'a> {
         })
     }
 
+    /// The numbers of a list without nulls, in place; `None` for other lists.
+    pub fn numbers(&self, items: &Items) -> Option<(&'a DType, &'a [u8])> {
+        let place = &self.places[items.column];
+        match &self.columns.columns[items.column].kind {
+            ColumnKind::Number(dtype) if place.validity.is_none() => {
+                let width = dtype.item_bytes();
+                let rows = items.rows.start * width..items.rows.end * width;
+                Some((dtype, &self.payload[place.values.clone()][rows]))
+            }
+            _ => None,
+        }
+    }
+
     fn bit(&self, bits: &Range<usize>, row: usize) -> bool {
         self.payload[bits.clone()][row / BITS] >> (row % BITS) & 1 == 1
-    }
-
-    /// Copies the bytes at an index of a buffer to private memory.
-    fn word<const N: usize>(&self, buffer: &Range<usize>, index: usize) -> [u8; N] {
-        let mut word = [0; N];
-        word.copy_from_slice(&self.payload[buffer.clone()][index * N..][..N]);
-        black_box(word)
-    }
-
-    fn number(&self, dtype: &DType, place: &Place, row: usize) -> Scalar {
-        let at = &place.values;
-        macro_rules! integer {
-            ($number:ty) => {
-                Scalar::Integer(<$number>::from_le_bytes(self.word(at, row)).into())
-            };
-        }
-        match dtype {
-            DType::F64 => Scalar::Float(f64::from_le_bytes(self.word(at, row))),
-            DType::F32 => Scalar::Float(f32::from_le_bytes(self.word(at, row)).into()),
-            DType::F16 => Scalar::Float(f16::from_le_bytes(self.word(at, row)).into()),
-            DType::I64 => integer!(i64),
-            DType::I32 => integer!(i32),
-            DType::I16 => integer!(i16),
-            DType::I8 => integer!(i8),
-            DType::U8 => integer!(u8),
-            DType::U16 => integer!(u16),
-            DType::U32 => integer!(u32),
-            DType::U64 => {
-                let number = u64::from_le_bytes(self.word(at, row));
-                i64::try_from(number).map_or(Scalar::Unsigned(number), Scalar::Integer)
-            }
-            DType::Bool | DType::Bf16 | DType::C64 | DType::C128 | DType::Custom { .. } => {
-                unreachable!("a column of numbers has a type of Arrow")
-            }
-        }
     }
 
     fn items(&self, column: usize, row: usize) -> Result<Range<usize>, RecordViewError> {
@@ -270,10 +251,10 @@ impl<'a> RecordView<'a> {
         offset_bytes: usize,
         limit: usize,
     ) -> Result<Range<usize>, RecordViewError> {
-        let offsets = &self.places[column].values;
+        let offsets = &self.payload[self.places[column].values.clone()];
         let offset = |index| match offset_bytes {
-            4 => i32::from_le_bytes(self.word(offsets, index)).into(),
-            _ => i64::from_le_bytes(self.word(offsets, index)),
+            4 => i32::from_le_bytes(word(offsets, index)).into(),
+            _ => i64::from_le_bytes(word(offsets, index)),
         };
         let (start, end) = (offset(row), offset(row + 1));
         match (usize::try_from(start), usize::try_from(end)) {
@@ -299,8 +280,9 @@ impl<'a> RecordView<'a> {
             column: self.columns.columns[column].name.to_string(),
         };
         let in_memory = self.items(shape, row)?;
+        let lengths = &self.payload[self.places[lengths].values.clone()];
         let lengths = in_memory.map(|at| {
-            let length = i32::from_le_bytes(self.word(&self.places[lengths].values, at));
+            let length = i32::from_le_bytes(word(lengths, at));
             usize::try_from(length).ok()
         });
         let lengths: crate::tensor::Dimensions =
@@ -314,6 +296,44 @@ impl<'a> RecordView<'a> {
         let elements = elements.ok_or_else(damaged)?;
         Ok((layout, elements))
     }
+}
+
+/// The number at an index of numbers without gaps; `None` for elements that are no numbers.
+///
+/// # Panics
+/// If there are fewer numbers.
+pub fn number(dtype: &DType, numbers: &[u8], index: usize) -> Option<Scalar> {
+    macro_rules! integer {
+        ($number:ty) => {
+            Scalar::Integer(<$number>::from_le_bytes(word(numbers, index)).into())
+        };
+    }
+    Some(match dtype {
+        DType::F64 => Scalar::Float(f64::from_le_bytes(word(numbers, index))),
+        DType::F32 => Scalar::Float(f32::from_le_bytes(word(numbers, index)).into()),
+        DType::F16 => Scalar::Float(f16::from_le_bytes(word(numbers, index)).into()),
+        DType::Bf16 => Scalar::Float(bf16::from_le_bytes(word(numbers, index)).into()),
+        DType::Bool => Scalar::Bool(word(numbers, index) != [0]),
+        DType::I64 => integer!(i64),
+        DType::I32 => integer!(i32),
+        DType::I16 => integer!(i16),
+        DType::I8 => integer!(i8),
+        DType::U8 => integer!(u8),
+        DType::U16 => integer!(u16),
+        DType::U32 => integer!(u32),
+        DType::U64 => {
+            let number = u64::from_le_bytes(word(numbers, index));
+            i64::try_from(number).map_or(Scalar::Unsigned(number), Scalar::Integer)
+        }
+        DType::C64 | DType::C128 | DType::Custom { .. } => return None,
+    })
+}
+
+/// Copies the bytes at an index to private memory.
+fn word<const N: usize>(words: &[u8], index: usize) -> [u8; N] {
+    let mut word = [0; N];
+    word.copy_from_slice(&words[index * N..][..N]);
+    black_box(word)
 }
 
 /// Walks columns in the order of [`crate::array::read`].

@@ -6,7 +6,7 @@ use nervure_message::{
     AnyBitPattern, Element, Encode, Head, Header, Layout, Schema, TensorLayout, encode_head,
 };
 use nervure_shm::{Output, Receipt, SendError, Wait};
-use nervure_types::{Misfit, SampleCheck};
+use nervure_types::{Definition, Misfit, SampleCheck};
 use std::sync::Arc;
 
 /// An output of a node. Clones are the same output; any thread may use it.
@@ -182,6 +182,12 @@ impl Publisher {
             misfit: misfit.into(),
         };
         check.check(layout, schema).map_err(misfit)
+    }
+
+    /// The name and definition of its type, if it is known.
+    pub(crate) fn definition(&self) -> Option<(&str, &Arc<Definition>)> {
+        let check = self.check.as_deref()?;
+        Some((check.type_name(), check.definition()))
     }
 
     /// Whether the node was inherited by fork.

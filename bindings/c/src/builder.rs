@@ -1,0 +1,427 @@
+//! Records that are built field by field.
+
+use std::ffi::c_char;
+use std::sync::Arc;
+
+use nervure_node::binding::{nearest, type_of_output};
+use nervure_node::message::{Encode, Scalar, SerdeSample, Tensor, TensorLayout};
+use nervure_types::{Definition, Field, Kind as FieldKind, Literal};
+use serde::{Serialize, Serializer, ser::SerializeMap};
+
+use crate::path::{Step, steps};
+use crate::pointers::{self, owned};
+use crate::send::Output;
+use crate::status::{Failure, Status, guarded};
+use crate::value::{Kind, Value};
+
+/// A record that is built field by field, by paths as of `nervure_record`. It can be sent many times, and changed between.
+#[derive(Debug)]
+pub struct Builder {
+    /// Name and definition of its type, if it is known.
+    known: Option<(String, Arc<Definition>)>,
+    root: Node,
+}
+
+/// A value of a record.
+#[derive(Clone, Debug)]
+enum Node {
+    Null,
+    Scalar(Scalar),
+    Text(String),
+    Bytes(Vec<u8>),
+    Tensor(TensorLayout, Vec<u8>),
+    List(Vec<Self>),
+    Fields(Vec<(String, Self)>),
+}
+
+/// The type of a value, if it is known.
+#[derive(Clone, Copy)]
+enum Expected<'a> {
+    Any,
+    Record(&'a Definition),
+    Field(&'a Field, &'a FieldKind),
+}
+
+impl Builder {
+    fn new(known: Option<(&str, &Arc<Definition>)>) -> Result<Self, Failure> {
+        let Some((name, definition)) = known else {
+            return Ok(Self {
+                known: None,
+                root: Node::Fields(Vec::new()),
+            });
+        };
+        if let Some(payload) = definition.payload() {
+            let message = format!(
+                "a sample of {name} is no record, but its `{}`: send that",
+                payload.name
+            );
+            return Err(Failure::new(Status::Kind, message));
+        }
+        Ok(Self {
+            root: Node::record(definition),
+            known: Some((name.to_owned(), definition.clone())),
+        })
+    }
+
+    fn set(&mut self, path: &str, value: Node) -> Result<(), Failure> {
+        let whole = self.known.as_ref().map_or("the record", |(name, _)| name);
+        let wrong = |reason: String| {
+            Failure::new(Status::Kind, format!("{whole}, field `{path}`: {reason}"))
+        };
+        let mut expected = match &self.known {
+            Some((_, definition)) => Expected::Record(definition),
+            None => Expected::Any,
+        };
+        let steps = steps(path).collect::<Result<Vec<_>, _>>()?;
+        if steps.is_empty() {
+            return Err(Failure::argument(
+                "the path is empty: set the fields of the record",
+            ));
+        }
+        for step in &steps {
+            expected = expected.at(*step).map_err(wrong)?;
+        }
+        let value = expected.convert(value).map_err(wrong)?;
+        let mut expected = match &self.known {
+            Some((_, definition)) => Expected::Record(definition),
+            None => Expected::Any,
+        };
+        let mut place = &mut self.root;
+        for step in &steps {
+            place = place.at(*step, expected).map_err(wrong)?;
+            expected = expected.at(*step).map_err(wrong)?;
+        }
+        *place = value;
+        Ok(())
+    }
+
+    /// The record, to be sent.
+    pub(crate) fn sample(&self) -> Result<impl Encode + '_, Failure> {
+        SerdeSample::new(&self.root).map_err(|error| Failure::argument(error.to_string()))
+    }
+}
+
+impl<'a> Expected<'a> {
+    /// The type of a part.
+    fn at(self, step: Step<'_>) -> Result<Self, String> {
+        let record = match self {
+            Self::Any => return Ok(Self::Any),
+            Self::Record(definition) => definition,
+            Self::Field(field, kind) => match (kind, step) {
+                (FieldKind::Message(definition), _) => definition,
+                (FieldKind::Array(item, count), Step::Index(index)) if index >= *count => {
+                    return Err(format!(
+                        "expected an index below {count}, found {index} (`{kind}` of {item})"
+                    ));
+                }
+                (FieldKind::Array(item, _) | FieldKind::Sequence(item, _), Step::Index(_)) => {
+                    return Ok(Self::Field(field, item));
+                }
+                (kind, Step::Index(index)) => {
+                    return Err(format!("expected `{kind}`, found an item [{index}]"));
+                }
+                (kind, Step::Field(name)) => {
+                    return Err(format!("expected `{kind}`, found a field `{name}`"));
+                }
+            },
+        };
+        let Step::Field(name) = step else {
+            return Err(format!(
+                "expected a field of {}, found an index",
+                record.name
+            ));
+        };
+        let found = record.fields.iter().find(|field| field.name == name);
+        found
+            .map(|field| Self::Field(field, &field.kind))
+            .ok_or_else(|| {
+                let names: Vec<&str> = record
+                    .fields
+                    .iter()
+                    .map(|field| field.name.as_str())
+                    .collect();
+                let hint = nearest(name, names.iter().copied());
+                let hint = hint.map_or(String::new(), |near| format!(" (did you mean `{near}`?)"));
+                format!("expected one of {}, found `{name}`{hint}", names.join(", "))
+            })
+    }
+
+    /// A value as the type has it: integers are numbers, too.
+    fn convert(self, value: Node) -> Result<Node, String> {
+        let Self::Field(field, kind) = self else {
+            return Ok(value);
+        };
+        let is_whole = std::ptr::eq(kind, &field.kind);
+        let is_float = matches!(kind, FieldKind::Number(number) if number.is_float());
+        match (kind, value) {
+            (_, Node::Null) if is_whole && field.is_optional => Ok(Node::Null),
+            (FieldKind::Sequence(..), Node::Null) => Ok(Node::List(Vec::new())),
+            (FieldKind::Message(_), value @ Node::Fields(_)) => Ok(value),
+            (FieldKind::Bool, value @ Node::Scalar(Scalar::Bool(_)))
+            | (FieldKind::Text(_), value @ Node::Text(_))
+            | (
+                FieldKind::Array(..) | FieldKind::Sequence(..),
+                value @ (Node::Tensor(..) | Node::Bytes(_)),
+            ) => Ok(value),
+            (FieldKind::Number(_), Node::Scalar(Scalar::Integer(value))) if is_float => {
+                Ok(Node::Scalar(Scalar::Float(value as f64)))
+            }
+            (FieldKind::Number(_), Node::Scalar(Scalar::Float(value))) if is_float => {
+                Ok(Node::Scalar(Scalar::Float(value)))
+            }
+            (
+                FieldKind::Number(_),
+                value @ Node::Scalar(Scalar::Integer(_) | Scalar::Unsigned(_)),
+            ) if !is_float => Ok(value),
+            (kind, value) => Err(format!("expected `{kind}`, found {}", value.name())),
+        }
+    }
+
+    /// The value of a part that is not set.
+    fn empty(self) -> Node {
+        match self {
+            Self::Any => Node::Null,
+            Self::Record(definition) => Node::record(definition),
+            Self::Field(field, kind) => {
+                let is_whole = std::ptr::eq(kind, &field.kind);
+                Node::of(field.default.as_ref().filter(|_| is_whole), kind)
+            }
+        }
+    }
+}
+
+impl Node {
+    /// A record with the values that its fields have unless others are given. Optional fields are absent.
+    fn record(definition: &Definition) -> Self {
+        let field = |field: &Field| {
+            let value = match field.is_optional {
+                true => Self::Null,
+                false => Self::of(field.default.as_ref(), &field.kind),
+            };
+            (field.name.clone(), value)
+        };
+        Self::Fields(definition.fields.iter().map(field).collect())
+    }
+
+    /// The default of a field, or zeros.
+    fn of(default: Option<&Literal>, kind: &FieldKind) -> Self {
+        match (kind, default) {
+            (FieldKind::Bool, Some(Literal::Bool(value))) => Self::Scalar(Scalar::Bool(*value)),
+            (FieldKind::Bool, _) => Self::Scalar(Scalar::Bool(false)),
+            (FieldKind::Number(number), default) => Self::Scalar(match default {
+                Some(Literal::Float(value)) => Scalar::Float(*value),
+                Some(Literal::Integer(value)) if number.is_float() => Scalar::Float(*value as f64),
+                Some(Literal::Integer(value)) => match i64::try_from(*value) {
+                    Ok(value) => Scalar::Integer(value),
+                    Err(_) => Scalar::Unsigned(u64::try_from(*value).unwrap_or(0)),
+                },
+                _ if number.is_float() => Scalar::Float(0.0),
+                _ => Scalar::Integer(0),
+            }),
+            (FieldKind::Text(_), Some(Literal::Text(text))) => Self::Text(text.clone()),
+            (FieldKind::Text(_), _) => Self::Text(String::new()),
+            (FieldKind::Message(definition), _) => Self::record(definition),
+            (
+                FieldKind::Array(item, _) | FieldKind::Sequence(item, _),
+                Some(Literal::List(items)),
+            ) => Self::List(
+                items
+                    .iter()
+                    .map(|value| Self::of(Some(value), item))
+                    .collect(),
+            ),
+            (FieldKind::Array(item, count), _) => Self::List(vec![Self::of(None, item); *count]),
+            (FieldKind::Sequence(..), _) => Self::List(Vec::new()),
+        }
+    }
+
+    /// The place of a part. A missing one is added, with the values of its type.
+    fn at(&mut self, step: Step<'_>, expected: Expected<'_>) -> Result<&mut Self, String> {
+        let is_unset = matches!(self, Self::Null);
+        match step {
+            Step::Field(name) => {
+                if is_unset {
+                    *self = match expected.empty() {
+                        Self::Null => Self::Fields(Vec::new()),
+                        record => record,
+                    };
+                }
+                let found = self.name();
+                let Self::Fields(fields) = self else {
+                    return Err(format!("expected a record with `{name}`, found {found}"));
+                };
+                let at = fields.iter().position(|(known, _)| known == name);
+                let at = at.unwrap_or_else(|| {
+                    fields.push((name.to_owned(), Self::Null));
+                    fields.len() - 1
+                });
+                Ok(&mut fields[at].1)
+            }
+            Step::Index(index) => {
+                if is_unset {
+                    *self = match expected.empty() {
+                        Self::Null => Self::List(Vec::new()),
+                        list => list,
+                    };
+                }
+                let found = self.name();
+                let Self::List(items) = self else {
+                    return Err(format!("expected a list, found {found}"));
+                };
+                let count = items.len();
+                if index == count {
+                    items.push(expected.at(step)?.empty());
+                }
+                let missing = || {
+                    format!(
+                        "expected an index of at most {count}, which appends an item, found {index}"
+                    )
+                };
+                items.get_mut(index).ok_or_else(missing)
+            }
+        }
+    }
+
+    /// The value, in the words of users.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Scalar(Scalar::Bool(_)) => "a truth value",
+            Self::Scalar(Scalar::Integer(_) | Scalar::Unsigned(_)) => "an integer",
+            Self::Scalar(Scalar::Float(_)) => "a floating-point number",
+            Self::Text(_) => "text",
+            Self::Bytes(_) => "bytes",
+            Self::Tensor(..) => "a tensor",
+            Self::List(_) => "a list",
+            Self::Fields(_) => "a record",
+        }
+    }
+
+    /// # Safety
+    /// As [`Value::decode`].
+    unsafe fn of_value(value: &Value) -> Result<Self, Failure> {
+        // SAFETY: the kind names the member.
+        unsafe {
+            Ok(match value.kind {
+                Kind::Bool => Self::Scalar(Scalar::Bool(value.r#as.boolean)),
+                Kind::Integer => Self::Scalar(Scalar::Integer(value.r#as.integer)),
+                Kind::Unsigned => Self::Scalar(Scalar::Unsigned(value.r#as.unsigned_integer)),
+                Kind::Float => Self::Scalar(Scalar::Float(value.r#as.number)),
+                Kind::Text => Self::Text(value.as_text()?.to_owned()),
+                Kind::Bytes => Self::Bytes(value.as_bytes()?.to_vec()),
+                Kind::Tensor => {
+                    let (layout, data) = value.as_tensor()?;
+                    Self::Tensor(layout, data.to_vec())
+                }
+                Kind::Builder => pointers::shared(value.r#as.builder, "builder")?
+                    .root
+                    .clone(),
+                Kind::Arrow | Kind::Struct => {
+                    let kind = value.kind.name();
+                    return Err(Failure::argument(format!(
+                        "{kind} of the program cannot be a field of a record"
+                    )));
+                }
+            })
+        }
+    }
+}
+
+impl Serialize for Node {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Null => serializer.serialize_none(),
+            Self::Scalar(Scalar::Bool(value)) => serializer.serialize_bool(*value),
+            Self::Scalar(Scalar::Integer(value)) => serializer.serialize_i64(*value),
+            Self::Scalar(Scalar::Unsigned(value)) => serializer.serialize_u64(*value),
+            Self::Scalar(Scalar::Float(value)) => serializer.serialize_f64(*value),
+            Self::Text(text) => serializer.serialize_str(text),
+            Self::Bytes(bytes) => serializer.serialize_bytes(bytes),
+            Self::Tensor(layout, data) => {
+                let tensor = Tensor::from_bytes(layout.clone(), data);
+                tensor
+                    .map_err(serde::ser::Error::custom)?
+                    .serialize(serializer)
+            }
+            Self::List(items) => items.serialize(serializer),
+            Self::Fields(fields) => {
+                let mut map = serializer.serialize_map(Some(fields.len()))?;
+                for (name, value) in fields {
+                    map.serialize_entry(name, value)?;
+                }
+                map.end()
+            }
+        }
+    }
+}
+
+/// Makes a record for an output. If the type of the output is a standard one, the record has the fields of that type with
+/// their defaults, optional ones without a value, and takes no others. `output` may be NULL, for a record of any fields, such
+/// as a request. Free it with `nervure_builder_free`.
+///
+/// # Safety
+/// The pointers are null or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nervure_builder_new(
+    output: *const Output,
+    builder: *mut *mut Builder,
+) -> Status {
+    // SAFETY: the caller's promise.
+    guarded("nervure_builder_new", || unsafe {
+        pointers::put(builder, std::ptr::null_mut(), "builder")?;
+        let known = output
+            .as_ref()
+            .and_then(|output| type_of_output(&output.publisher));
+        pointers::put(builder, owned(Builder::new(known)?), "builder")?;
+        Ok(Status::Ok)
+    })
+}
+
+/// Frees a record.
+///
+/// # Safety
+/// `builder` is null, or from `nervure_builder_new` and not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nervure_builder_free(builder: *mut Builder) {
+    // SAFETY: the caller's promise.
+    unsafe { pointers::free(builder) }
+}
+
+/// Sets the value at a path: a number, a text, bytes, a tensor or another record, which are copied. An index that is the number
+/// of items of its list appends an item.
+///
+/// # Safety
+/// The pointers are null or valid, and the value is as `nervure_value` describes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nervure_builder_set(
+    builder: *mut Builder,
+    path: *const c_char,
+    value: *const Value,
+) -> Status {
+    // SAFETY: the caller's promise.
+    guarded("nervure_builder_set", || unsafe {
+        let path = pointers::text(path, "path")?;
+        let value = Node::of_value(Value::checked(value)?)?;
+        let builder = pointers::exclusive(builder, "builder")?;
+        builder.set(path, value)?;
+        Ok(Status::Ok)
+    })
+}
+
+/// Removes the value at a path: an optional field becomes null, a list empty.
+///
+/// # Safety
+/// The pointers are null or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nervure_builder_clear(
+    builder: *mut Builder,
+    path: *const c_char,
+) -> Status {
+    // SAFETY: the caller's promise.
+    guarded("nervure_builder_clear", || unsafe {
+        let path = pointers::text(path, "path")?;
+        let builder = pointers::exclusive(builder, "builder")?;
+        builder.set(path, Node::Null)?;
+        Ok(Status::Ok)
+    })
+}

@@ -1,0 +1,135 @@
+//! The schemas that this thread has received, and how their records are read.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use nervure_node::message::record::{
+    RecordColumns, RecordColumnsError, RecordPlaces, RecordView, RecordViewError,
+};
+use nervure_node::message::{Layout, Schema, ViewError};
+use nervure_node::{Sample, SampleError};
+
+use crate::layout::{Shape, TypeLayout};
+use crate::misread::Misread;
+use crate::reader::{Reader, Reading};
+use crate::status::{Failure, Status};
+
+/// Limit on the known schemas of a thread. The schema of a record may depend on its values.
+const MAX_SCHEMAS: usize = 64;
+/// Limit on the types that a schema is read into.
+const MAX_READERS: usize = 16;
+
+thread_local! {
+    static KNOWN: RefCell<Vec<Known>> = const { RefCell::new(Vec::new()) };
+    static PLACES: RefCell<RecordPlaces> = RefCell::default();
+}
+
+struct Known {
+    /// The announcement. It identifies the schema: ids of two producers may be equal.
+    announced: Arc<[u8]>,
+    columns: Arc<RecordColumns>,
+    readers: Vec<(*const TypeLayout, Rc<Reader>)>,
+}
+
+/// The columns of a sample.
+pub(crate) fn columns_of(sample: &Sample) -> Result<Arc<RecordColumns>, Failure> {
+    with_known(sample, |known| Ok(known.columns.clone()))
+}
+
+/// Finds the columns of a sample in its payload.
+pub(crate) fn find(
+    places: &mut RecordPlaces,
+    columns: &RecordColumns,
+    sample: &Sample,
+) -> Result<(), Failure> {
+    let Layout::Array(layout) = sample.layout()? else {
+        return Err(no_record(sample.layout()?.kind_name()));
+    };
+    places
+        .find(columns, layout, sample.bytes().len())
+        .map_err(damaged)
+}
+
+/// Reads a sample, which is one record, into a struct.
+///
+/// # Safety
+/// `place` points to a value of this type.
+pub(crate) unsafe fn read(sample: &Sample, shape: Shape, place: *mut u8) -> Result<(), Failure> {
+    let failure = |misread: Misread| misread.failure(&shape.name());
+    let (columns, reader) = with_known(sample, |known| {
+        let readers = known.readers.iter();
+        let mut readers = readers.filter(|(of, _)| std::ptr::eq(*of, shape.0));
+        if let Some((_, reader)) = readers.next() {
+            return Ok((known.columns.clone(), reader.clone()));
+        }
+        let reader = Rc::new(Reader::new(&known.columns, 0, shape).map_err(failure)?);
+        if known.readers.len() == MAX_READERS {
+            known.readers.clear();
+        }
+        known.readers.push((shape.0, reader.clone()));
+        Ok((known.columns.clone(), reader))
+    })?;
+    // Not borrowed while functions of the program run.
+    let mut places = PLACES.take();
+    find(&mut places, &columns, sample)?;
+    let view = RecordView::new(&columns, &places, sample.bytes());
+    let result = match view.list() {
+        Some(items) => Err(no_record(&format!("a list of {}", items.rows.len()))),
+        // SAFETY: the caller's promise.
+        None => unsafe { Reading::new(view).read(&reader, 0, place) }.map_err(failure),
+    };
+    PLACES.set(places);
+    result
+}
+
+fn with_known<T>(
+    sample: &Sample,
+    run: impl FnOnce(&mut Known) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let Layout::Array(_) = sample.layout()? else {
+        return Err(no_record(sample.layout()?.kind_name()));
+    };
+    let announced = sample.raw().announcement(sample.header().schema_id);
+    let announced = announced.ok_or(SampleError::from(ViewError::SchemaMissing))?;
+    KNOWN.with_borrow_mut(|known| {
+        let index = known
+            .iter()
+            .position(|known| Arc::ptr_eq(&known.announced, &announced));
+        let index = match index {
+            Some(index) => index,
+            None => {
+                let schema = Schema::decode(&announced).map_err(SampleError::from)?;
+                let columns = RecordColumns::new(&schema).map_err(unreadable)?;
+                if known.len() == MAX_SCHEMAS {
+                    known.clear();
+                }
+                known.push(Known {
+                    announced,
+                    columns: Arc::new(columns),
+                    readers: Vec::new(),
+                });
+                known.len() - 1
+            }
+        };
+        run(&mut known[index])
+    })
+}
+
+fn unreadable(error: RecordColumnsError) -> Failure {
+    Failure::new(
+        Status::Kind,
+        format!("{error}: `nervure_sample_arrow` returns the array"),
+    )
+}
+
+pub(crate) fn damaged(error: RecordViewError) -> Failure {
+    Failure::new(Status::Kind, error.to_string())
+}
+
+pub(crate) fn no_record(found: &str) -> Failure {
+    Failure::new(
+        Status::Kind,
+        format!("expected one record: a dict, dataclass or struct, found {found}"),
+    )
+}
