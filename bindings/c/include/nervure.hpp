@@ -70,7 +70,7 @@ namespace detail {
 
 inline const char *name_of_kind(unsigned int kind) noexcept {
     static const char *const names[] = {"bytes",   "a text",   "a boolean", "an integer", "an integer above INT64_MAX",
-                                        "a number", "a tensor", "an Arrow array"};
+                                        "a number", "a tensor", "an Arrow array or a record (nervure::read, nervure::Record)"};
     return kind < sizeof(names) / sizeof(*names) ? names[kind] : "a value of a later version";
 }
 
@@ -94,6 +94,7 @@ struct Free {
     void operator()(nervure_request *request) const noexcept { nervure_request_free(request); }
     void operator()(nervure_metadata *metadata) const noexcept { nervure_metadata_free(metadata); }
     void operator()(nervure_loan *loan) const noexcept { nervure_loan_free(loan); }
+    void operator()(nervure_record *record) const noexcept { nervure_record_free(record); }
 };
 
 template <typename T> using Owned = std::unique_ptr<T, Free>;
@@ -131,6 +132,153 @@ template <typename Integer> nervure_value from_integer(Integer value) noexcept {
     } else {
         return nervure_from_integer(value);
     }
+}
+
+// The items of a text, a list or an optional value, for a nervure_layout.
+template <typename Container> const void *items(const void *place, std::size_t *count) noexcept {
+    const Container &container = *static_cast<const Container *>(place);
+    *count = container.size();
+    return container.data();
+}
+
+template <typename T> const void *optional_item(const void *place, std::size_t *count) noexcept {
+    const std::optional<T> &value = *static_cast<const std::optional<T> *>(place);
+    *count = value.has_value() ? 1 : 0;
+    return value.has_value() ? &*value : nullptr;
+}
+
+// Runs what may throw. Returns NULL if it does.
+template <typename Run> void *caught(Run run) noexcept {
+#if defined(__cpp_exceptions)
+    try {
+        return run();
+    } catch (...) {
+        return nullptr;
+    }
+#else
+    return run();
+#endif
+}
+
+template <typename Container> void *resize(void *place, std::size_t count) noexcept {
+    return caught([&]() -> void * {
+        Container &container = *static_cast<Container *>(place);
+        container.resize(count);
+        return container.data();
+    });
+}
+
+template <typename T> void *resize_optional(void *place, std::size_t count) noexcept {
+    return caught([&]() -> void * {
+        std::optional<T> &value = *static_cast<std::optional<T> *>(place);
+        if (count == 0) {
+            value.reset();
+            return nullptr;
+        }
+        return value.has_value() ? &*value : &value.emplace();
+    });
+}
+
+// Whether a type is a struct of `nervure types generate`, or of the same form.
+template <typename T, typename = void> struct IsStruct : std::false_type {};
+template <typename T> struct IsStruct<T, std::void_t<decltype(T::nervure_type)>> : std::true_type {};
+
+// The description of a type for the library, which is made once.
+template <typename T> const nervure_layout *layout_of();
+
+template <typename T> struct LayoutOf {
+    static_assert(IsStruct<T>::value || std::is_arithmetic_v<T>,
+                  "records have numbers, std::string, std::array, std::vector, std::optional, and structs with "
+                  "`nervure_type` and `visit`, as `nervure types generate` prints them");
+
+    static nervure_layout make() {
+        nervure_layout layout = {};
+        layout.size = sizeof(T);
+        if constexpr (std::is_arithmetic_v<T>) {
+            layout.kind = NERVURE_LAYOUT_KIND_NUMBER;
+            layout.dtype = dtype_of<T>();
+        } else {
+            // Never destroyed: other threads may send while the program ends.
+            static const std::vector<nervure_field> &fields = *new std::vector<nervure_field>(fields_of());
+            layout.kind = NERVURE_LAYOUT_KIND_RECORD;
+            layout.name = T::nervure_type.data();
+            layout.count = fields.size();
+            layout.fields = fields.data();
+        }
+        return layout;
+    }
+
+private:
+    struct Visitor {
+        const T &value;
+        std::vector<nervure_field> fields;
+
+        template <typename Field> void operator()(const char *name, const Field &field) {
+            const char *const place = reinterpret_cast<const char *>(&field);
+            const std::ptrdiff_t offset = place - reinterpret_cast<const char *>(&value);
+            fields.push_back({name, layout_of<Field>(), static_cast<std::size_t>(offset)});
+        }
+    };
+
+    static std::vector<nervure_field> fields_of() {
+        const T value{};
+        Visitor visitor{value, {}};
+        T::visit(value, visitor);
+        return visitor.fields;
+    }
+};
+
+template <> struct LayoutOf<std::string> {
+    static nervure_layout make() {
+        nervure_layout layout = {};
+        layout.kind = NERVURE_LAYOUT_KIND_TEXT;
+        layout.size = sizeof(std::string);
+        layout.items = items<std::string>;
+        layout.resize = resize<std::string>;
+        return layout;
+    }
+};
+
+template <typename T, std::size_t count> struct LayoutOf<std::array<T, count>> {
+    static nervure_layout make() {
+        nervure_layout layout = {};
+        layout.kind = NERVURE_LAYOUT_KIND_ARRAY;
+        layout.size = sizeof(std::array<T, count>);
+        layout.count = count;
+        layout.item = layout_of<T>();
+        return layout;
+    }
+};
+
+template <typename T> struct LayoutOf<std::vector<T>> {
+    static_assert(!std::is_same_v<T, bool>, "std::vector<bool> has no elements in memory that can be read or sent");
+
+    static nervure_layout make() {
+        nervure_layout layout = {};
+        layout.kind = NERVURE_LAYOUT_KIND_LIST;
+        layout.size = sizeof(std::vector<T>);
+        layout.item = layout_of<T>();
+        layout.items = items<std::vector<T>>;
+        layout.resize = resize<std::vector<T>>;
+        return layout;
+    }
+};
+
+template <typename T> struct LayoutOf<std::optional<T>> {
+    static nervure_layout make() {
+        nervure_layout layout = {};
+        layout.kind = NERVURE_LAYOUT_KIND_OPTIONAL;
+        layout.size = sizeof(std::optional<T>);
+        layout.item = layout_of<T>();
+        layout.items = optional_item<T>;
+        layout.resize = resize_optional<T>;
+        return layout;
+    }
+};
+
+template <typename T> const nervure_layout *layout_of() {
+    static const nervure_layout layout = LayoutOf<T>::make();
+    return &layout;
 }
 
 template <typename Lengths> std::size_t product(const Lengths &lengths) noexcept {
@@ -182,6 +330,26 @@ public:
 private:
     Span<const std::size_t> shape_;
 };
+
+namespace detail {
+
+template <typename T> TensorView<T> tensor_view(const nervure_tensor &tensor) {
+    if (tensor.dtype != dtype_of<T>()) {
+        mismatch("the elements of the tensor", name_of_dtype(dtype_of<T>()), name_of_dtype(tensor.dtype));
+    }
+    if (tensor.strides != nullptr) {
+        mismatch("the tensor", "one in C order", "one with strides (value() has them)");
+    }
+    const std::uintptr_t offset = reinterpret_cast<std::uintptr_t>(tensor.data) % alignof(T);
+    if (offset != 0) {
+        mismatch("the tensor", "an address that " + std::to_string(alignof(T)) + " divides",
+                 "one with the remainder " + std::to_string(offset));
+    }
+    const Span<const std::size_t> shape(tensor.shape, tensor.dimensions);
+    return {static_cast<const T *>(tensor.data), product(shape), shape};
+}
+
+} // namespace detail
 
 // Named values that are sent along with a value.
 class Metadata {
@@ -271,20 +439,7 @@ public:
     template <typename T> TensorView<T> tensor() const {
         const nervure_value found = value();
         expect(found, NERVURE_KIND_TENSOR, "a tensor");
-        const nervure_tensor &tensor = found.as.tensor;
-        if (tensor.dtype != detail::dtype_of<T>()) {
-            detail::mismatch("the elements of the tensor", detail::name_of_dtype(detail::dtype_of<T>()), detail::name_of_dtype(tensor.dtype));
-        }
-        if (tensor.strides != nullptr) {
-            detail::mismatch("the tensor", "one in C order", "one with strides (value() has them)");
-        }
-        const std::uintptr_t offset = reinterpret_cast<std::uintptr_t>(tensor.data) % alignof(T);
-        if (offset != 0) {
-            detail::mismatch("the tensor", "an address that " + std::to_string(alignof(T)) + " divides",
-                             "one with the remainder " + std::to_string(offset));
-        }
-        const Span<const std::size_t> shape(tensor.shape, tensor.dimensions);
-        return {static_cast<const T *>(tensor.data), detail::product(shape), shape};
+        return detail::tensor_view<T>(found.as.tensor);
     }
 
     nervure_info info() const {
@@ -309,6 +464,54 @@ private:
     }
 
     const nervure_sample *sample_;
+};
+
+// Reads a record into a struct of `nervure types generate`, or a part of it: fields that the struct does not have are
+// ignored. What `value` has reserved is used again.
+template <typename T> void read(SampleView sample, T &value) {
+    detail::check(nervure_sample_read(sample.handle(), detail::layout_of<T>(), &value));
+}
+template <typename T> T read(SampleView sample) {
+    T value{};
+    read(sample, value);
+    return value;
+}
+
+// A received record, whose values are read by paths such as `pose.position.x`, `poses[3].position` or `covariance[8]`:
+// for records without a struct. It keeps the sample's memory until it is destroyed.
+class Record {
+public:
+    explicit Record(SampleView sample) {
+        nervure_record *record;
+        detail::check(nervure_record_open(sample.handle(), &record));
+        record_.reset(record);
+    }
+
+    // The value at a path: a number, std::string, std::array, std::vector or struct. A std::optional may be absent.
+    template <typename T> T get(const std::string &path) const {
+        T value{};
+        detail::check(nervure_record_read(record_.get(), path.c_str(), detail::layout_of<T>(), &value));
+        return value;
+    }
+
+    // The tensor or list of numbers at a path, in place.
+    template <typename T> TensorView<T> tensor(const std::string &path) const {
+        nervure_tensor tensor;
+        detail::check(nervure_record_tensor(record_.get(), path.c_str(), &tensor));
+        return detail::tensor_view<T>(tensor);
+    }
+
+    // The number of items of the list at a path.
+    std::size_t count(const std::string &path) const {
+        std::size_t count;
+        detail::check(nervure_record_count(record_.get(), path.c_str(), &count));
+        return count;
+    }
+
+    nervure_record *handle() const noexcept { return record_.get(); }
+
+private:
+    detail::Owned<nervure_record> record_;
 };
 
 // A received sample that outlives its event. It keeps its producer's memory until it is destroyed.
@@ -355,6 +558,9 @@ public:
     Value(const std::string &text) noexcept : Value(std::string_view(text)) {}
     Value(Span<const std::byte> bytes) noexcept : value_(nervure_from_bytes(bytes.data(), bytes.size())) {}
     explicit Value(const nervure_value &value) noexcept : value_(value) {}
+    // A struct of `nervure types generate`: a record.
+    template <typename T, typename = std::enable_if_t<detail::IsStruct<T>::value>, typename = void>
+    Value(const T &value) : value_(nervure_from_struct(detail::layout_of<T>(), &value)) {}
 
     const nervure_value *get() const noexcept { return &value_; }
 
