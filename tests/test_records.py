@@ -111,3 +111,110 @@ def test_structs_from_python_over_cxx_to_python(installed: Path, tmp_path: Path,
         {"id": "sink", "path": "sink.py", "inputs": inputs("echo")},
     ]
     assert "same 16 True" in succeeded(nodes, tmp_path)
+
+OTHERS = """\
+from nervure import Node
+
+node = Node()
+node.send("number", 7)
+node.send("list", [{"x": 1.0, "y": 2.0, "z": 3.0}, {"x": 4, "y": 5, "z": 6}])
+"""
+
+FROM_C = """\
+z 3
+covariance 0.5
+refused: nervure_record_number: the record's `angular_velocity_covariance[0]`: the list is null
+refused: nervure_record_number: the record's `angular_velocity.q`: there is no field `q`; the fields are: x, y, z
+refused: nervure_record_number: the record's `angular_velocty.x`: there is no field `angular_velocty`; \
+the fields are: orientation, orientation_covariance, angular_velocity, angular_velocity_covariance, \
+linear_acceleration, linear_acceleration_covariance; did you mean `angular_velocity`?
+refused: nervure_record_number: the record's `angular_velocity`: expected `float64`, found a record
+refused: nervure_record_integer: the record's `angular_velocity.z`: expected `int64`, found a floating-point number
+refused: nervure_record_integer: the path `angular_velocity..z` is wrong at byte 16: expected fields and indices, \
+as in `poses[3].position.x`
+name grüß
+count 1 18446744073709551615
+valid 1
+refused: nervure_record_number: the record's `score`: it is null
+points 2 1.5 bc
+refused: nervure_record_number: the record's `points[2].x`: there is no item 2 of 2
+refused: nervure_record_number: the record's `points.x`: expected a record with `x`, found a list
+ranges 3 0.75
+image 2 x 2 x 3 11
+transposed 3
+refused: nervure_record_tensor: the record's `tags`: expected a value, found a list: read its items
+refused: nervure_record_text: the record's `is_valid`: expected text, found a truth value
+refused: nervure_builder_set: std/Detections2D@1, field `detections[3].id`: \
+expected an index of at most 2, which appends an item, found 3
+refused: nervure_builder_set: std/Detections2D@1, field `detections[2].results[1].hypothesis.class_id`: \
+expected an index of at most 0, which appends an item, found 1
+refused: nervure_builder_set: std/Detections2D@1, field `detection[0].id`: \
+expected one of detections, found `detection` (did you mean `detections`?)
+refused: nervure_builder_set: std/Detections2D@1, field `detections[0].bbox.size_x`: expected `float64`, found text
+refused: nervure_builder_set: std/Detections2D@1, field `detections.x`: \
+expected `std/Detection2D[]`, found a field `x`
+refused: nervure_builder_set: std/Odometry@1, field `twist.covariance[36]`: \
+expected an index below 36 (`float64[36]`), found 36
+refused: nervure_send: the output `odometry` sends std/Odometry@1, field `pose.covariance`: \
+expected 36 items (`float64[36]`), found 35
+refused: nervure_builder_set: the record, field `robots.name`: expected a record with `name`, found a list
+refused: nervure_builder_new: a sample of std/Image@1 is no record, but its `data`: send that
+"""
+
+FROM_CXX = """\
+frame 18446744073709551615 00 2 1.5 bc 0.75 3
+refused: nervure_sample_read: Wrong, field `points.x`: expected `uint8`, found a floating-point number
+refused: nervure_sample_read: std/Twist@1, field `linear`: expected `std/Vector3@1`, found no such field
+record second 2 0.5 12 11 00
+refused: nervure_record_read: the record's `count`: expected `int32`, found 18446744073709551615
+refused: nervure_record_read: the record's `points[0].x`: expected `string`, found a floating-point number
+refused: nervure_record_read: the record's `score`: it is null
+refused: nervure_record_read: the record's `ranges`: expected 2 items (`float64[2]`), found 3
+refused: the elements of the tensor: expected f32, got u8
+detections 2 - 1 3 second 0 0
+detections 0
+odometry 1.5 1 35 7
+twist 0.5 -1
+robots bert 0 2
+refused: nervure_sample_read: expected one record: a dict, dataclass or struct, found a scalar
+refused: nervure_record_open: expected one record: a dict, dataclass or struct, found a scalar
+refused: nervure_sample_read: expected one record: a dict, dataclass or struct, found a list of 2
+list 5
+"""
+
+
+def test_records_from_rust_over_c_to_cxx(installed: Path, tmp_path: Path) -> None:
+    rust = Path(__file__).parents[1] / "target" / "debug" / "examples" / "records"
+    assert rust.exists(), "no Rust node: `make test` builds it"
+    (tmp_path / "others.py").write_text(OTHERS)
+    sent = {
+        "detections": {"type": "std/Detections2D@1"},
+        "odometry": {"type": "std/Odometry@1"},
+        "twist": {"type": "std/Twist@1"},
+        "image": {"type": "std/Image@1"},
+        "untyped": {},
+    }
+    received = {name: f"c/{name}" for name in sent if name != "image"}
+    received |= {"frame": "rust/frame", "number": "others/number", "list": "others/list"}
+
+    def inputs(sources: dict[str, str]) -> dict[str, object]:
+        return {name: {"source": source, **BLOCK} for name, source in sources.items()}
+
+    read = {"imu": "rust/imu", "frame": "rust/frame"}
+    for language in ("c", "cxx"):
+        (tmp_path / language).mkdir()
+    programs = {
+        language: str(compiled(installed, source, tmp_path / language, *SANITIZED))
+        for language, source in [("c", "records.c"), ("cxx", "records.cc")]
+    }
+    nodes = [
+        {"id": "rust", "path": str(rust), "outputs": {"imu": {"type": "std/Imu@1"}, "frame": {}}},
+        {"id": "others", "path": "others.py", "outputs": ["number", "list"]},
+        {"id": "c", "path": programs["c"], "inputs": inputs(read), "outputs": sent},
+        {"id": "cxx", "path": programs["cxx"], "inputs": inputs(received)},
+    ]
+    printed = succeeded(nodes, tmp_path)
+    for node, expected in (("c", FROM_C), ("cxx", FROM_CXX)):
+        lines = [line.split("|", 1)[1].strip() for line in printed.splitlines() if line.startswith(f"{node} ")]
+        # Samples of several inputs arrive in any order.
+        assert sorted(lines) == sorted(expected.splitlines()), printed

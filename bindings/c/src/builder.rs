@@ -64,11 +64,12 @@ impl Builder {
     }
 
     fn set(&mut self, path: &str, value: Node) -> Result<(), Failure> {
-        let whole = self.known.as_ref().map_or("the record", |(name, _)| name);
+        let name = self.known.as_ref().map_or("the record", |(name, _)| name);
+        let name = name.to_owned();
         let wrong = |reason: String| {
-            Failure::new(Status::Kind, format!("{whole}, field `{path}`: {reason}"))
+            Failure::new(Status::Kind, format!("{name}, field `{path}`: {reason}"))
         };
-        let mut expected = match &self.known {
+        let whole = match &self.known {
             Some((_, definition)) => Expected::Record(definition),
             None => Expected::Any,
         };
@@ -78,21 +79,12 @@ impl Builder {
                 "the path is empty: set the fields of the record",
             ));
         }
+        let mut expected = whole;
         for step in &steps {
             expected = expected.at(*step).map_err(wrong)?;
         }
         let value = expected.convert(value).map_err(wrong)?;
-        let mut expected = match &self.known {
-            Some((_, definition)) => Expected::Record(definition),
-            None => Expected::Any,
-        };
-        let mut place = &mut self.root;
-        for step in &steps {
-            place = place.at(*step, expected).map_err(wrong)?;
-            expected = expected.at(*step).map_err(wrong)?;
-        }
-        *place = value;
-        Ok(())
+        self.root.put(&steps, whole, value).map_err(wrong)
     }
 
     /// The record, to be sent.
@@ -109,9 +101,9 @@ impl<'a> Expected<'a> {
             Self::Record(definition) => definition,
             Self::Field(field, kind) => match (kind, step) {
                 (FieldKind::Message(definition), _) => definition,
-                (FieldKind::Array(item, count), Step::Index(index)) if index >= *count => {
+                (FieldKind::Array(_, count), Step::Index(index)) if index >= *count => {
                     return Err(format!(
-                        "expected an index below {count}, found {index} (`{kind}` of {item})"
+                        "expected an index below {count} (`{kind}`), found {index}"
                     ));
                 }
                 (FieldKind::Array(item, _) | FieldKind::Sequence(item, _), Step::Index(_)) => {
@@ -235,51 +227,58 @@ impl Node {
         }
     }
 
-    /// The place of a part. A missing one is added, with the values of its type.
-    fn at(&mut self, step: Step<'_>, expected: Expected<'_>) -> Result<&mut Self, String> {
-        let is_unset = matches!(self, Self::Null);
-        match step {
-            Step::Field(name) => {
-                if is_unset {
-                    *self = match expected.empty() {
-                        Self::Null => Self::Fields(Vec::new()),
-                        record => record,
-                    };
-                }
-                let found = self.name();
-                let Self::Fields(fields) = self else {
-                    return Err(format!("expected a record with `{name}`, found {found}"));
-                };
-                let at = fields.iter().position(|(known, _)| known == name);
-                let at = at.unwrap_or_else(|| {
-                    fields.push((name.to_owned(), Self::Null));
-                    fields.len() - 1
-                });
-                Ok(&mut fields[at].1)
-            }
-            Step::Index(index) => {
-                if is_unset {
-                    *self = match expected.empty() {
-                        Self::Null => Self::List(Vec::new()),
-                        list => list,
-                    };
-                }
-                let found = self.name();
-                let Self::List(items) = self else {
-                    return Err(format!("expected a list, found {found}"));
-                };
-                let count = items.len();
-                if index == count {
-                    items.push(expected.at(step)?.empty());
-                }
-                let missing = || {
-                    format!(
-                        "expected an index of at most {count}, which appends an item, found {index}"
-                    )
-                };
-                items.get_mut(index).ok_or_else(missing)
-            }
+    /// Puts a value at a path. Missing parts are added, with the values of their types; none after a failure.
+    fn put(
+        &mut self,
+        path: &[Step<'_>],
+        expected: Expected<'_>,
+        value: Self,
+    ) -> Result<(), String> {
+        let Some((step, rest)) = path.split_first() else {
+            *self = value;
+            return Ok(());
+        };
+        if matches!(self, Self::Null) {
+            let mut made = match (expected.empty(), step) {
+                (Self::Null, Step::Field(_)) => Self::Fields(Vec::new()),
+                (Self::Null, Step::Index(_)) => Self::List(Vec::new()),
+                (value, _) => value,
+            };
+            made.put(path, expected, value)?;
+            *self = made;
+            return Ok(());
         }
+        let inner = expected.at(*step)?;
+        let found = self.name();
+        match (self, step) {
+            (Self::Fields(fields), Step::Field(name)) => {
+                if let Some((_, known)) = fields.iter_mut().find(|(known, _)| known == name) {
+                    return known.put(rest, inner, value);
+                }
+                let mut made = Self::Null;
+                made.put(rest, inner, value)?;
+                fields.push(((*name).to_owned(), made));
+            }
+            (Self::List(items), Step::Index(index)) => {
+                let count = items.len();
+                if let Some(known) = items.get_mut(*index) {
+                    return known.put(rest, inner, value);
+                }
+                if *index > count {
+                    return Err(format!(
+                        "expected an index of at most {count}, which appends an item, found {index}"
+                    ));
+                }
+                let mut made = inner.empty();
+                made.put(rest, inner, value)?;
+                items.push(made);
+            }
+            (_, Step::Field(name)) => {
+                return Err(format!("expected a record with `{name}`, found {found}"));
+            }
+            (_, Step::Index(_)) => return Err(format!("expected a list, found {found}")),
+        }
+        Ok(())
     }
 
     /// The value, in the words of users.

@@ -57,30 +57,35 @@ pub(crate) fn find(
 /// `place` points to a value of this type.
 pub(crate) unsafe fn read(sample: &Sample, shape: Shape, place: *mut u8) -> Result<(), Failure> {
     let failure = |misread: Misread| misread.failure(&shape.name());
-    let (columns, reader) = with_known(sample, |known| {
-        let readers = known.readers.iter();
-        let mut readers = readers.filter(|(of, _)| std::ptr::eq(*of, shape.0));
-        if let Some((_, reader)) = readers.next() {
-            return Ok((known.columns.clone(), reader.clone()));
-        }
-        let reader = Rc::new(Reader::new(&known.columns, 0, shape).map_err(failure)?);
-        if known.readers.len() == MAX_READERS {
-            known.readers.clear();
-        }
-        known.readers.push((shape.0, reader.clone()));
-        Ok((known.columns.clone(), reader))
-    })?;
     // Not borrowed while functions of the program run.
     let mut places = PLACES.take();
+    let columns = columns_of(sample)?;
     find(&mut places, &columns, sample)?;
     let view = RecordView::new(&columns, &places, sample.bytes());
-    let result = match view.list() {
-        Some(items) => Err(no_record(&format!("a list of {}", items.rows.len()))),
-        // SAFETY: the caller's promise.
-        None => unsafe { Reading::new(view).read(&reader, 0, place) }.map_err(failure),
-    };
+    if let Some(items) = view.list() {
+        return Err(no_record(&format!("a list of {}", items.rows.len())));
+    }
+    let reader = with_known(sample, |known| known.reader(shape).map_err(failure))?;
+    // SAFETY: the caller's promise.
+    let result = unsafe { Reading::new(view).read(&reader, 0, place) }.map_err(failure);
     PLACES.set(places);
     result
+}
+
+impl Known {
+    /// How records of the schema are read into a type.
+    fn reader(&mut self, shape: Shape) -> Result<Rc<Reader>, Misread> {
+        let is_same = |(of, _): &&(*const TypeLayout, Rc<Reader>)| std::ptr::eq(*of, shape.0);
+        if let Some((_, reader)) = self.readers.iter().find(is_same) {
+            return Ok(reader.clone());
+        }
+        let reader = Rc::new(Reader::new(&self.columns, 0, shape)?);
+        if self.readers.len() == MAX_READERS {
+            self.readers.clear();
+        }
+        self.readers.push((shape.0, reader.clone()));
+        Ok(reader)
+    }
 }
 
 fn with_known<T>(
