@@ -249,13 +249,14 @@ def test_the_data_path_allocates_nothing_and_makes_no_system_call(
     """Counted after the start; a disturbance of the data path must be found."""
     program = str(compiled(installed, "steady.cc", tmp_path))
 
-    def node(role: str, inputs: dict[str, object], outputs: list[str], disturbance: str) -> dict[str, object]:
+    def node(role: str, inputs: dict[str, object], outputs: dict[str, object], disturbance: str) -> dict[str, object]:
         ports = {"inputs": inputs, "outputs": outputs}
         return {"id": role, "path": program, "args": role, **ports, "params": {"disturbance": disturbance}}
 
     asked = {"tick": "nervure/timer/hz/500", "back": {"source": "echo/out", "expect_every": "10s"}}
-    answered = {"numbers": "pulse/numbers", "text": "pulse/text"}
-    nodes = [node("pulse", asked, ["numbers", "text"], disturbance), node("echo", answered, ["out"], "none")]
+    answered = {"numbers": "pulse/numbers", "text": "pulse/text", "imu": "pulse/imu"}
+    typed: dict[str, object] = {"numbers": {}, "text": {}, "imu": {"type": "std/Imu@1"}}
+    nodes = [node("pulse", asked, typed, disturbance), node("echo", answered, {"out": {}}, "none")]
     status, printed = outcome(nodes, tmp_path)
     if disturbance == "none":
         assert status == 0 and printed.count("0 calls of the allocator in 700 rounds") == 2, printed

@@ -5,6 +5,7 @@
 // final size. The node runs on a thread of its own, since a thread cannot leave the filter of system calls again; the
 // control thread is not counted.
 #include <nervure.hpp>
+#include <nervure_types.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -87,8 +88,18 @@ bool is_last(int round) {
     return round == WARM_UP + ROUNDS;
 }
 
+// A struct that has both: fields with values and without.
+nervure::types::Imu measured(int round) {
+    nervure::types::Imu imu;
+    imu.linear_acceleration.z = round;
+    imu.orientation.emplace();
+    imu.orientation_covariance.emplace();
+    return imu;
+}
+
 void pulse(nervure::Node &node, void (*disturb)()) {
     const nervure::Output numbers = node.output("numbers");
+    const nervure::Output imu = node.output("imu");
     const nervure::Output text = node.output("text");
     nervure::Metadata metadata;
     metadata.set("side", "left");
@@ -107,6 +118,7 @@ void pulse(nervure::Node &node, void (*disturb)()) {
             const nervure::Envelope envelope = nervure::Envelope().stamp(event.get().due).metadata(metadata).frame("arm");
             std::move(loan).send(envelope);
             text.send("small enough for its slot");
+            imu.send(measured(sent), envelope);
             sent += 1;
         } else if (event.is_input("back")) {
             if (event.sample().tensor<float>()[0] != static_cast<float>(answered)) {
@@ -137,6 +149,12 @@ void echo(nervure::Node &node, void (*disturb)()) {
             }
             if (const std::optional<nervure::Sample> text = node.latest("text")) {
                 (void)text->view().text();
+            }
+            if (const std::optional<nervure::Sample> newest = node.latest("imu")) {
+                const nervure::types::Imu imu = nervure::read<nervure::types::Imu>(newest->view());
+                if (imu.linear_acceleration.z > answered || !imu.orientation || imu.angular_velocity_covariance) {
+                    throw std::runtime_error("another measurement");
+                }
             }
             nervure::Loan<float> loan = out.loan<float>({numbers.size()});
             std::copy(numbers.begin(), numbers.end(), loan.begin());

@@ -9,7 +9,7 @@ use crate::value::{Dtype, dtype_from};
 /// Kind of a type in memory.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(dead_code, reason = "programs make them")]
+#[cfg_attr(not(test), expect(dead_code, reason = "programs make them"))]
 pub enum LayoutKind {
     /// A number or truth value of type `dtype`, of at most 64 bits.
     Number = 0,

@@ -11,6 +11,8 @@ mod node;
 mod path;
 mod pointers;
 mod reader;
+#[cfg(test)]
+mod reader_tests;
 mod receive;
 mod record;
 mod sample;

@@ -49,6 +49,11 @@ impl Misread {
         self.within(&format!("[{index}]"))
     }
 
+    /// In all items of a list.
+    pub(crate) fn in_items(self) -> Self {
+        self.within("[]")
+    }
+
     fn within(mut self, step: &str) -> Self {
         let dot = if self.path.starts_with(|next| next != '[') {
             "."

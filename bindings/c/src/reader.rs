@@ -86,7 +86,10 @@ impl Reader {
                 let item = match kind {
                     ColumnKind::List => match columns.column(column + 1).kind() {
                         ColumnKind::Null => None,
-                        _ => Some(Self::new(columns, column + 1, shape.item())?),
+                        _ => {
+                            let item = Self::new(columns, column + 1, shape.item());
+                            Some(item.map_err(Misread::in_items)?)
+                        }
                     },
                     ColumnKind::Tensor { dtype, .. } if takes(shape.item(), dtype) => None,
                     ColumnKind::Bytes if takes(shape.item(), &DType::U8) => None,
