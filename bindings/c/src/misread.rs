@@ -4,9 +4,12 @@ use nervure_node::message::record::RecordViewError;
 
 use crate::status::{Failure, Status};
 
-/// A failure at a path within a value.
+/// A failure at a path within a value. A pointer, so that success costs little.
 #[derive(Debug)]
-pub(crate) struct Misread {
+pub(crate) struct Misread(Box<Inner>);
+
+#[derive(Debug)]
+struct Inner {
     /// Such as `.pose.position` or `[3].x`.
     path: String,
     cause: Cause,
@@ -35,10 +38,10 @@ impl Misread {
     }
 
     fn of(cause: Cause) -> Self {
-        Self {
+        Self(Box::new(Inner {
             path: String::new(),
             cause,
-        }
+        }))
     }
 
     pub(crate) fn in_field(self, name: &str) -> Self {
@@ -55,22 +58,22 @@ impl Misread {
     }
 
     fn within(mut self, step: &str) -> Self {
-        let dot = if self.path.starts_with(|next| next != '[') {
+        let dot = if self.0.path.starts_with(|next| next != '[') {
             "."
         } else {
             ""
         };
-        self.path = format!("{step}{dot}{}", self.path);
+        self.0.path = format!("{step}{dot}{}", self.0.path);
         self
     }
 
     /// The failure of reading or writing a whole value with this name.
     pub(crate) fn failure(self, whole: &str) -> Failure {
-        let field = match self.path.as_str() {
+        let field = match self.0.path.as_str() {
             "" => String::new(),
             path => format!(", field `{path}`"),
         };
-        match self.cause {
+        match self.0.cause {
             Cause::Type { expected, found } => Failure::new(
                 Status::Kind,
                 format!("{whole}{field}: expected {expected}, found {found}"),

@@ -163,9 +163,9 @@ impl<'a> Reading<'a> {
     ) -> Result<(), Misread> {
         // SAFETY, here and below: the caller's promise, and places of fields and items are within that of the whole.
         match reader {
-            Reader::Number { column, shape } => match self.view.value(*column, row)? {
-                RecordValue::Scalar(scalar) => unsafe { store(scalar, *shape, place) },
-                _ => Err(null(*shape)),
+            Reader::Number { column, shape } => match self.view.scalar(*column, row) {
+                Some(scalar) => unsafe { store(scalar, *shape, place) },
+                None => Err(null(*shape)),
             },
             Reader::Text { column, shape } => match self.view.value(*column, row)? {
                 RecordValue::Text(text) => unsafe { self.text(text, *shape, place) },
@@ -176,7 +176,7 @@ impl<'a> Reading<'a> {
                 shape,
                 fields,
             } => {
-                if matches!(self.view.value(*column, row)?, RecordValue::Null) {
+                if self.view.is_null(*column, row) {
                     return Err(null(*shape));
                 }
                 fields.iter().try_for_each(|field| {
@@ -195,7 +195,7 @@ impl<'a> Reading<'a> {
             Reader::Optional { shape, value } => {
                 let found = value
                     .as_ref()
-                    .filter(|(column, _)| self.has_value(*column, row));
+                    .filter(|(column, _)| !self.view.is_null(*column, row));
                 let memory = unsafe { shape.resize(place, found.is_some().into()) };
                 match found {
                     None => Ok(()),
@@ -204,10 +204,6 @@ impl<'a> Reading<'a> {
                 }
             }
         }
-    }
-
-    fn has_value(&self, column: usize, row: usize) -> bool {
-        !matches!(self.view.value(column, row), Ok(RecordValue::Null))
     }
 
     /// # Safety

@@ -239,7 +239,7 @@ impl Record {
         };
         if let Found::Value { column, row } = found
             && !is_optional
-            && matches!(self.view().value(column, row), Ok(RecordValue::Null))
+            && self.view().is_null(column, row)
         {
             return Err(none(path, "it is null"));
         }

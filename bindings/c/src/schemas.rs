@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use nervure_node::message::array::ArrayLayout;
 use nervure_node::message::record::{
     RecordColumns, RecordColumnsError, RecordPlaces, RecordView, RecordViewError,
 };
@@ -22,7 +23,6 @@ const MAX_READERS: usize = 16;
 
 thread_local! {
     static KNOWN: RefCell<Vec<Known>> = const { RefCell::new(Vec::new()) };
-    static PLACES: RefCell<RecordPlaces> = RefCell::default();
 }
 
 struct Known {
@@ -30,6 +30,9 @@ struct Known {
     announced: Arc<[u8]>,
     columns: Arc<RecordColumns>,
     readers: Vec<(*const TypeLayout, Rc<Reader>)>,
+    /// The places of the last sample, and what they follow from.
+    places: Rc<RecordPlaces>,
+    last: Option<(ArrayLayout, usize)>,
 }
 
 /// The columns of a sample.
@@ -43,12 +46,16 @@ pub(crate) fn find(
     columns: &RecordColumns,
     sample: &Sample,
 ) -> Result<(), Failure> {
-    let Layout::Array(layout) = sample.layout()? else {
-        return Err(no_record(sample.layout()?.kind_name()));
-    };
-    places
-        .find(columns, layout, sample.bytes().len())
-        .map_err(damaged)
+    let layout = array_layout(sample)?;
+    let found = places.find(columns, layout, sample.bytes().len());
+    found.map_err(damaged)
+}
+
+fn array_layout(sample: &Sample) -> Result<&ArrayLayout, Failure> {
+    match sample.layout()? {
+        Layout::Array(layout) => Ok(layout),
+        other => Err(no_record(other.kind_name())),
+    }
 }
 
 /// Reads a sample, which is one record, into a struct.
@@ -58,21 +65,39 @@ pub(crate) fn find(
 pub(crate) unsafe fn read(sample: &Sample, shape: Shape, place: *mut u8) -> Result<(), Failure> {
     let failure = |misread: Misread| misread.failure(&shape.name());
     // Not borrowed while functions of the program run.
-    let mut places = PLACES.take();
-    let columns = columns_of(sample)?;
-    find(&mut places, &columns, sample)?;
+    let (columns, places, reader) = with_known(sample, |known| {
+        known.find(sample)?;
+        let view = RecordView::new(&known.columns, &known.places, sample.bytes());
+        if let Some(items) = view.list() {
+            return Err(no_record(&format!("a list of {}", items.rows.len())));
+        }
+        let reader = known.reader(shape).map_err(failure)?;
+        Ok((known.columns.clone(), known.places.clone(), reader))
+    })?;
     let view = RecordView::new(&columns, &places, sample.bytes());
-    if let Some(items) = view.list() {
-        return Err(no_record(&format!("a list of {}", items.rows.len())));
-    }
-    let reader = with_known(sample, |known| known.reader(shape).map_err(failure))?;
     // SAFETY: the caller's promise.
-    let result = unsafe { Reading::new(view).read(&reader, 0, place) }.map_err(failure);
-    PLACES.set(places);
-    result
+    unsafe { Reading::new(view).read(&reader, 0, place) }.map_err(failure)
 }
 
 impl Known {
+    /// Finds the columns of a sample, unless they are where those of the last one were.
+    fn find(&mut self, sample: &Sample) -> Result<(), Failure> {
+        let layout = array_layout(sample)?;
+        let is_same =
+            |(last, bytes): &(ArrayLayout, usize)| last == layout && *bytes == sample.bytes().len();
+        if self.last.as_ref().is_some_and(is_same) {
+            return Ok(());
+        }
+        self.last = None;
+        if Rc::get_mut(&mut self.places).is_none() {
+            self.places = Rc::default();
+        }
+        let places = Rc::get_mut(&mut self.places).expect("it is not shared");
+        find(places, &self.columns, sample)?;
+        self.last = Some((layout.clone(), sample.bytes().len()));
+        Ok(())
+    }
+
     /// How records of the schema are read into a type.
     fn reader(&mut self, shape: Shape) -> Result<Rc<Reader>, Misread> {
         let is_same = |(of, _): &&(*const TypeLayout, Rc<Reader>)| std::ptr::eq(*of, shape.0);
@@ -92,9 +117,7 @@ fn with_known<T>(
     sample: &Sample,
     run: impl FnOnce(&mut Known) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let Layout::Array(_) = sample.layout()? else {
-        return Err(no_record(sample.layout()?.kind_name()));
-    };
+    array_layout(sample)?;
     let announced = sample.raw().announcement(sample.header().schema_id);
     let announced = announced.ok_or(SampleError::from(ViewError::SchemaMissing))?;
     KNOWN.with_borrow_mut(|known| {
@@ -113,6 +136,8 @@ fn with_known<T>(
                     announced,
                     columns: Arc::new(columns),
                     readers: Vec::new(),
+                    places: Rc::default(),
+                    last: None,
                 });
                 known.len() - 1
             }

@@ -68,6 +68,12 @@ pub enum Dtype {
     Custom = 255,
 }
 
+impl Dtype {
+    pub(crate) fn is_integer(self) -> bool {
+        (Self::I8 as c_uint..=Self::U64 as c_uint).contains(&(self as c_uint))
+    }
+}
+
 /// Bytes, or a text.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,8 @@
 //! whatever its values are.
 
 use std::cell::RefCell;
-use std::sync::Arc;
+use std::ptr;
+use std::rc::Rc;
 
 use arrow_schema::{DataType, Field, Fields};
 use nervure_node::Encode;
@@ -20,10 +21,24 @@ use crate::value::Dtype;
 /// A struct of the program, ready to be sent.
 pub(crate) struct StructSample {
     value: Run,
-    shape: Shape,
-    schema: Arc<Schema>,
+    known: Rc<Known>,
     layout: ArrayLayout,
     payload_bytes: usize,
+}
+
+/// A type that this thread has sent.
+struct Known {
+    shape: Shape,
+    schema: Schema,
+    flat: Option<Flat>,
+}
+
+/// The payload of a type that consists of numbers, whatever their values are.
+struct Flat {
+    layout: ArrayLayout,
+    payload_bytes: usize,
+    /// Numbers with their offsets in the struct and in the payload.
+    numbers: Vec<(Dtype, usize, usize)>,
 }
 
 impl StructSample {
@@ -31,23 +46,26 @@ impl StructSample {
     /// `start` points to a struct of this type, which is not changed as long as the result is used.
     pub(crate) unsafe fn new(shape: Shape, start: *const u8) -> Result<Self, Failure> {
         let failure = |misread: Misread| misread.failure(&shape.name());
-        let schema = known_schema(shape)?;
+        let known = known_type(shape)?;
         let value = Run {
             start,
             count: 1,
             stride: 0,
         };
-        let mut planner = ArrayPlanner::default();
-        // SAFETY: the caller's promise.
-        unsafe { column(shape, &[value], 1, Nulls::None, &mut planner) }.map_err(failure)?;
-        let planned = planner
-            .finish(1)
-            .map_err(|error| failure(too_large(error)))?;
-        let (layout, payload_bytes) = planned;
+        let (layout, payload_bytes) = match &known.flat {
+            Some(flat) => (flat.layout.clone(), flat.payload_bytes),
+            None => {
+                let mut planner = ArrayPlanner::default();
+                // SAFETY: the caller's promise.
+                let planned = unsafe { column(shape, &[value], 1, Nulls::None, &mut planner) };
+                planned.map_err(failure)?;
+                let planned = planner.finish(1);
+                planned.map_err(|error| failure(too_large(error)))?
+            }
+        };
         Ok(Self {
             value,
-            shape,
-            schema,
+            known,
             layout,
             payload_bytes,
         })
@@ -64,13 +82,24 @@ impl Encode for StructSample {
     }
 
     fn write(&self, payload: &mut [u8]) {
+        if let Some(flat) = &self.known.flat {
+            payload.fill(0);
+            for (dtype, from, to) in &flat.numbers {
+                // SAFETY: the struct has a number of this type there.
+                let word = unsafe { word(*dtype, self.value.start.add(*from)) };
+                let width = if *dtype == Dtype::Bool { 1 } else { word.len() };
+                payload[*to..][..width].copy_from_slice(&word[..width]);
+            }
+            return;
+        }
         let mut filler = Filler {
             planner: ArrayPlanner::default(),
             payload,
             end: 0,
         };
+        let (shape, value) = (self.known.shape, self.value);
         // SAFETY: the promise to `new`.
-        let written = unsafe { column(self.shape, &[self.value], 1, Nulls::None, &mut filler) };
+        let written = unsafe { column(shape, &[value], 1, Nulls::None, &mut filler) };
         assert!(
             written.is_ok() && filler.end == filler.payload.len(),
             "the program has changed a struct while it was sent"
@@ -78,54 +107,129 @@ impl Encode for StructSample {
     }
 
     fn schema(&self) -> Option<&Schema> {
-        Some(&self.schema)
+        Some(&self.known.schema)
     }
 }
 
-/// The schema of a type.
-fn known_schema(shape: Shape) -> Result<Arc<Schema>, Failure> {
+fn known_type(shape: Shape) -> Result<Rc<Known>, Failure> {
     thread_local! {
-        static KNOWN: RefCell<Vec<(*const crate::layout::TypeLayout, Arc<Schema>)>> = const { RefCell::new(Vec::new()) };
+        static KNOWN: RefCell<Vec<Rc<Known>>> = const { RefCell::new(Vec::new()) };
     }
     KNOWN.with_borrow_mut(|known| {
-        if let Some((_, schema)) = known.iter().find(|(of, _)| std::ptr::eq(*of, shape.0)) {
-            return Ok(schema.clone());
+        let mut same = known.iter().filter(|known| ptr::eq(known.shape.0, shape.0));
+        if let Some(known) = same.next() {
+            return Ok(known.clone());
         }
         let metadata = arrow_schema::Metadata::new().with(PYTHON_KIND, "dict");
-        let root = field("", shape).with_metadata(metadata);
+        let root = field("", shape)?.with_metadata(metadata);
         let schema = Schema::array(root);
         let schema =
             schema.map_err(|error| Failure::argument(format!("{}: {error}", shape.name())))?;
-        let schema = Arc::new(schema);
-        known.push((shape.0, schema.clone()));
-        Ok(schema)
+        let flat = Flat::of(shape);
+        known.push(Rc::new(Known {
+            shape,
+            schema,
+            flat,
+        }));
+        Ok(known[known.len() - 1].clone())
     })
 }
 
+impl Flat {
+    fn of(shape: Shape) -> Option<Self> {
+        let (mut planner, mut numbers) = (ArrayPlanner::default(), Vec::new());
+        Self::add(shape, 0, &mut planner, &mut numbers)?;
+        let (layout, payload_bytes) = planner.finish(1).ok()?;
+        Some(Self {
+            layout,
+            payload_bytes,
+            numbers,
+        })
+    }
+
+    fn add(
+        shape: Shape,
+        offset: usize,
+        planner: &mut ArrayPlanner,
+        numbers: &mut Vec<(Dtype, usize, usize)>,
+    ) -> Option<()> {
+        planner.number(0);
+        match shape.kind() {
+            LayoutKind::Number => {
+                let bytes = if shape.0.dtype == Dtype::Bool { 1 } else { 8 };
+                let place = planner.place(bytes).ok()?;
+                numbers.push((shape.0.dtype, offset, place.start));
+                Some(())
+            }
+            LayoutKind::Record => shape.fields().iter().try_for_each(|field| {
+                Self::add(field.shape(), offset + field.offset, planner, numbers)
+            }),
+            LayoutKind::Text | LayoutKind::Array | LayoutKind::List | LayoutKind::Optional => None,
+        }
+    }
+}
+
+/// A number in 64 bits, or a truth value in one.
+///
+/// # Safety
+/// `place` points to a number of this type.
+unsafe fn word(dtype: Dtype, place: *const u8) -> [u8; 8] {
+    macro_rules! wide {
+        ($number:ty as $wide:ty) => {
+            // SAFETY: the caller's promise.
+            <$wide>::from(unsafe { place.cast::<$number>().read_unaligned() }).to_le_bytes()
+        };
+    }
+    match dtype {
+        // SAFETY: the caller's promise.
+        Dtype::Bool => u64::from(unsafe { *place } != 0).to_le_bytes(),
+        Dtype::F64 => wide!(f64 as f64),
+        Dtype::F32 => wide!(f32 as f64),
+        Dtype::I8 => wide!(i8 as i64),
+        Dtype::I16 => wide!(i16 as i64),
+        Dtype::I32 => wide!(i32 as i64),
+        Dtype::I64 => wide!(i64 as i64),
+        Dtype::U8 => wide!(u8 as i64),
+        Dtype::U16 => wide!(u16 as i64),
+        Dtype::U32 => wide!(u32 as i64),
+        Dtype::U64 => wide!(u64 as u64),
+        Dtype::F16 | Dtype::Bf16 | Dtype::C64 | Dtype::C128 | Dtype::Custom => {
+            unreachable!("a layout has numbers of at most 64 bits")
+        }
+    }
+}
+
 /// The field of a column with values of a type.
-fn field(name: &str, shape: Shape) -> Field {
+fn field(name: &str, shape: Shape) -> Result<Field, Failure> {
     let data_type = match shape.kind() {
         LayoutKind::Number => match shape.0.dtype {
             Dtype::Bool => DataType::Boolean,
             Dtype::F32 | Dtype::F64 => DataType::Float64,
             Dtype::U64 => DataType::UInt64,
-            _ => DataType::Int64,
+            dtype if dtype.is_integer() => DataType::Int64,
+            _ => {
+                let message = format!("the layout of `{name}` has a number of more than 64 bits");
+                return Err(Failure::argument(message));
+            }
         },
         LayoutKind::Text => DataType::LargeUtf8,
         LayoutKind::Record => {
             let fields = shape.fields().iter();
             let fields = fields.map(|known| field(known.name(), known.shape()));
-            DataType::Struct(fields.collect::<Fields>())
-        }
-        LayoutKind::Array | LayoutKind::List if shape.item().kind() == LayoutKind::Number => {
-            return TensorColumn::field(name, &shape.item().dtype(), 1);
+            DataType::Struct(fields.collect::<Result<Fields, _>>()?)
         }
         LayoutKind::Array | LayoutKind::List => {
-            DataType::LargeList(field("item", shape.item()).into())
+            let item = field("item", shape.item())?;
+            match shape.item().kind() {
+                LayoutKind::Number => {
+                    return Ok(TensorColumn::field(name, &shape.item().dtype(), 1));
+                }
+                _ => DataType::LargeList(item.into()),
+            }
         }
         LayoutKind::Optional => return field(name, shape.item()),
     };
-    Field::new(name, data_type, true)
+    Ok(Field::new(name, data_type, true))
 }
 
 /// Values of a type at equal distances.
@@ -142,7 +246,7 @@ type Runs = smallvec::SmallVec<[Run; 4]>;
 impl Run {
     fn absent(count: usize) -> Self {
         Self {
-            start: std::ptr::null(),
+            start: ptr::null(),
             count,
             stride: 0,
         }
@@ -283,7 +387,7 @@ fn bits(
     })
 }
 
-/// Writes the numbers of a column in 64 bits, or truth values in one.
+/// Writes the numbers or truth values of a column.
 ///
 /// # Safety
 /// As [`column`].
@@ -293,41 +397,20 @@ unsafe fn numbers(
     rows: usize,
     sink: &mut impl Sink,
 ) -> Result<(), Misread> {
-    macro_rules! words {
-        ($number:ty as $wide:ty) => {
-            sink.buffer(8 * rows, |out| {
-                for (out, place) in out.as_chunks_mut().0.iter_mut().zip(places(runs)) {
-                    let value = match place.is_null() {
-                        true => <$wide>::default(),
-                        // SAFETY: the caller's promise.
-                        false => unsafe { place.cast::<$number>().read_unaligned() }.into(),
-                    };
-                    *out = <$wide>::to_le_bytes(value);
-                }
-            })
-        };
-    }
-    match shape.0.dtype {
+    let dtype = shape.0.dtype;
+    let word = |place: *const u8| match place.is_null() {
+        true => [0; 8],
         // SAFETY: the caller's promise.
-        Dtype::Bool => bits(
-            places(runs).map(|place| !place.is_null() && unsafe { *place } != 0),
-            rows,
-            sink,
-        ),
-        Dtype::F64 => words!(f64 as f64),
-        Dtype::F32 => words!(f32 as f64),
-        Dtype::I8 => words!(i8 as i64),
-        Dtype::I16 => words!(i16 as i64),
-        Dtype::I32 => words!(i32 as i64),
-        Dtype::I64 => words!(i64 as i64),
-        Dtype::U8 => words!(u8 as i64),
-        Dtype::U16 => words!(u16 as i64),
-        Dtype::U32 => words!(u32 as i64),
-        Dtype::U64 => words!(u64 as u64),
-        Dtype::F16 | Dtype::Bf16 | Dtype::C64 | Dtype::C128 | Dtype::Custom => {
-            Err(Misread::new("a number of at most 64 bits", "another one"))
-        }
+        false => unsafe { word(dtype, place) },
+    };
+    if dtype == Dtype::Bool {
+        return bits(places(runs).map(|place| word(place)[0] != 0), rows, sink);
     }
+    sink.buffer(8 * rows, |out| {
+        for (out, place) in out.as_chunks_mut().0.iter_mut().zip(places(runs)) {
+            *out = word(place);
+        }
+    })
 }
 
 /// Writes the texts of a column.
@@ -478,7 +561,7 @@ unsafe fn elements(item: Shape, items: &[Run], mut out: &mut [u8]) {
             true => first.fill(0),
             // SAFETY: the run has as many numbers without gaps, and `out` is memory of the sample.
             false => unsafe {
-                std::ptr::copy_nonoverlapping(run.start, first.as_mut_ptr(), first.len());
+                ptr::copy_nonoverlapping(run.start, first.as_mut_ptr(), first.len());
             },
         }
         out = rest;

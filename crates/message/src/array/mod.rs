@@ -39,11 +39,21 @@ pub use write::{ArraySample, Plan, PlanError};
 use crate::wire::{DecodeError, Head, Reader, put_bytes, put_number};
 
 /// The part of a head that describes an Arrow array. The rest follows from its schema.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct ArrayLayout {
     pub(crate) length: usize,
     /// The numbers that the schema does not determine, in the order of the walk.
     pub(crate) numbers: Head,
+}
+
+impl Clone for ArrayLayout {
+    /// Copies the numbers at once: a clone of the vector would copy them one by one.
+    fn clone(&self) -> Self {
+        Self {
+            length: self.length,
+            numbers: SmallVec::from_slice(&self.numbers),
+        }
+    }
 }
 
 impl ArrayLayout {

@@ -168,6 +168,35 @@ impl<'a> RecordView<'a> {
         self.places.iter().map(weight).sum()
     }
 
+    /// Whether a column has no value in a row.
+    ///
+    /// # Panics
+    /// If there is no such column or row.
+    pub fn is_null(&self, column: usize, row: usize) -> bool {
+        let place = &self.places[column];
+        assert!(row < place.length, "the row exists");
+        match &place.validity {
+            Some(validity) => !self.bit(validity, row),
+            None => self.columns.columns[column].kind == ColumnKind::Null,
+        }
+    }
+
+    /// The number or truth value of a column in a row; `None` for a null, or another value.
+    ///
+    /// # Panics
+    /// If there is no such column or row.
+    pub fn scalar(&self, column: usize, row: usize) -> Option<Scalar> {
+        if self.is_null(column, row) {
+            return None;
+        }
+        let values = &self.places[column].values;
+        match &self.columns.columns[column].kind {
+            ColumnKind::Bool => Some(Scalar::Bool(self.bit(values, row))),
+            ColumnKind::Number(dtype) => number(dtype, &self.payload[values.clone()], row),
+            _ => None,
+        }
+    }
+
     /// The value of a column in a row.
     ///
     /// # Errors
@@ -176,19 +205,14 @@ impl<'a> RecordView<'a> {
     /// # Panics
     /// If there is no such column or row.
     pub fn value(&self, column: usize, row: usize) -> Result<RecordValue<'a>, RecordViewError> {
-        let place = &self.places[column];
-        assert!(row < place.length, "the row exists");
-        if let Some(validity) = &place.validity
-            && !self.bit(validity, row)
-        {
+        if self.is_null(column, row) {
             return Ok(RecordValue::Null);
         }
         Ok(match &self.columns.columns[column].kind {
             ColumnKind::Null => RecordValue::Null,
-            ColumnKind::Bool => RecordValue::Scalar(Scalar::Bool(self.bit(&place.values, row))),
-            ColumnKind::Number(dtype) => {
-                let numbers = &self.payload[place.values.clone()];
-                RecordValue::Scalar(number(dtype, numbers, row).expect("Arrow has its numbers"))
+            ColumnKind::Bool | ColumnKind::Number(_) => {
+                let scalar = self.scalar(column, row);
+                RecordValue::Scalar(scalar.expect("Arrow has its numbers"))
             }
             ColumnKind::Text => RecordValue::Text(self.variable(column, row)?),
             ColumnKind::Bytes => RecordValue::Bytes(self.variable(column, row)?),
