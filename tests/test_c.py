@@ -249,7 +249,9 @@ def test_the_data_path_allocates_nothing_and_makes_no_system_call(
     """Counted after the start; a disturbance of the data path must be found."""
     program = str(compiled(installed, "steady.cc", tmp_path))
 
-    def node(role: str, inputs: dict[str, object], outputs: dict[str, object], disturbance: str) -> dict[str, object]:
+    def node(
+        role: str, inputs: dict[str, object], outputs: dict[str, object], disturbance: str
+    ) -> dict[str, object]:
         ports = {"inputs": inputs, "outputs": outputs}
         return {"id": role, "path": program, "args": role, **ports, "params": {"disturbance": disturbance}}
 

@@ -1,11 +1,9 @@
 """Records between Python, Rust, C and C++: each language reads and writes the structs of the others."""
 
-import json
 from pathlib import Path
 
 import pytest
-
-from test_c import compiled, outcome, succeeded
+from test_c import compiled, succeeded
 
 SANITIZED = ["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 BLOCK = {"queue_policy": "block"}
@@ -112,6 +110,7 @@ def test_structs_from_python_over_cxx_to_python(installed: Path, tmp_path: Path,
     ]
     assert "same 16 True" in succeeded(nodes, tmp_path)
 
+
 OTHERS = """\
 from nervure import Node
 
@@ -124,14 +123,16 @@ FROM_C = """\
 z 3
 covariance 0.5
 refused: nervure_record_number: the record's `angular_velocity_covariance[0]`: the list is null
-refused: nervure_record_number: the record's `angular_velocity.q`: there is no field `q`; the fields are: x, y, z
+refused: nervure_record_number: the record's `angular_velocity.q`: \
+there is no field `q`; the fields are: x, y, z
 refused: nervure_record_number: the record's `angular_velocty.x`: there is no field `angular_velocty`; \
 the fields are: orientation, orientation_covariance, angular_velocity, angular_velocity_covariance, \
 linear_acceleration, linear_acceleration_covariance; did you mean `angular_velocity`?
 refused: nervure_record_number: the record's `angular_velocity`: expected `float64`, found a record
-refused: nervure_record_integer: the record's `angular_velocity.z`: expected `int64`, found a floating-point number
-refused: nervure_record_integer: the path `angular_velocity..z` is wrong at byte 16: expected fields and indices, \
-as in `poses[3].position.x`
+refused: nervure_record_integer: the record's `angular_velocity.z`: \
+expected `int64`, found a floating-point number
+refused: nervure_record_integer: the path `angular_velocity..z` is wrong at byte 16: \
+expected fields and indices, as in `poses[3].position.x`
 name grüß
 count 1 18446744073709551615
 valid 1
@@ -150,7 +151,8 @@ refused: nervure_builder_set: std/Detections2D@1, field `detections[2].results[1
 expected an index of at most 0, which appends an item, found 1
 refused: nervure_builder_set: std/Detections2D@1, field `detection[0].id`: \
 expected one of detections, found `detection` (did you mean `detections`?)
-refused: nervure_builder_set: std/Detections2D@1, field `detections[0].bbox.size_x`: expected `float64`, found text
+refused: nervure_builder_set: std/Detections2D@1, field `detections[0].bbox.size_x`: \
+expected `float64`, found text
 refused: nervure_builder_set: std/Detections2D@1, field `detections.x`: \
 expected `std/Detection2D[]`, found a field `x`
 refused: nervure_builder_set: std/Odometry@1, field `twist.covariance[36]`: \
@@ -215,6 +217,7 @@ def test_records_from_rust_over_c_to_cxx(installed: Path, tmp_path: Path) -> Non
     ]
     printed = succeeded(nodes, tmp_path)
     for node, expected in (("c", FROM_C), ("cxx", FROM_CXX)):
-        lines = [line.split("|", 1)[1].strip() for line in printed.splitlines() if line.startswith(f"{node} ")]
+        lines = [line for line in printed.splitlines() if line.startswith(f"{node} ")]
+        lines = [line.split("|", 1)[1].strip() for line in lines]
         # Samples of several inputs arrive in any order.
         assert sorted(lines) == sorted(expected.splitlines()), printed

@@ -402,6 +402,9 @@ enum nervure_status nervure_builder_set(struct nervure_builder *builder,
 // Removes the value at a path: an optional field becomes null, a list empty.
 enum nervure_status nervure_builder_clear(struct nervure_builder *builder, const char *path);
 
+// Returns the size of an element in bytes; 0 for `NERVURE_DTYPE_CUSTOM`, whose size is in the tensor.
+size_t nervure_dtype_size(unsigned int dtype);
+
 // Returns the number of samples of an input in a set: 1 of a matched input, any number of a collected one, 0 for another
 // name, and if a pointer is NULL.
 size_t nervure_set_count(const struct nervure_set *set,
@@ -425,6 +428,66 @@ struct nervure_request *nervure_request_keep(const struct nervure_request *reque
 
 // Frees a request that `nervure_request_keep` returned. Without an answer, the caller is notified.
 void nervure_request_free(struct nervure_request *request);
+
+// Opens the record in a sample. Free it with `nervure_record_free`. To read all fields into a struct,
+// `nervure_sample_read` needs no record.
+enum nervure_status nervure_record_open(const struct nervure_sample *sample, struct nervure_record **record);
+
+// Frees a record.
+void nervure_record_free(struct nervure_record *record);
+
+// Reads the value at a path in place: a number, a text, bytes, or a tensor, also of a list of numbers. It is valid until the
+// record is freed. Lists and records have no value: read their items and fields.
+enum nervure_status nervure_record_get(struct nervure_record *record,
+                                       const char *path,
+                                       struct nervure_value *value);
+
+// Reads the text at a path in place: its bytes, without a NUL at the end. They are valid until the record is freed.
+enum nervure_status nervure_record_text(struct nervure_record *record,
+                                        const char *path,
+                                        struct nervure_bytes *text);
+
+// Reads the bytes at a path in place. They are valid until the record is freed.
+enum nervure_status nervure_record_bytes(struct nervure_record *record,
+                                         const char *path,
+                                         struct nervure_bytes *bytes);
+
+// Reads the tensor, or the list of numbers, at a path in place. It is valid until the record is freed.
+enum nervure_status nervure_record_tensor(struct nervure_record *record,
+                                          const char *path,
+                                          struct nervure_tensor *tensor);
+
+// Reads the number at a path. It may also be an integer.
+enum nervure_status nervure_record_number(const struct nervure_record *record,
+                                          const char *path,
+                                          double *number);
+
+// Reads the integer at a path.
+enum nervure_status nervure_record_integer(const struct nervure_record *record,
+                                           const char *path,
+                                           int64_t *integer);
+
+// Reads the truth value at a path.
+enum nervure_status nervure_record_bool(const struct nervure_record *record, const char *path, bool *boolean);
+
+// Counts the items of the list at a path, or the elements of a tensor.
+enum nervure_status nervure_record_count(const struct nervure_record *record,
+                                         const char *path,
+                                         size_t *count);
+
+// Reads the value at a path into a value of a type of the program, which must be initialized. Integers become numbers of
+// smaller types if they fit; fields that the type does not have are ignored. After a failure it is initialized, and may be
+// read in part.
+enum nervure_status nervure_record_read(const struct nervure_record *record,
+                                        const char *path,
+                                        const struct nervure_layout *layout,
+                                        void *value);
+
+// Reads a sample, which is one record, into a value of a type of the program: as `nervure_record_read` with the empty path,
+// but a schema is compared with the type once only, and no memory is allocated for fields of fixed size.
+enum nervure_status nervure_sample_read(const struct nervure_sample *sample,
+                                        const struct nervure_layout *layout,
+                                        void *value);
 
 // Makes empty metadata. Free it with `nervure_metadata_free`.
 struct nervure_metadata *nervure_metadata_new(void);
@@ -542,66 +605,6 @@ bool nervure_arm(struct nervure_node *node,
 // For event loops: ends what `nervure_arm` began. Call it when the sleep ends.
 void nervure_disarm(struct nervure_node *node);
 
-// Opens the record in a sample. Free it with `nervure_record_free`. To read all fields into a struct,
-// `nervure_sample_read` needs no record.
-enum nervure_status nervure_record_open(const struct nervure_sample *sample, struct nervure_record **record);
-
-// Frees a record.
-void nervure_record_free(struct nervure_record *record);
-
-// Reads the value at a path in place: a number, a text, bytes, or a tensor, also of a list of numbers. It is valid until the
-// record is freed. Lists and records have no value: read their items and fields.
-enum nervure_status nervure_record_get(struct nervure_record *record,
-                                       const char *path,
-                                       struct nervure_value *value);
-
-// Reads the text at a path in place: its bytes, without a NUL at the end. They are valid until the record is freed.
-enum nervure_status nervure_record_text(struct nervure_record *record,
-                                        const char *path,
-                                        struct nervure_bytes *text);
-
-// Reads the bytes at a path in place. They are valid until the record is freed.
-enum nervure_status nervure_record_bytes(struct nervure_record *record,
-                                         const char *path,
-                                         struct nervure_bytes *bytes);
-
-// Reads the tensor, or the list of numbers, at a path in place. It is valid until the record is freed.
-enum nervure_status nervure_record_tensor(struct nervure_record *record,
-                                          const char *path,
-                                          struct nervure_tensor *tensor);
-
-// Reads the number at a path. It may also be an integer.
-enum nervure_status nervure_record_number(const struct nervure_record *record,
-                                          const char *path,
-                                          double *number);
-
-// Reads the integer at a path.
-enum nervure_status nervure_record_integer(const struct nervure_record *record,
-                                           const char *path,
-                                           int64_t *integer);
-
-// Reads the truth value at a path.
-enum nervure_status nervure_record_bool(const struct nervure_record *record, const char *path, bool *boolean);
-
-// Counts the items of the list at a path, or the elements of a tensor.
-enum nervure_status nervure_record_count(const struct nervure_record *record,
-                                         const char *path,
-                                         size_t *count);
-
-// Reads the value at a path into a value of a type of the program, which must be initialized. Integers become numbers of
-// smaller types if they fit; fields that the type does not have are ignored. After a failure it is initialized, and may be
-// read in part.
-enum nervure_status nervure_record_read(const struct nervure_record *record,
-                                        const char *path,
-                                        const struct nervure_layout *layout,
-                                        void *value);
-
-// Reads a sample, which is one record, into a value of a type of the program: as `nervure_record_read` with the empty path,
-// but a schema is compared with the type once only, and no memory is allocated for fields of fixed size.
-enum nervure_status nervure_sample_read(const struct nervure_sample *sample,
-                                        const struct nervure_layout *layout,
-                                        void *value);
-
 // Reads the value in place. It is valid as long as the sample is. A text is as the producer wrote it, without a NUL:
 // check that it is UTF-8 if you do not trust the producer. Of an Arrow array `nervure_sample_arrow` returns the array;
 // here its pointers are NULL.
@@ -667,9 +670,6 @@ void nervure_loan_free(struct nervure_loan *loan);
 // The message of the last function that failed in this thread; empty if none has. It is valid until the next one fails
 // in this thread.
 const char *nervure_error(void);
-
-// Returns the size of an element in bytes; 0 for `NERVURE_DTYPE_CUSTOM`, whose size is in the tensor.
-size_t nervure_dtype_size(unsigned int dtype);
 
 #ifdef __cplusplus
 }  // extern "C"

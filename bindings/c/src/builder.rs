@@ -1,30 +1,26 @@
 //! Records that are built field by field.
 
-use std::ffi::c_char;
 use std::sync::Arc;
 
-use nervure_node::binding::{nearest, type_of_output};
+use nervure_node::binding::nearest;
 use nervure_node::message::{Encode, Scalar, SerdeSample, Tensor, TensorLayout};
 use nervure_types::{Definition, Field, Kind as FieldKind, Literal};
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
 use crate::path::{Step, steps};
-use crate::pointers::{self, owned};
-use crate::send::Output;
-use crate::status::{Failure, Status, guarded};
-use crate::value::{Kind, Value};
+use crate::status::{Failure, Status};
 
 /// A record that is built field by field, by paths as of `nervure_record`. It can be sent many times, and changed between.
 #[derive(Debug)]
 pub struct Builder {
     /// Name and definition of its type, if it is known.
     known: Option<(String, Arc<Definition>)>,
-    root: Node,
+    pub(crate) root: Node,
 }
 
 /// A value of a record.
 #[derive(Clone, Debug)]
-enum Node {
+pub(crate) enum Node {
     Null,
     Scalar(Scalar),
     Text(String),
@@ -43,7 +39,7 @@ enum Expected<'a> {
 }
 
 impl Builder {
-    fn new(known: Option<(&str, &Arc<Definition>)>) -> Result<Self, Failure> {
+    pub(crate) fn new(known: Option<(&str, &Arc<Definition>)>) -> Result<Self, Failure> {
         let Some((name, definition)) = known else {
             return Ok(Self {
                 known: None,
@@ -63,7 +59,7 @@ impl Builder {
         })
     }
 
-    fn set(&mut self, path: &str, value: Node) -> Result<(), Failure> {
+    pub(crate) fn set(&mut self, path: &str, value: Node) -> Result<(), Failure> {
         let name = self.known.as_ref().map_or("the record", |(name, _)| name);
         let name = name.to_owned();
         let wrong = |reason: String| {
@@ -295,35 +291,6 @@ impl Node {
             Self::Fields(_) => "a record",
         }
     }
-
-    /// # Safety
-    /// As [`Value::decode`].
-    unsafe fn of_value(value: &Value) -> Result<Self, Failure> {
-        // SAFETY: the kind names the member.
-        unsafe {
-            Ok(match value.kind {
-                Kind::Bool => Self::Scalar(Scalar::Bool(value.r#as.boolean)),
-                Kind::Integer => Self::Scalar(Scalar::Integer(value.r#as.integer)),
-                Kind::Unsigned => Self::Scalar(Scalar::Unsigned(value.r#as.unsigned_integer)),
-                Kind::Float => Self::Scalar(Scalar::Float(value.r#as.number)),
-                Kind::Text => Self::Text(value.as_text()?.to_owned()),
-                Kind::Bytes => Self::Bytes(value.as_bytes()?.to_vec()),
-                Kind::Tensor => {
-                    let (layout, data) = value.as_tensor()?;
-                    Self::Tensor(layout, data.to_vec())
-                }
-                Kind::Builder => pointers::shared(value.r#as.builder, "builder")?
-                    .root
-                    .clone(),
-                Kind::Arrow | Kind::Struct => {
-                    let kind = value.kind.name();
-                    return Err(Failure::argument(format!(
-                        "{kind} of the program cannot be a field of a record"
-                    )));
-                }
-            })
-        }
-    }
 }
 
 impl Serialize for Node {
@@ -352,75 +319,4 @@ impl Serialize for Node {
             }
         }
     }
-}
-
-/// Makes a record for an output. If the type of the output is a standard one, the record has the fields of that type with
-/// their defaults, optional ones without a value, and takes no others. `output` may be NULL, for a record of any fields, such
-/// as a request. Free it with `nervure_builder_free`.
-///
-/// # Safety
-/// The pointers are null or valid.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nervure_builder_new(
-    output: *const Output,
-    builder: *mut *mut Builder,
-) -> Status {
-    // SAFETY: the caller's promise.
-    guarded("nervure_builder_new", || unsafe {
-        pointers::put(builder, std::ptr::null_mut(), "builder")?;
-        let known = output
-            .as_ref()
-            .and_then(|output| type_of_output(&output.publisher));
-        pointers::put(builder, owned(Builder::new(known)?), "builder")?;
-        Ok(Status::Ok)
-    })
-}
-
-/// Frees a record.
-///
-/// # Safety
-/// `builder` is null, or from `nervure_builder_new` and not freed.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nervure_builder_free(builder: *mut Builder) {
-    // SAFETY: the caller's promise.
-    unsafe { pointers::free(builder) }
-}
-
-/// Sets the value at a path: a number, a text, bytes, a tensor or another record, which are copied. An index that is the number
-/// of items of its list appends an item.
-///
-/// # Safety
-/// The pointers are null or valid, and the value is as `nervure_value` describes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nervure_builder_set(
-    builder: *mut Builder,
-    path: *const c_char,
-    value: *const Value,
-) -> Status {
-    // SAFETY: the caller's promise.
-    guarded("nervure_builder_set", || unsafe {
-        let path = pointers::text(path, "path")?;
-        let value = Node::of_value(Value::checked(value)?)?;
-        let builder = pointers::exclusive(builder, "builder")?;
-        builder.set(path, value)?;
-        Ok(Status::Ok)
-    })
-}
-
-/// Removes the value at a path: an optional field becomes null, a list empty.
-///
-/// # Safety
-/// The pointers are null or valid.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nervure_builder_clear(
-    builder: *mut Builder,
-    path: *const c_char,
-) -> Status {
-    // SAFETY: the caller's promise.
-    guarded("nervure_builder_clear", || unsafe {
-        let path = pointers::text(path, "path")?;
-        let builder = pointers::exclusive(builder, "builder")?;
-        builder.set(path, Node::Null)?;
-        Ok(Status::Ok)
-    })
 }

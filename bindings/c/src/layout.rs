@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_void};
 
 use nervure_node::message::DType;
 
-use crate::value::{Dtype, dtype_from};
+use crate::dtype::{Dtype, dtype_from};
 
 /// Kind of a type in memory.
 #[repr(C)]

@@ -3,7 +3,10 @@
 #![expect(unsafe_code, reason = "C passes pointers")]
 
 mod builder;
+mod building;
+mod dtype;
 mod event;
+mod fields;
 mod layout;
 mod metadata;
 mod misread;
@@ -19,6 +22,7 @@ mod sample;
 mod schemas;
 mod send;
 mod status;
+mod structs;
 mod value;
 mod writer;
 

@@ -6,9 +6,9 @@ use nervure_node::message::record::{
 };
 use nervure_node::message::{DType, Scalar, Tensor, TensorLayout};
 
+use crate::dtype::Dtype;
 use crate::layout::{LayoutKind, Shape};
 use crate::misread::Misread;
-use crate::value::Dtype;
 
 /// How a column is read into a type of the program.
 #[derive(Debug)]
@@ -82,25 +82,7 @@ impl Reader {
                     fields,
                 })
             }
-            LayoutKind::Array | LayoutKind::List => {
-                let item = match kind {
-                    ColumnKind::List => match columns.column(column + 1).kind() {
-                        ColumnKind::Null => None,
-                        _ => {
-                            let item = Self::new(columns, column + 1, shape.item());
-                            Some(item.map_err(Misread::in_items)?)
-                        }
-                    },
-                    ColumnKind::Tensor { dtype, .. } if takes(shape.item(), dtype) => None,
-                    ColumnKind::Bytes if takes(shape.item(), &DType::U8) => None,
-                    _ => return Err(wrong()),
-                };
-                Ok(Self::Items {
-                    column,
-                    shape,
-                    item: item.map(Box::new),
-                })
-            }
+            LayoutKind::Array | LayoutKind::List => Self::items(columns, column, shape),
             LayoutKind::Optional => {
                 let value = match kind {
                     ColumnKind::Null => None,
@@ -110,6 +92,33 @@ impl Reader {
             }
             LayoutKind::Number | LayoutKind::Text | LayoutKind::Record => Err(wrong()),
         }
+    }
+
+    /// Compares a column with a list or array.
+    fn items(columns: &RecordColumns, column: usize, shape: Shape) -> Result<Self, Misread> {
+        let kind = columns.column(column).kind();
+        let item = match kind {
+            ColumnKind::List => match columns.column(column + 1).kind() {
+                ColumnKind::Null => None,
+                _ => {
+                    let item = Self::new(columns, column + 1, shape.item());
+                    Some(item.map_err(Misread::in_items)?)
+                }
+            },
+            ColumnKind::Tensor { dtype, .. } if takes(shape.item(), dtype) => None,
+            ColumnKind::Bytes if takes(shape.item(), &DType::U8) => None,
+            _ => {
+                return Err(Misread::new(
+                    format!("`{}`", shape.name()),
+                    kind.to_string(),
+                ));
+            }
+        };
+        Ok(Self::Items {
+            column,
+            shape,
+            item: item.map(Box::new),
+        })
     }
 }
 
@@ -161,46 +170,48 @@ impl<'a> Reading<'a> {
         row: usize,
         place: *mut u8,
     ) -> Result<(), Misread> {
-        // SAFETY, here and below: the caller's promise, and places of fields and items are within that of the whole.
-        match reader {
-            Reader::Number { column, shape } => match self.view.scalar(*column, row) {
-                Some(scalar) => unsafe { store(scalar, *shape, place) },
-                None => Err(null(*shape)),
-            },
-            Reader::Text { column, shape } => match self.view.value(*column, row)? {
-                RecordValue::Text(text) => unsafe { self.text(text, *shape, place) },
-                _ => Err(null(*shape)),
-            },
-            Reader::Record {
-                column,
-                shape,
-                fields,
-            } => {
-                if self.view.is_null(*column, row) {
-                    return Err(null(*shape));
+        // SAFETY: the caller's promise, and places of fields and items are within that of the whole.
+        unsafe {
+            match reader {
+                Reader::Number { column, shape } => match self.view.scalar(*column, row) {
+                    Some(scalar) => store(scalar, *shape, place),
+                    None => Err(null(*shape)),
+                },
+                Reader::Text { column, shape } => match self.view.value(*column, row)? {
+                    RecordValue::Text(text) => self.text(text, *shape, place),
+                    _ => Err(null(*shape)),
+                },
+                Reader::Record {
+                    column,
+                    shape,
+                    fields,
+                } => {
+                    if self.view.is_null(*column, row) {
+                        return Err(null(*shape));
+                    }
+                    fields.iter().try_for_each(|field| {
+                        let read = self.read(&field.reader, row, place.add(field.offset));
+                        read.map_err(|misread| misread.in_field(field.name))
+                    })
                 }
-                fields.iter().try_for_each(|field| {
-                    let read = unsafe { self.read(&field.reader, row, place.add(field.offset)) };
-                    read.map_err(|misread| misread.in_field(field.name))
-                })
-            }
-            Reader::Items {
-                column,
-                shape,
-                item,
-            } => {
-                let value = self.view.value(*column, row)?;
-                unsafe { self.items(value, *shape, item.as_deref(), place) }
-            }
-            Reader::Optional { shape, value } => {
-                let found = value
-                    .as_ref()
-                    .filter(|(column, _)| !self.view.is_null(*column, row));
-                let memory = unsafe { shape.resize(place, found.is_some().into()) };
-                match found {
-                    None => Ok(()),
-                    Some(_) if memory.is_null() => Err(Misread::memory()),
-                    Some((_, reader)) => unsafe { self.read(reader, row, memory) },
+                Reader::Items {
+                    column,
+                    shape,
+                    item,
+                } => {
+                    let value = self.view.value(*column, row)?;
+                    self.items(value, *shape, item.as_deref(), place)
+                }
+                Reader::Optional { shape, value } => {
+                    let found = value
+                        .as_ref()
+                        .filter(|(column, _)| !self.view.is_null(*column, row));
+                    let memory = shape.resize(place, found.is_some().into());
+                    match found {
+                        None => Ok(()),
+                        Some(_) if memory.is_null() => Err(Misread::memory()),
+                        Some((_, reader)) => self.read(reader, row, memory),
+                    }
                 }
             }
         }

@@ -10,11 +10,11 @@ use nervure_node::message::record::ArrayPlanner;
 use nervure_node::message::{Encode, Header, Layout, Metadata, Schema, SerdeSample, Tensor};
 use serde::Serialize;
 
+use crate::dtype::Dtype;
 use crate::layout::{LayoutField, LayoutKind, Shape, TypeLayout};
 use crate::schemas;
 use crate::status::{Failure, Status};
-use crate::value::Dtype;
-use crate::writer::StructSample;
+use crate::structs::StructSample;
 
 /// A struct as a program in C++ would have it.
 #[repr(C)]

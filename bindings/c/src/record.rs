@@ -1,6 +1,5 @@
 //! Fields of received records, by their paths.
 
-use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 
 use nervure_node::Sample as Received;
@@ -10,15 +9,13 @@ use nervure_node::message::record::{
 };
 use nervure_node::message::{DType, Scalar, TensorLayout};
 
-use crate::layout::{LayoutKind, Shape, TypeLayout};
+use crate::layout::{LayoutKind, Shape};
 use crate::misread::Misread;
 use crate::path::{Step, steps};
-use crate::pointers::{self, owned};
 use crate::reader::{Reader, Reading, store};
-use crate::sample::Sample;
 use crate::schemas;
-use crate::status::{Failure, Status, guarded};
-use crate::value::{Bytes, Kind, Tensor, Value};
+use crate::status::{Failure, Status};
+use crate::value::{Kind, Value};
 
 /// A received record: a dict, dataclass or struct of another language, or a list of them. It keeps its sample's memory
 /// until it is freed.
@@ -50,6 +47,18 @@ enum Found {
 }
 
 impl Record {
+    pub(crate) fn open(sample: &Received) -> Result<Self, Failure> {
+        let columns = schemas::columns_of(sample)?;
+        let mut places = RecordPlaces::default();
+        schemas::find(&mut places, &columns, sample)?;
+        Ok(Self {
+            sample: sample.clone(),
+            columns,
+            places,
+            tensors: Vec::new(),
+        })
+    }
+
     fn view(&self) -> RecordView<'_> {
         RecordView::new(&self.columns, &self.places, self.sample.bytes())
     }
@@ -141,7 +150,7 @@ impl Record {
     }
 
     /// The value at a path, in place.
-    fn get(&mut self, path: &str) -> Result<Value, Failure> {
+    pub(crate) fn get(&mut self, path: &str) -> Result<Value, Failure> {
         let (column, row) = match self.find(path)? {
             Found::Element(scalar) => return Ok(Value::scalar(scalar)),
             Found::Rows(_) => return Err(wrong(path, "a value", "a list: read its items")),
@@ -179,7 +188,7 @@ impl Record {
     }
 
     /// The number of items at a path.
-    fn count(&self, path: &str) -> Result<usize, Failure> {
+    pub(crate) fn count(&self, path: &str) -> Result<usize, Failure> {
         let (column, row) = match self.find(path)? {
             Found::Rows(items) => return Ok(items.rows.len()),
             Found::Element(_) => return Err(wrong(path, "a list", "a number")),
@@ -202,7 +211,12 @@ impl Record {
     ///
     /// # Safety
     /// `place` points to a value of this type.
-    unsafe fn read(&self, path: &str, shape: Shape, place: *mut u8) -> Result<(), Failure> {
+    pub(crate) unsafe fn read(
+        &self,
+        path: &str,
+        shape: Shape,
+        place: *mut u8,
+    ) -> Result<(), Failure> {
         let whole = match path {
             "" => shape.name(),
             path => format!("the record's `{path}`"),
@@ -274,267 +288,7 @@ fn none(path: &str, reason: impl std::fmt::Display) -> Failure {
     Failure::new(Status::None, format!("the record's `{path}`: {reason}"))
 }
 
-fn wrong(path: &str, expected: &str, found: &str) -> Failure {
+pub(crate) fn wrong(path: &str, expected: &str, found: &str) -> Failure {
     let message = format!("the record's `{path}`: expected {expected}, found {found}");
     Failure::new(Status::Kind, message)
-}
-
-/// Opens the record in a sample. Free it with `nervure_record_free`. To read all fields into a struct,
-/// `nervure_sample_read` needs no record.
-///
-/// # Safety
-/// The pointers are null or valid.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nervure_record_open(
-    sample: *const Sample,
-    record: *mut *mut Record,
-) -> Status {
-    // SAFETY: the caller's promise.
-    guarded("nervure_record_open", || unsafe {
-        let sample = &pointers::shared(sample, "sample")?.0;
-        pointers::put(record, std::ptr::null_mut(), "record")?;
-        let columns = schemas::columns_of(sample)?;
-        let mut places = RecordPlaces::default();
-        schemas::find(&mut places, &columns, sample)?;
-        let opened = Record {
-            sample: sample.clone(),
-            columns,
-            places,
-            tensors: Vec::new(),
-        };
-        pointers::put(record, owned(opened), "record")?;
-        Ok(Status::Ok)
-    })
-}
-
-/// Frees a record.
-///
-/// # Safety
-/// `record` is null, or from `nervure_record_open` and not freed.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nervure_record_free(record: *mut Record) {
-    // SAFETY: the caller's promise.
-    unsafe { pointers::free(record) }
-}
-
-/// Reads the value at a path in place: a number, a text, bytes, or a tensor, also of a list of numbers. It is valid until the
-/// record is freed. Lists and records have no value: read their items and fields.
-///
-/// # Safety
-/// The pointers are null or valid.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nervure_record_get(
-    record: *mut Record,
-    path: *const c_char,
-    value: *mut Value,
-) -> Status {
-    // SAFETY: the caller's promise.
-    guarded("nervure_record_get", || unsafe {
-        let record = pointers::exclusive(record, "record")?;
-        let found = record.get(pointers::text(path, "path")?)?;
-        pointers::put(value, found, "value")?;
-        Ok(Status::Ok)
-    })
-}
-
-/// Reads the text at a path in place: its bytes, without a NUL at the end. They are valid until the record is freed.
-///
-/// # Safety
-/// The pointers are null or valid.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nervure_record_text(
-    record: *mut Record,
-    path: *const c_char,
-    text: *mut Bytes,
-) -> Status {
-    // SAFETY: the caller's promise.
-    guarded("nervure_record_text", || unsafe {
-        let found = of_kind(record, path, Kind::Text, "text")?;
-        pointers::put(text, found.r#as.bytes, "text")?;
-        Ok(Status::Ok)
-    })
-}
-
-/// Reads the bytes at a path in place. They are valid until the record is freed.
-///
-/// # Safety
-/// The pointers are null or valid.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nervure_record_bytes(
-    record: *mut Record,
-    path: *const c_char,
-    bytes: *mut Bytes,
-) -> Status {
-    // SAFETY: the caller's promise.
-    guarded("nervure_record_bytes", || unsafe {
-        let found = of_kind(record, path, Kind::Bytes, "bytes")?;
-        pointers::put(bytes, found.r#as.bytes, "bytes")?;
-        Ok(Status::Ok)
-    })
-}
-
-/// Reads the tensor, or the list of numbers, at a path in place. It is valid until the record is freed.
-///
-/// # Safety
-/// The pointers are null or valid.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nervure_record_tensor(
-    record: *mut Record,
-    path: *const c_char,
-    tensor: *mut Tensor,
-) -> Status {
-    // SAFETY: the caller's promise.
-    guarded("nervure_record_tensor", || unsafe {
-        let found = of_kind(record, path, Kind::Tensor, "a tensor or a list of numbers")?;
-        pointers::put(tensor, found.r#as.tensor, "tensor")?;
-        Ok(Status::Ok)
-    })
-}
-
-/// # Safety
-/// The pointers are null or valid.
-unsafe fn of_kind(
-    record: *mut Record,
-    path: *const c_char,
-    kind: Kind,
-    expected: &str,
-) -> Result<Value, Failure> {
-    // SAFETY: the caller's promise.
-    let (record, path) = unsafe {
-        (
-            pointers::exclusive(record, "record")?,
-            pointers::text(path, "path")?,
-        )
-    };
-    let value = record.get(path)?;
-    match value.kind == kind {
-        true => Ok(value),
-        false => Err(wrong(path, expected, value.kind.name())),
-    }
-}
-
-/// Reads the number at a path. It may also be an integer.
-///
-/// # Safety
-/// The pointers are null or valid.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nervure_record_number(
-    record: *const Record,
-    path: *const c_char,
-    number: *mut f64,
-) -> Status {
-    // SAFETY: the caller's promise.
-    guarded("nervure_record_number", || unsafe {
-        read(record, path, Shape::NUMBER, number.cast())
-    })
-}
-
-/// Reads the integer at a path.
-///
-/// # Safety
-/// The pointers are null or valid.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nervure_record_integer(
-    record: *const Record,
-    path: *const c_char,
-    integer: *mut i64,
-) -> Status {
-    // SAFETY: the caller's promise.
-    guarded("nervure_record_integer", || unsafe {
-        read(record, path, Shape::INTEGER, integer.cast())
-    })
-}
-
-/// Reads the truth value at a path.
-///
-/// # Safety
-/// The pointers are null or valid.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nervure_record_bool(
-    record: *const Record,
-    path: *const c_char,
-    boolean: *mut bool,
-) -> Status {
-    // SAFETY: the caller's promise.
-    guarded("nervure_record_bool", || unsafe {
-        read(record, path, Shape::BOOLEAN, boolean.cast())
-    })
-}
-
-/// Counts the items of the list at a path, or the elements of a tensor.
-///
-/// # Safety
-/// The pointers are null or valid.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nervure_record_count(
-    record: *const Record,
-    path: *const c_char,
-    count: *mut usize,
-) -> Status {
-    // SAFETY: the caller's promise.
-    guarded("nervure_record_count", || unsafe {
-        let record = pointers::shared(record, "record")?;
-        let found = record.count(pointers::text(path, "path")?)?;
-        pointers::put(count, found, "count")?;
-        Ok(Status::Ok)
-    })
-}
-
-/// Reads the value at a path into a value of a type of the program, which must be initialized. Integers become numbers of
-/// smaller types if they fit; fields that the type does not have are ignored. After a failure it is initialized, and may be
-/// read in part.
-///
-/// # Safety
-/// The pointers are null or valid, and the layout lives as long as the program.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nervure_record_read(
-    record: *const Record,
-    path: *const c_char,
-    layout: *const TypeLayout,
-    value: *mut c_void,
-) -> Status {
-    // SAFETY: the caller's promise.
-    guarded("nervure_record_read", || unsafe {
-        let shape = Shape(pointers::shared(layout, "layout")?);
-        read(record, path, shape, value)
-    })
-}
-
-/// # Safety
-/// As [`nervure_record_read`].
-unsafe fn read(
-    record: *const Record,
-    path: *const c_char,
-    shape: Shape,
-    value: *mut c_void,
-) -> Result<Status, Failure> {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let record = pointers::shared(record, "record")?;
-        let path = pointers::text(path, "path")?;
-        let value: *mut u8 = pointers::exclusive(value.cast::<u8>(), "place for the value")?;
-        record.read(path, shape, value)?;
-        Ok(Status::Ok)
-    }
-}
-
-/// Reads a sample, which is one record, into a value of a type of the program: as `nervure_record_read` with the empty path,
-/// but a schema is compared with the type once only, and no memory is allocated for fields of fixed size.
-///
-/// # Safety
-/// As [`nervure_record_read`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nervure_sample_read(
-    sample: *const Sample,
-    layout: *const TypeLayout,
-    value: *mut c_void,
-) -> Status {
-    // SAFETY: the caller's promise.
-    guarded("nervure_sample_read", || unsafe {
-        let sample = &pointers::shared(sample, "sample")?.0;
-        let shape = Shape(pointers::shared(layout, "layout")?);
-        let value: *mut u8 = pointers::exclusive(value.cast::<u8>(), "place for the value")?;
-        schemas::read(sample, shape, value)?;
-        Ok(Status::Ok)
-    })
 }

@@ -1,206 +1,21 @@
-//! Writes structs of the program as records.
+//! Writes values of the program as columns of a record.
 //!
-//! A struct is walked twice in the same way: for the layout of the payload, and to fill it. Each type has one schema,
+//! A value is walked twice in the same way: for the layout of the payload, and to fill it. Each type has one schema,
 //! whatever its values are.
 
-use std::cell::RefCell;
 use std::ptr;
-use std::rc::Rc;
 
 use arrow_schema::{DataType, Field, Fields};
-use nervure_node::Encode;
-use nervure_node::message::array::ArrayLayout;
 use nervure_node::message::record::{ArrayPlanner, RecordError};
-use nervure_node::message::{DType, Layout, PYTHON_KIND, Schema, TensorColumn};
+use nervure_node::message::{DType, TensorColumn};
 
+use crate::dtype::Dtype;
 use crate::layout::{LayoutKind, Shape};
 use crate::misread::Misread;
 use crate::status::Failure;
-use crate::value::Dtype;
-
-/// A struct of the program, ready to be sent.
-pub(crate) struct StructSample {
-    value: Run,
-    known: Rc<Known>,
-    layout: ArrayLayout,
-    payload_bytes: usize,
-}
-
-/// A type that this thread has sent.
-struct Known {
-    shape: Shape,
-    schema: Schema,
-    flat: Option<Flat>,
-}
-
-/// The payload of a type that consists of numbers, whatever their values are.
-struct Flat {
-    layout: ArrayLayout,
-    payload_bytes: usize,
-    /// Numbers with their offsets in the struct and in the payload.
-    numbers: Vec<(Dtype, usize, usize)>,
-}
-
-impl StructSample {
-    /// # Safety
-    /// `start` points to a struct of this type, which is not changed as long as the result is used.
-    pub(crate) unsafe fn new(shape: Shape, start: *const u8) -> Result<Self, Failure> {
-        let failure = |misread: Misread| misread.failure(&shape.name());
-        let known = known_type(shape)?;
-        let value = Run {
-            start,
-            count: 1,
-            stride: 0,
-        };
-        let (layout, payload_bytes) = match &known.flat {
-            Some(flat) => (flat.layout.clone(), flat.payload_bytes),
-            None => {
-                let mut planner = ArrayPlanner::default();
-                // SAFETY: the caller's promise.
-                let planned = unsafe { column(shape, &[value], 1, Nulls::None, &mut planner) };
-                planned.map_err(failure)?;
-                let planned = planner.finish(1);
-                planned.map_err(|error| failure(too_large(error)))?
-            }
-        };
-        Ok(Self {
-            value,
-            known,
-            layout,
-            payload_bytes,
-        })
-    }
-}
-
-impl Encode for StructSample {
-    fn layout(&self) -> Layout {
-        Layout::Array(self.layout.clone())
-    }
-
-    fn payload_bytes(&self) -> usize {
-        self.payload_bytes
-    }
-
-    fn write(&self, payload: &mut [u8]) {
-        if let Some(flat) = &self.known.flat {
-            payload.fill(0);
-            for (dtype, from, to) in &flat.numbers {
-                // SAFETY: the struct has a number of this type there.
-                let word = unsafe { word(*dtype, self.value.start.add(*from)) };
-                let width = if *dtype == Dtype::Bool { 1 } else { word.len() };
-                payload[*to..][..width].copy_from_slice(&word[..width]);
-            }
-            return;
-        }
-        let mut filler = Filler {
-            planner: ArrayPlanner::default(),
-            payload,
-            end: 0,
-        };
-        let (shape, value) = (self.known.shape, self.value);
-        // SAFETY: the promise to `new`.
-        let written = unsafe { column(shape, &[value], 1, Nulls::None, &mut filler) };
-        assert!(
-            written.is_ok() && filler.end == filler.payload.len(),
-            "the program has changed a struct while it was sent"
-        );
-    }
-
-    fn schema(&self) -> Option<&Schema> {
-        Some(&self.known.schema)
-    }
-}
-
-fn known_type(shape: Shape) -> Result<Rc<Known>, Failure> {
-    thread_local! {
-        static KNOWN: RefCell<Vec<Rc<Known>>> = const { RefCell::new(Vec::new()) };
-    }
-    KNOWN.with_borrow_mut(|known| {
-        let mut same = known.iter().filter(|known| ptr::eq(known.shape.0, shape.0));
-        if let Some(known) = same.next() {
-            return Ok(known.clone());
-        }
-        let metadata = arrow_schema::Metadata::new().with(PYTHON_KIND, "dict");
-        let root = field("", shape)?.with_metadata(metadata);
-        let schema = Schema::array(root);
-        let schema =
-            schema.map_err(|error| Failure::argument(format!("{}: {error}", shape.name())))?;
-        let flat = Flat::of(shape);
-        known.push(Rc::new(Known {
-            shape,
-            schema,
-            flat,
-        }));
-        Ok(known[known.len() - 1].clone())
-    })
-}
-
-impl Flat {
-    fn of(shape: Shape) -> Option<Self> {
-        let (mut planner, mut numbers) = (ArrayPlanner::default(), Vec::new());
-        Self::add(shape, 0, &mut planner, &mut numbers)?;
-        let (layout, payload_bytes) = planner.finish(1).ok()?;
-        Some(Self {
-            layout,
-            payload_bytes,
-            numbers,
-        })
-    }
-
-    fn add(
-        shape: Shape,
-        offset: usize,
-        planner: &mut ArrayPlanner,
-        numbers: &mut Vec<(Dtype, usize, usize)>,
-    ) -> Option<()> {
-        planner.number(0);
-        match shape.kind() {
-            LayoutKind::Number => {
-                let bytes = if shape.0.dtype == Dtype::Bool { 1 } else { 8 };
-                let place = planner.place(bytes).ok()?;
-                numbers.push((shape.0.dtype, offset, place.start));
-                Some(())
-            }
-            LayoutKind::Record => shape.fields().iter().try_for_each(|field| {
-                Self::add(field.shape(), offset + field.offset, planner, numbers)
-            }),
-            LayoutKind::Text | LayoutKind::Array | LayoutKind::List | LayoutKind::Optional => None,
-        }
-    }
-}
-
-/// A number in 64 bits, or a truth value in one.
-///
-/// # Safety
-/// `place` points to a number of this type.
-unsafe fn word(dtype: Dtype, place: *const u8) -> [u8; 8] {
-    macro_rules! wide {
-        ($number:ty as $wide:ty) => {
-            // SAFETY: the caller's promise.
-            <$wide>::from(unsafe { place.cast::<$number>().read_unaligned() }).to_le_bytes()
-        };
-    }
-    match dtype {
-        // SAFETY: the caller's promise.
-        Dtype::Bool => u64::from(unsafe { *place } != 0).to_le_bytes(),
-        Dtype::F64 => wide!(f64 as f64),
-        Dtype::F32 => wide!(f32 as f64),
-        Dtype::I8 => wide!(i8 as i64),
-        Dtype::I16 => wide!(i16 as i64),
-        Dtype::I32 => wide!(i32 as i64),
-        Dtype::I64 => wide!(i64 as i64),
-        Dtype::U8 => wide!(u8 as i64),
-        Dtype::U16 => wide!(u16 as i64),
-        Dtype::U32 => wide!(u32 as i64),
-        Dtype::U64 => wide!(u64 as u64),
-        Dtype::F16 | Dtype::Bf16 | Dtype::C64 | Dtype::C128 | Dtype::Custom => {
-            unreachable!("a layout has numbers of at most 64 bits")
-        }
-    }
-}
 
 /// The field of a column with values of a type.
-fn field(name: &str, shape: Shape) -> Result<Field, Failure> {
+pub(crate) fn field(name: &str, shape: Shape) -> Result<Field, Failure> {
     let data_type = match shape.kind() {
         LayoutKind::Number => match shape.0.dtype {
             Dtype::Bool => DataType::Boolean,
@@ -234,11 +49,11 @@ fn field(name: &str, shape: Shape) -> Result<Field, Failure> {
 
 /// Values of a type at equal distances.
 #[derive(Clone, Copy)]
-struct Run {
+pub(crate) struct Run {
     /// The first; null if all are absent.
-    start: *const u8,
-    count: usize,
-    stride: usize,
+    pub(crate) start: *const u8,
+    pub(crate) count: usize,
+    pub(crate) stride: usize,
 }
 
 type Runs = smallvec::SmallVec<[Run; 4]>;
@@ -264,13 +79,13 @@ fn places(runs: &[Run]) -> impl Iterator<Item = *const u8> {
 
 /// Whether absent values of a column are nulls. Those of absent records are any values.
 #[derive(Clone, Copy, PartialEq)]
-enum Nulls {
+pub(crate) enum Nulls {
     None,
     Absent,
 }
 
 /// Receives the parts of an array in their order.
-trait Sink {
+pub(crate) trait Sink {
     fn number(&mut self, number: usize);
     fn length(&mut self, length: usize);
     fn buffer(&mut self, bytes: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), Misread>;
@@ -291,11 +106,26 @@ impl Sink for ArrayPlanner {
 }
 
 /// Fills a payload.
-struct Filler<'p> {
+pub(crate) struct Filler<'p> {
     planner: ArrayPlanner,
     payload: &'p mut [u8],
     /// End of the last buffer.
     end: usize,
+}
+
+impl<'p> Filler<'p> {
+    pub(crate) fn new(payload: &'p mut [u8]) -> Self {
+        Self {
+            planner: ArrayPlanner::default(),
+            payload,
+            end: 0,
+        }
+    }
+
+    /// Whether the whole payload was filled.
+    pub(crate) fn is_full(&self) -> bool {
+        self.end == self.payload.len()
+    }
 }
 
 impl Sink for Filler<'_> {
@@ -314,7 +144,7 @@ impl Sink for Filler<'_> {
     }
 }
 
-fn too_large(error: RecordError) -> Misread {
+pub(crate) fn too_large(error: RecordError) -> Misread {
     Misread::new("a value that can be sent", error.to_string())
 }
 
@@ -322,7 +152,7 @@ fn too_large(error: RecordError) -> Misread {
 ///
 /// # Safety
 /// The runs have values of this type.
-unsafe fn column(
+pub(crate) unsafe fn column(
     shape: Shape,
     runs: &[Run],
     rows: usize,
@@ -337,30 +167,32 @@ unsafe fn column(
     }
     sink.length(rows);
     validity(runs, rows, nulls, sink)?;
-    // SAFETY, here and below: the caller's promise, and items and fields have their types.
-    match shape.kind() {
-        LayoutKind::Number => unsafe { numbers(shape, runs, rows, sink) },
-        LayoutKind::Text => unsafe { texts(shape, runs, rows, sink) },
-        LayoutKind::Record => shape.fields().iter().try_for_each(|field| {
-            let at = |run: &Run| match run.start.is_null() {
-                true => *run,
-                false => Run {
-                    start: run.start.wrapping_add(field.offset),
-                    ..*run
-                },
-            };
-            let runs: Runs = runs.iter().map(at).collect();
-            let written = unsafe { column(field.shape(), &runs, rows, Nulls::None, sink) };
-            written.map_err(|misread| misread.in_field(field.name()))
-        }),
-        LayoutKind::Array | LayoutKind::List => {
-            let items = unsafe { item_runs(shape, runs, nulls) };
-            match shape.item().kind() {
-                LayoutKind::Number => unsafe { tensors(shape.item(), &items, sink) },
-                _ => unsafe { lists(shape.item(), &items, sink) },
+    // SAFETY: the caller's promise, and items and fields have their types.
+    unsafe {
+        match shape.kind() {
+            LayoutKind::Number => numbers(shape, runs, rows, sink),
+            LayoutKind::Text => texts(shape, runs, rows, sink),
+            LayoutKind::Record => shape.fields().iter().try_for_each(|field| {
+                let at = |run: &Run| match run.start.is_null() {
+                    true => *run,
+                    false => Run {
+                        start: run.start.wrapping_add(field.offset),
+                        ..*run
+                    },
+                };
+                let runs: Runs = runs.iter().map(at).collect();
+                let written = column(field.shape(), &runs, rows, Nulls::None, sink);
+                written.map_err(|misread| misread.in_field(field.name()))
+            }),
+            LayoutKind::Array | LayoutKind::List => {
+                let items = item_runs(shape, runs, nulls);
+                match shape.item().kind() {
+                    LayoutKind::Number => tensors(shape.item(), &items, sink),
+                    _ => lists(shape.item(), &items, sink),
+                }
             }
+            LayoutKind::Optional => unreachable!("it has the column of its item"),
         }
-        LayoutKind::Optional => unreachable!("it has the column of its item"),
     }
 }
 
@@ -411,6 +243,36 @@ unsafe fn numbers(
             *out = word(place);
         }
     })
+}
+
+/// A number in 64 bits, or a truth value in one.
+///
+/// # Safety
+/// `place` points to a number of this type.
+pub(crate) unsafe fn word(dtype: Dtype, place: *const u8) -> [u8; 8] {
+    macro_rules! wide {
+        ($number:ty as $wide:ty) => {
+            // SAFETY: the caller's promise.
+            <$wide>::from(unsafe { place.cast::<$number>().read_unaligned() }).to_le_bytes()
+        };
+    }
+    match dtype {
+        // SAFETY: the caller's promise.
+        Dtype::Bool => u64::from(unsafe { *place } != 0).to_le_bytes(),
+        Dtype::F64 => wide!(f64 as f64),
+        Dtype::F32 => wide!(f32 as f64),
+        Dtype::I8 => wide!(i8 as i64),
+        Dtype::I16 => wide!(i16 as i64),
+        Dtype::I32 => wide!(i32 as i64),
+        Dtype::I64 => wide!(i64 as i64),
+        Dtype::U8 => wide!(u8 as i64),
+        Dtype::U16 => wide!(u16 as i64),
+        Dtype::U32 => wide!(u32 as i64),
+        Dtype::U64 => wide!(u64 as u64),
+        Dtype::F16 | Dtype::Bf16 | Dtype::C64 | Dtype::C128 | Dtype::Custom => {
+            unreachable!("a layout has numbers of at most 64 bits")
+        }
+    }
 }
 
 /// Writes the texts of a column.
