@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-crates=(nervure-shm nervure-message nervure-testkit)
+crates=(nervure-shm nervure-message nervure-testkit nervure-c)
 # dora's API takes three quarters of the time, since it brings another Arrow.
 dora=()
 [ "${1:-}" = --all ] && dora=(dora-node-api-c dora-node-api-cxx dora-operator-api dora-operator-api-c nervure-dora-operators)

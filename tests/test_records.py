@@ -164,7 +164,7 @@ refused: nervure_builder_new: a sample of std/Image@1 is no record, but its `dat
 """
 
 FROM_CXX = """\
-frame 18446744073709551615 00 2 1.5 bc 0.75 3
+frame 18446744073709551615 00 2 1.5 bc 0.75 3 10
 refused: nervure_sample_read: Wrong, field `points[].x`: expected `uint8`, found a floating-point number
 refused: nervure_sample_read: std/Twist@1, field `linear`: expected `std/Vector3@1`, found no such field
 record second 2 0.5 12 11 00

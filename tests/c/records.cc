@@ -28,6 +28,7 @@ struct Frame {
     std::vector<Point> points;
     std::vector<float> ranges;
     std::array<int, 12> transposed = {};
+    std::vector<nervure::Bool> flags;
 
     template <typename Self, typename Visitor> static void visit(Self &self, Visitor &visitor) {
         visitor("count", self.count);
@@ -36,6 +37,7 @@ struct Frame {
         visitor("points", self.points);
         visitor("ranges", self.ranges);
         visitor("transposed", self.transposed);
+        visitor("flags", self.flags);
     }
 };
 
@@ -75,7 +77,7 @@ static void read_frame(nervure::SampleView sample) {
     const Frame frame = nervure::read<Frame>(sample);
     std::cout << "frame " << frame.count << " " << frame.score.has_value() << frame.absent.has_value() << " "
               << frame.points.size() << " " << frame.points[1].x << " " << frame.points[1].labels[1] << " "
-              << frame.ranges[2] << " " << frame.transposed[1] << std::endl;
+              << frame.ranges[2] << " " << frame.transposed[1] << " " << frame.flags[0] << frame.flags[1] << std::endl;
     refused([&] { nervure::read<Wrong>(sample); });
     refused([&] { nervure::read<Twist>(sample); });
     const nervure::Record record(sample);

@@ -52,6 +52,14 @@ private:
 };
 #endif
 
+// A truth value of its own in memory, for lists: std::vector<bool> has bits.
+struct Bool {
+    constexpr Bool(bool value = false) noexcept : value(value) {}
+    constexpr operator bool() const noexcept { return value; }
+
+    bool value;
+};
+
 namespace detail {
 
 [[noreturn]] inline void fail(nervure_status status, const char *message) {
@@ -100,7 +108,7 @@ struct Free {
 template <typename T> using Owned = std::unique_ptr<T, Free>;
 
 template <typename T> constexpr nervure_dtype dtype_of() {
-    if constexpr (std::is_same_v<T, bool>) {
+    if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, Bool>) {
         return NERVURE_DTYPE_BOOL;
     } else if constexpr (std::is_same_v<T, std::complex<float>>) {
         return NERVURE_DTYPE_C64;
@@ -187,14 +195,15 @@ template <typename T> struct IsStruct<T, std::void_t<decltype(T::nervure_type)>>
 template <typename T> const nervure_layout *layout_of();
 
 template <typename T> struct LayoutOf {
-    static_assert(IsStruct<T>::value || std::is_arithmetic_v<T>,
+    static constexpr bool is_number = std::is_arithmetic_v<T> || std::is_same_v<T, Bool>;
+    static_assert(IsStruct<T>::value || is_number,
                   "records have numbers, std::string, std::array, std::vector, std::optional, and structs with "
                   "`nervure_type` and `visit`, as `nervure types generate` prints them");
 
     static nervure_layout make() {
         nervure_layout layout = {};
         layout.size = sizeof(T);
-        if constexpr (std::is_arithmetic_v<T>) {
+        if constexpr (is_number) {
             layout.kind = NERVURE_LAYOUT_KIND_NUMBER;
             layout.dtype = dtype_of<T>();
         } else {
@@ -251,7 +260,7 @@ template <typename T, std::size_t count> struct LayoutOf<std::array<T, count>> {
 };
 
 template <typename T> struct LayoutOf<std::vector<T>> {
-    static_assert(!std::is_same_v<T, bool>, "std::vector<bool> has no elements in memory that can be read or sent");
+    static_assert(!std::is_same_v<T, bool>, "a list of truth values is a std::vector<nervure::Bool>");
 
     static nervure_layout make() {
         nervure_layout layout = {};

@@ -15,6 +15,7 @@ struct Frame<'a> {
     image: Tensor<'a>,
     transposed: Tensor<'a>,
     tags: Vec<&'a str>,
+    flags: Vec<bool>,
 }
 
 #[derive(Serialize)]
@@ -61,6 +62,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         image: Tensor::new(&pixels, &[2, 2, 3])?,
         transposed: Tensor::from_bytes(layout, &pixels)?,
         tags: vec!["first", "second"],
+        flags: vec![true, false],
     };
     node.send("frame", &SerdeSample::new(&frame)?)?;
     Ok(())

@@ -65,6 +65,19 @@ fn standard_types_in_other_types_are_imported() {
 }
 
 #[test]
+fn lists_of_truth_values_have_memory_of_their_own_in_cpp() {
+    let hand = own("my/Hand", "bool[] touches\nbool[5] fingers\nbool is_open\n");
+    let code = generate(Language::Cpp, &[hand]).unwrap();
+    for line in [
+        "#include <nervure.hpp>",
+        "    std::vector<::nervure::Bool> touches;",
+        "    std::array<bool, 5> fingers = {};",
+    ] {
+        assert!(code.lines().any(|found| found == line), "{code}");
+    }
+}
+
+#[test]
 fn words_of_a_language_and_equal_names_are_refused() {
     let lane = own("my/Lane", "int32 from\nint32 union\nint32 self\n");
     let refused = |language| {
