@@ -208,7 +208,7 @@ typedef struct nervure_output nervure_output;
 //
 // Functions name its values by paths: `pose.position.x`, `poses[3].position`, `covariance[8]`; the empty path is the
 // whole record. They return `NERVURE_STATUS_NONE` if there is no value: it is null, the record has no such field or the
-// list no such item; and `NERVURE_STATUS_KIND` if it is of another type.
+// list no such item; and `NERVURE_STATUS_KIND` if it is of another type. One thread at a time reads a record.
 typedef struct nervure_record nervure_record;
 
 // A request of another node. If it is freed without an answer, the caller is notified.

@@ -12,9 +12,11 @@ use serde::Serialize;
 
 use crate::dtype::Dtype;
 use crate::layout::{LayoutField, LayoutKind, Shape, TypeLayout};
+use crate::record::Record;
 use crate::schemas;
 use crate::status::{Failure, Status};
 use crate::structs::StructSample;
+use crate::value::Kind;
 
 /// A struct as a program in C++ would have it.
 #[repr(C)]
@@ -368,6 +370,7 @@ fn read_or_refuse(sample: &Changed, shape: Shape, into: &mut Scene) {
     if let Err(failure) = read(&received, shape, into) {
         assert_eq!(failure.status, Status::Kind, "{}", failure.message);
     }
+    read_paths(&received);
     let size = |scene: &Scene| {
         let rows = scene.rows.iter();
         let texts = rows
@@ -388,6 +391,36 @@ fn read_or_refuse(sample: &Changed, shape: Shape, into: &mut Scene) {
         size(into),
         sample.payload.len()
     );
+}
+
+/// Reads values of a sample by paths, all bytes of those in place.
+fn read_paths(sample: &Sample) {
+    let Ok(mut record) = Record::open(sample) else {
+        return;
+    };
+    for path in [
+        "",
+        "name",
+        "image",
+        "image[5]",
+        "rows[0].tags[1]",
+        "rows[2].values",
+        "origin.x",
+    ] {
+        let _ = record.count(path);
+        let Ok(value) = record.get(path) else {
+            continue;
+        };
+        // SAFETY: the value is of this kind, and in place.
+        let bytes = unsafe {
+            match value.kind {
+                Kind::Text => value.as_bytes().unwrap(),
+                Kind::Tensor => value.as_tensor().unwrap().1,
+                _ => &[],
+            }
+        };
+        std::hint::black_box(bytes.iter().copied().map(u64::from).sum::<u64>());
+    }
 }
 
 #[test]

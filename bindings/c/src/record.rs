@@ -22,7 +22,7 @@ use crate::value::{Kind, Value};
 ///
 /// Functions name its values by paths: `pose.position.x`, `poses[3].position`, `covariance[8]`; the empty path is the
 /// whole record. They return `NERVURE_STATUS_NONE` if there is no value: it is null, the record has no such field or the
-/// list no such item; and `NERVURE_STATUS_KIND` if it is of another type.
+/// list no such item; and `NERVURE_STATUS_KIND` if it is of another type. One thread at a time reads a record.
 #[derive(Debug)]
 pub struct Record {
     sample: Received,

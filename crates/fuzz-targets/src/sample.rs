@@ -3,7 +3,8 @@
 
 use arrow_data::ArrayData;
 use arrow_schema::{DataType, Field};
-use nervure_message::array::Plan;
+use nervure_message::array::{ArrayLayout, Plan};
+use nervure_message::record::{RecordColumns, RecordPlaces, RecordValue, RecordView};
 use nervure_message::{
     ArraySample, Encode, Head, Layout, ReceivedRecord, Schema, TensorColumn, View, decode_head,
     payload_buffer,
@@ -25,6 +26,9 @@ pub fn run(bytes: &[u8]) {
             .expect("decoded metadata must be within the limits");
     }
     let payload = payload_buffer(payload.to_vec());
+    if let (Some(schema), Layout::Array(layout)) = (&schema, &layout) {
+        record(schema, layout, &payload);
+    }
     let Ok(view) = View::new(&layout, &payload) else {
         return;
     };
@@ -52,6 +56,34 @@ pub fn run(bytes: &[u8]) {
     assert_eq!(copy.expect("a sent array must be readable"), array);
     Plan::new(&array.slice(array.len() / 2, array.len() / 4))
         .expect("a slice of a received array must be sendable");
+}
+
+/// Reads each value of a record in place.
+fn record(schema: &Schema, layout: &ArrayLayout, payload: &[u8]) {
+    const MOST_ROWS: usize = 1000;
+    let mut places = RecordPlaces::default();
+    let Ok(columns) = RecordColumns::new(schema) else {
+        return;
+    };
+    if places.find(&columns, layout, payload.len()).is_err() {
+        return;
+    }
+    let view = RecordView::new(&columns, &places, payload);
+    let mut next = vec![0];
+    while let Some(column) = next.pop() {
+        next.extend(columns.children(column));
+        for row in 0..view.length(column).min(MOST_ROWS) {
+            match view.value(column, row) {
+                Ok(RecordValue::List(items)) => {
+                    assert!(items.rows.end <= view.length(items.column))
+                }
+                Ok(RecordValue::Tensor(layout, bytes)) => {
+                    assert_eq!(layout.payload_bytes(), bytes.len());
+                }
+                _ => {}
+            }
+        }
+    }
 }
 
 /// Checks that tensors stay within their elements.
