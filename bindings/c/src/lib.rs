@@ -19,6 +19,8 @@ mod reader_tests;
 mod receive;
 mod record;
 mod sample;
+#[cfg(test)]
+mod scene;
 mod schemas;
 mod send;
 mod status;
