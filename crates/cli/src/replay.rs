@@ -293,6 +293,7 @@ fn alone(topics: &BTreeSet<&str>, mut player: Node) -> Dataflow {
         machines: Vec::new(),
         labels: BTreeMap::new(),
         resources: BTreeMap::new(),
+        static_transforms: Vec::new(),
         name: PLAYER.to_owned(),
         directory: PathBuf::from("/"),
         env: BTreeMap::new(),

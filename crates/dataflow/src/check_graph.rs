@@ -238,6 +238,7 @@ fn isolated_nodes(parsed: &ParsedDataflow, findings: &mut Findings<'_>) {
             && node.outputs.is_empty()
             && node.services.is_empty()
             && node.clients.is_empty()
+            && node.settings.transforms.is_none()
     };
     for node in parsed.nodes.iter().filter(is_isolated) {
         // Inputs or outputs that could not be read are already reported.

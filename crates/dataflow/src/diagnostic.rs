@@ -172,6 +172,8 @@ codes! {
     Deadlock = "deadlock",
     /// A `block` input can delay inputs that do not block.
     Stall = "stall",
+    /// Static transforms that form no tree: a frame has two parents, or is its own ancestor.
+    FrameTree = "frame-tree",
     /// A node has neither inputs nor outputs.
     IsolatedNode = "isolated-node",
     /// There are more findings than are listed.

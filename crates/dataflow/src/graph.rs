@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use nervure_protocol::graph::{NodeSettings, Program};
+use nervure_protocol::graph::{NodeSettings, Program, StaticTransform};
 use nervure_protocol::nanos;
 use nervure_protocol::wiring::{self, Policy};
 use serde::{Deserialize, Serialize, Serializer};
@@ -57,6 +57,9 @@ pub struct Dataflow {
     /// Minimum resources of the machine of a role, for roles with some.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub resources: BTreeMap<String, Resources>,
+    /// Poses of frames that never change.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub static_transforms: Vec<StaticTransform>,
 }
 
 /// A node: a process, or a thread of one. Indices in other structures refer to its place in [`Dataflow::nodes`].

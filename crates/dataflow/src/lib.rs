@@ -53,6 +53,7 @@ mod replace;
 mod report;
 mod resolve;
 mod resolve_services;
+mod resolve_transforms;
 mod schema;
 mod source;
 mod split;

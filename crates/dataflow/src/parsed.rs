@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use nervure_protocol::graph::{LogForm, NodeSettings, Program};
+use nervure_protocol::graph::{LogForm, NodeSettings, Program, StaticTransform};
 
 use crate::graph::{GitSource, InputQueue, Labels, Qos, Resources};
 use crate::name::TypeName;
@@ -23,6 +23,8 @@ pub(crate) struct ParsedDataflow {
     pub resources: BTreeMap<String, Resources>,
     /// Whether all of `machines` could be read.
     pub machines_complete: bool,
+    /// Poses of frames that never change.
+    pub static_transforms: Vec<StaticTransform>,
     /// Whether types by dora's keys must be equal.
     pub strict_types: bool,
 }

@@ -57,6 +57,7 @@ impl Dataflow {
             machines,
             labels,
             resources,
+            static_transforms,
         } = self;
         edges.retain(|edge| !replaced.contains(&edge.to.node));
         for edge in &mut edges {
@@ -78,6 +79,7 @@ impl Dataflow {
             machines,
             labels,
             resources,
+            static_transforms,
         })
     }
 

@@ -66,6 +66,7 @@ pub fn parse(
         check_graph(&parsed, &sources, &mut findings);
         check_machines(&parsed, &mut findings);
         check_processes(&parsed, &mut findings);
+        crate::resolve_transforms::check(&parsed, &mut findings);
         let line_of = |span| source.locate(span).line;
         if findings.errors() == 0 {
             assemble(parsed, sources, servers, directory, name, line_of)

@@ -13,6 +13,7 @@ use crate::name::{check_name, repair_name};
 use crate::parsed::{LocatedProgram, ParsedDataflow, ParsedInput, ParsedNode, ParsedSource};
 use crate::quote::{listed, quoted};
 use crate::resolve_services::{self, FoundClient, Servers};
+use crate::resolve_transforms;
 use crate::source::Span;
 use crate::tree::Text;
 
@@ -259,6 +260,7 @@ pub(crate) fn assemble(
         machines,
         labels,
         resources,
+        static_transforms,
         ..
     } = parsed;
     let machines: Vec<String> = machines.into_iter().map(|role| role.text).collect();
@@ -283,6 +285,7 @@ pub(crate) fn assemble(
         assembled.push(node);
     }
     let mut edges = edges(&assembled);
+    resolve_transforms::connect(&mut assembled, &mut edges, &static_transforms);
     resolve_services::connect(&mut assembled, &mut edges, clients);
     Some(Dataflow {
         name: name.map_or_else(|| default_name(directory, file_name), |name| name.text),
@@ -293,6 +296,7 @@ pub(crate) fn assemble(
         machines,
         labels,
         resources,
+        static_transforms,
     })
 }
 

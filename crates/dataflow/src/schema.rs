@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::keys::{
     DATAFLOW, INPUT, Key, LEVELS, Level, MACHINE, NODE, ON_FAILURE, OPERATOR, OUTPUT, PARAM,
-    PYTHON_SOURCE, Shape, Status,
+    PYTHON_SOURCE, STATIC_TRANSFORM, Shape, Status,
 };
 use crate::name::{MAX_NAME_BYTES, MAX_PORT_NAME_BYTES};
 
@@ -186,6 +186,15 @@ fn shape_schema(shape: Shape) -> Value {
             "minProperties": 1,
             "propertyNames": names(),
             "additionalProperties": { "oneOf": [{ "type": "null" }, reference(&MACHINE)] },
+        }),
+        Shape::StaticTransforms => {
+            json!({ "type": "array", "items": reference(&STATIC_TRANSFORM) })
+        }
+        Shape::Numbers(count) => json!({
+            "type": "array",
+            "items": { "type": "number" },
+            "minItems": count,
+            "maxItems": count,
         }),
         Shape::Map(level) => reference(level),
         Shape::Anything => json!({}),

@@ -299,6 +299,7 @@ impl<'d> Split<'d> {
                 machines: Vec::new(),
                 labels: Labels::new(),
                 resources: BTreeMap::new(),
+                static_transforms: whole.static_transforms.clone(),
             },
             outgoing,
             incoming,

@@ -124,7 +124,7 @@ impl NodePlan {
 
     /// Whether the node connects to the keeper. A program without inputs and outputs need not.
     pub fn connects(&self) -> bool {
-        !self.inputs.is_empty() || !self.outputs.is_empty()
+        !self.inputs.is_empty() || !self.outputs.is_empty() || self.settings.transforms.is_some()
     }
 }
 

@@ -132,6 +132,7 @@ fn oversized_welcome(dataflow: &str, node: &NodePlan) -> Option<usize> {
         params: node.settings.params.iter().map(param).collect(),
         loop_deadline: node.settings.loop_deadline,
         sync: node.settings.sync.clone(),
+        transforms: node.settings.transforms.clone().map(Box::new),
         memory_lock: node.settings.memory_lock,
     });
     match encode(&welcome) {

@@ -75,6 +75,9 @@ pub struct NodeSettings {
     /// Inputs whose samples it gets together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sync: Option<SyncSpec>,
+    /// The transforms that it can look up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transforms: Option<TransformsSpec>,
 }
 
 /// The program of a node. Paths are absolute.
@@ -367,6 +370,38 @@ pub enum SyncPolicy {
     /// Those whose stamps differ least.
     Approximate,
 }
+
+/// The type of the samples that carry transforms between frames.
+pub const TRANSFORM_TYPE: &str = "std/Transform@1";
+
+/// Maximum length of the name of a frame, in bytes.
+pub const MAX_FRAME_BYTES: usize = 255;
+
+/// The transforms that a node can look up: `transforms: true`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TransformsSpec {
+    /// Indices of the inputs that receive them. Their samples are no events.
+    pub inputs: Vec<usize>,
+    /// Those of the dataflow file.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fixed: Vec<StaticTransform>,
+}
+
+/// The pose of a frame in its parent that never changes: `static_transforms`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StaticTransform {
+    /// The frame in which the pose is given.
+    pub parent: String,
+    /// The frame whose pose this is.
+    pub child: String,
+    /// In metres.
+    pub translation: [f64; 3],
+    /// A unit quaternion: x, y, z, w.
+    pub rotation: [f64; 4],
+}
+
+/// The numbers are finite: JSON has no others.
+impl Eq for StaticTransform {}
 
 /// The deadline for events of one of a node's inputs: `loop`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

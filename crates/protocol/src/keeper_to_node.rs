@@ -3,7 +3,7 @@
 //! Order: `Welcome`, an `AttachOutput` or `AttachInput` for each declared edge, `Wired`, and
 //! `Start` once the dataflow is ready. After that edges come and go at run time.
 
-use crate::graph::{DeadlineSpec, SyncSpec};
+use crate::graph::{DeadlineSpec, SyncSpec, TransformsSpec};
 use crate::wiring::{ClientSpec, InputSpec, OutputSpec, Queue, Return, ServiceSpec};
 use serde::{Deserialize, Serialize};
 
@@ -116,6 +116,9 @@ pub struct Welcome {
     /// Inputs whose samples it gets together.
     #[serde(default)]
     pub sync: Option<SyncSpec>,
+    /// The transforms that it can look up.
+    #[serde(default)]
+    pub transforms: Option<Box<TransformsSpec>>,
     /// Whether the node locks the memory of its process.
     #[serde(default)]
     pub memory_lock: bool,

@@ -109,6 +109,7 @@ fn differing(old: &Node, new: &Node) -> Option<&'static str> {
         ("min_log_level", before.min_log_level == after.min_log_level),
         ("loop", before.loop_deadline == after.loop_deadline),
         ("sync", before.sync == after.sync),
+        ("transforms", before.transforms == after.transforms),
     ];
     let mut other = keys.into_iter().filter(|(_, is_same)| !is_same);
     other.next().map(|(key, _)| key)

@@ -27,6 +27,11 @@ pub(crate) static DATAFLOW: Level = Level {
             Machines,
             "Roles of the machines that nodes run on, by name, such as `{robot: {}, edge: {}}`. `nervure start` binds each role to a machine. `nervure run` runs all nodes on this host.",
         ),
+        optional(
+            "static_transforms",
+            StaticTransforms,
+            "Poses of frames that never change, such as that of a camera on a robot, for nodes with `transforms: true` (see static_transform).",
+        ),
         later(
             "processes",
             "name the process in its nodes: `process: perception`",
@@ -100,6 +105,30 @@ pub(crate) static MACHINE: Level = Level {
             "resources",
             Map(&RESOURCES),
             "What the machine must have at least (see resources). Machines are found by it as by labels.",
+        ),
+    ],
+};
+
+pub(crate) static STATIC_TRANSFORM: Level = Level {
+    name: "static_transform",
+    noun: "a static transform",
+    keys: &[
+        required("parent", Words, "The frame in which the pose is given."),
+        required("child", Words, "The frame whose pose this is."),
+        optional(
+            "translation",
+            Numbers(3),
+            "Position of the child's origin in the parent, in metres: `[x, y, z]`. Default: the parent's origin.",
+        ),
+        optional(
+            "rotation",
+            Numbers(4),
+            "Orientation of the child in the parent as a unit quaternion: `[x, y, z, w]`. Default: that of the parent.",
+        ),
+        optional(
+            "rpy",
+            Numbers(3),
+            "In the place of `rotation`: roll, pitch and yaw in radians, about the parent's x, y and z axes in this order, as in URDF.",
         ),
     ],
 };

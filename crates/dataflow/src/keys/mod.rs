@@ -13,7 +13,7 @@ use std::ops::RangeInclusive;
 use nervure_protocol::wiring::Policy;
 
 use Shape::*;
-pub(crate) use dataflow::{DATAFLOW, MACHINE, MODULE, MODULE_FILE, RESOURCES};
+pub(crate) use dataflow::{DATAFLOW, MACHINE, MODULE, MODULE_FILE, RESOURCES, STATIC_TRANSFORM};
 pub(crate) use dora::{CUSTOM, DEPLOY, OPERATOR, PYTHON_SOURCE};
 pub(crate) use edge::{INPUT, OUTPUT, QOS};
 pub(crate) use node::{LOOP, NODE, ON_FAILURE, PARAM, SCHEDULING, SYNC};
@@ -101,6 +101,10 @@ pub(crate) enum Shape {
     Labels,
     /// Roles of machines by name.
     Machines,
+    /// Poses of frames that never change.
+    StaticTransforms,
+    /// A list of so many numbers.
+    Numbers(usize),
     Map(&'static Level),
     /// The form of refused keys.
     Anything,
@@ -168,6 +172,7 @@ pub(crate) static LEVELS: &[&Level] = &[
     &SCHEDULING,
     &MACHINE,
     &RESOURCES,
+    &STATIC_TRANSFORM,
 ];
 
 const ONE_HOST: &str = "all nodes run on this host";
@@ -283,6 +288,8 @@ impl Shape {
             Boolean => "`true` or `false`".to_owned(),
             Labels => "a map from names to texts".to_owned(),
             Machines => "a map from roles to `{}`".to_owned(),
+            StaticTransforms => "a list of static transforms".to_owned(),
+            Numbers(count) => format!("a list of {count} numbers"),
             Map(_) => "a map".to_owned(),
             Anything => "anything".to_owned(),
         }

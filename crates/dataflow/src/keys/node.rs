@@ -175,6 +175,11 @@ pub(crate) static NODE: Level = Level {
             Map(&SYNC),
             "Inputs whose samples the node gets together, matched by their stamps, as one event `SYNC` (see sync).",
         ),
+        optional(
+            "transforms",
+            Boolean,
+            "`true`: the node can look up transforms between frames, of `static_transforms` and of every output in this dataflow with `type: std/Transform@1`. They reach the node without being inputs of it. Default `false`.",
+        ),
         Key {
             aliases: &["shared_memory_pool_size"],
             ..optional(

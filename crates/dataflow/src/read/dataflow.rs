@@ -11,6 +11,7 @@ use super::module::{node_list, read_nodes};
 use super::node::Host;
 use super::program::ProgramLocator;
 use super::reader::Reader;
+use super::transforms::read_static_transforms;
 use super::variables::Variables;
 use crate::diagnostic::{Code, Finding};
 use crate::keys::{DATAFLOW, FORMAT_VERSION};
@@ -67,6 +68,10 @@ pub(crate) fn read_dataflow(
         .map(|value| read_machines(reader, value))
         .unwrap_or_default();
     let machines_complete = reader.errors() == errors_before;
+    let static_transforms = keys
+        .value_if_any("static_transforms")
+        .map(|value| read_static_transforms(reader, value))
+        .unwrap_or_default();
     let strict_types = keys
         .value("strict_types")
         .and_then(|value| reader.boolean(value));
@@ -78,6 +83,7 @@ pub(crate) fn read_dataflow(
         labels,
         resources,
         machines_complete,
+        static_transforms,
         strict_types: strict_types.unwrap_or(false),
     })
 }

@@ -24,5 +24,6 @@ mod scheduling;
 mod services;
 mod sources;
 mod sync;
+mod transforms;
 mod types;
 mod variables;

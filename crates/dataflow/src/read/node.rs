@@ -20,6 +20,7 @@ use super::restart::read_restart;
 use super::scheduling::{read_processors, read_scheduling};
 use super::services::{read_clients, read_services};
 use super::sync::{hold_for_sync, read_sync};
+use super::transforms::read_transforms;
 use super::variables::Variables;
 use crate::diagnostic::{Code, Finding};
 use crate::keys::{CUSTOM, DEPLOY, LOG_LEVELS, LOOP, NODE, ON_PARTITION, READY, Shape};
@@ -255,6 +256,9 @@ fn read_settings(
         sync: keys
             .value("sync")
             .and_then(|value| read_sync(reader, value, node)),
+        transforms: keys
+            .value("transforms")
+            .and_then(|value| read_transforms(reader, value, node)),
     }
 }
 
@@ -276,6 +280,7 @@ fn may_connect(node: &ParsedNode) -> bool {
         || !node.outputs_complete
         || !node.services.is_empty()
         || !node.clients.is_empty()
+        || node.settings.transforms.is_some()
 }
 
 fn check_not_reserved(reader: &mut Reader<'_>, id: &Text) {

@@ -136,9 +136,11 @@ impl Graph {
         neighbours
     }
 
-    /// The nodes that feed inputs of a node, without itself.
+    /// The nodes that feed inputs of a node, without itself. Transforms are no work for a node.
     pub fn producers(&self, node: usize) -> impl Iterator<Item = usize> {
-        let feeds = move |edge: &&EdgePlan| edge.consumer == node && edge.producer != node;
+        let feeds = move |edge: &&EdgePlan| {
+            edge.consumer == node && edge.producer != node && !self.brings_transforms(edge)
+        };
         self.plan
             .edges
             .iter()
@@ -150,7 +152,7 @@ impl Graph {
     pub fn is_source(&self, node: usize) -> bool {
         let feeds = |edge: &EdgePlan| edge.consumer == node && edge.producer != node;
         let mut edges = self.plan.edges.iter();
-        !edges.any(|edge| feeds(edge) && !self.answers(edge))
+        !edges.any(|edge| feeds(edge) && !self.is_beside(edge))
     }
 
     /// Per node of the file, the first node that it shares a loop with, itself otherwise.
@@ -170,7 +172,7 @@ impl Graph {
         let mut found = BTreeSet::new();
         let mut open = vec![node];
         while let Some(node) = open.pop() {
-            let sends = |edge: &&EdgePlan| edge.producer == node && !self.answers(edge);
+            let sends = |edge: &&EdgePlan| edge.producer == node && !self.is_beside(edge);
             let edges = self.plan.edges.iter().filter(sends);
             open.extend(
                 edges
@@ -181,8 +183,20 @@ impl Graph {
         found
     }
 
+    /// True for an edge whose samples are no work for its consumer: it does not wait for them, and may
+    /// end before its producer.
+    pub fn is_beside(&self, edge: &EdgePlan) -> bool {
+        self.answers(edge) || self.brings_transforms(edge)
+    }
+
+    fn brings_transforms(&self, edge: &EdgePlan) -> bool {
+        let transforms = &self.plan.nodes[edge.consumer].settings.transforms;
+        let spec = transforms.as_ref();
+        spec.is_some_and(|spec| spec.inputs.contains(&edge.input))
+    }
+
     /// True for an edge that carries the answers of a service.
-    pub fn answers(&self, edge: &EdgePlan) -> bool {
+    fn answers(&self, edge: &EdgePlan) -> bool {
         let services = &self.plan.nodes[edge.producer].services;
         let mut clients = services.iter().flat_map(|service| &service.clients);
         clients.any(|client| client.output as usize == edge.output)

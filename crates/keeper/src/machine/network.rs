@@ -119,7 +119,7 @@ impl Network {
     /// timer, which end first.
     pub fn get_no_more(&self, loops: &[usize]) -> Vec<usize> {
         let (mut is_fed, mut waits) = (vec![false; loops.len()], vec![false; loops.len()]);
-        let own = |edge: &&EdgePlan| edge.consumer < loops.len() && !self.graph.answers(edge);
+        let own = |edge: &&EdgePlan| edge.consumer < loops.len() && !self.graph.is_beside(edge);
         for edge in self.graph.edges().iter().filter(own) {
             let (sender, node) = (edge.producer, edge.consumer);
             let sends = !self.nodes[sender].has_ended();
@@ -249,6 +249,7 @@ impl Network {
             params,
             loop_deadline: plan.settings.loop_deadline,
             sync: plan.settings.sync.clone(),
+            transforms: plan.settings.transforms.clone().map(Box::new),
             memory_lock: plan.settings.memory_lock,
         });
         let restarted = state.incarnation() > 0 && !self.graph.is_guest(node);
