@@ -271,7 +271,7 @@ pub fn plan_wait(events: &Events, deadline: Option<u64>) -> WaitPlan {
 /// Plans a wait for an answer until `deadline`, even if something else is due before: for
 /// [`Waiter::wait`], after [`Events::take_answer`] found none.
 pub fn plan_wait_for_answer(events: &Events, deadline: Option<u64>) -> WaitPlan {
-    events.plan_wait_for_answer(deadline)
+    WaitPlan::new(deadline, events.is_woken())
 }
 
 /// Whether news ends a wait. False for an observer that polls: see [`Observer::set_patience`].

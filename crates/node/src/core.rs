@@ -109,8 +109,10 @@ impl Core {
     ) -> Self {
         let params = RwLock::new(welcome.params.clone());
         let checks = welcome.outputs.iter().map(check_of).collect();
+        let transforms = welcome.transforms.as_ref();
+        let transforms = transforms.map_or(0, |spec| spec.inputs.len());
         let mut core = Self {
-            stops_in_pause: AtomicBool::new(welcome.inputs.is_empty()),
+            stops_in_pause: AtomicBool::new(welcome.inputs.len() == transforms),
             reports_ended_consumers: AtomicBool::new(false),
             welcome,
             socket,
@@ -231,7 +233,7 @@ impl Core {
     }
 
     /// Whether the node is a source: none of its inputs brings samples of other nodes, apart from
-    /// answers to its own requests.
+    /// answers to its own requests, and transforms.
     pub(crate) fn is_source(&self) -> bool {
         let receives_answers = |at: usize| {
             self.welcome
@@ -239,9 +241,14 @@ impl Core {
                 .iter()
                 .any(|client| client.input as usize == at)
         };
+        let transforms = self.welcome.transforms.as_ref();
+        let receives_transforms = |at| transforms.is_some_and(|spec| spec.inputs.contains(&at));
         let mut inputs = self.welcome.inputs.iter().enumerate();
-        inputs
-            .all(|(at, input)| matches!(input.source, Source::Timer { .. }) || receives_answers(at))
+        inputs.all(|(at, input)| {
+            matches!(input.source, Source::Timer { .. })
+                || receives_answers(at)
+                || receives_transforms(at)
+        })
     }
 }
 

@@ -46,6 +46,7 @@ mod silence;
 #[cfg(feature = "async")]
 mod stream;
 mod trace;
+pub mod transforms;
 /// Structs of the standard types, such as [`Imu`](types::Imu), to be sent as a [`SerdeSample`] and
 /// received by [`ReceivedRecord::deserialize`](message::ReceivedRecord::deserialize).
 ///
@@ -79,9 +80,12 @@ pub use self::{
     handle::Handle,
     node::Node,
     observer::{ObserveError, Observer},
-    receiving::{CallError, Event, Events, Next, ReplyError, Request, SyncedSamples, Ticket},
+    receiving::{
+        CallError, Event, Events, Next, ReplyError, Request, SyncedSamples, Ticket, Transforms,
+    },
     sample::{Sample, SampleError},
     sending::{Envelope, Loan, LoanSlice, Publisher},
+    transforms::{LookupError, LookupTime, Transform},
 };
 
 /// The value of a parameter: a boolean, a number, text, or a list of those.

@@ -3,7 +3,7 @@
 use crate::connect;
 use crate::error::{ConnectError, UnknownName};
 use crate::handle::Handle;
-use crate::receiving::{CallError, Event, Events, Ticket};
+use crate::receiving::{CallError, Event, Events, Ticket, Transforms};
 use crate::sample::Sample;
 use nervure_message::Encode;
 use std::os::fd::OwnedFd;
@@ -137,6 +137,22 @@ impl Node {
     /// [`UnknownName`], which lists the inputs, if the node has no such input.
     pub fn latest(&mut self, input: &str) -> Result<Option<Sample>, UnknownName> {
         self.events.latest(input)
+    }
+
+    /// The transforms between frames, for lookups. The node has `transforms: true` in the dataflow file,
+    /// and gets those of `static_transforms` and of every output of the type `std/Transform@1`.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # let mut node = nervure_node::Node::connect()?;
+    /// # let stamp = node.now();
+    /// let wait = Duration::from_millis(50);
+    /// let map_from_camera = node.transforms().lookup("map", "camera", stamp, wait)?;
+    /// let point = map_from_camera.apply([0.0, 0.0, 1.5]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn transforms(&mut self) -> Transforms<'_> {
+        self.events.transforms()
     }
 
     /// The parts of the node that any thread may use.

@@ -3,6 +3,7 @@ use nervure_message::{
     DecodeError, Element, Header, Layout, Metadata, ReceivedRecord, Schema, View, ViewError,
     decode_head, payload_buffer,
 };
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A received sample: a view of its producer's memory. The producer gets the memory back when the
@@ -103,9 +104,14 @@ impl Sample {
 
     /// The name of the coordinate frame, if one was sent.
     pub fn frame(&self) -> Option<String> {
-        let id = self.header().frame_id;
-        let bytes = (id != 0).then(|| self.0.announcement(id)).flatten()?;
+        let bytes = self.frame_bytes()?;
         Some(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// The name of the coordinate frame as its producer announced it.
+    pub(crate) fn frame_bytes(&self) -> Option<Arc<[u8]>> {
+        let id = self.header().frame_id;
+        (id != 0).then(|| self.0.announcement(id)).flatten()
     }
 
     /// The payload with its layout.

@@ -125,8 +125,9 @@ pub struct InputCounters {
     pub deadlines_missed: u64,
     /// Longest overrun of that deadline, in nanoseconds.
     pub max_overrun_nanos: u64,
-    /// Received samples that found no partner in time: `sync`.
-    pub unmatched: u64,
+    /// Received samples that the node did not use: without a partner in time (`sync`), or a transform
+    /// that is not valid.
+    pub unused: u64,
     /// Time from publication until the consumer took the sample.
     pub latency: Histogram,
 }
@@ -226,7 +227,7 @@ impl InputRow<'_> {
     const STALE: usize = 5;
     const DEADLINES_MISSED: usize = 6;
     const MAX_OVERRUN: usize = 7;
-    const UNMATCHED: usize = 8;
+    const UNUSED: usize = 8;
 
     #[inline]
     pub(crate) fn received(&self, bytes: u64, latency_nanos: u64) {
@@ -245,8 +246,8 @@ impl InputRow<'_> {
         add(&self.counters[Self::STALE], 1);
     }
 
-    pub(crate) fn unmatched(&self, samples: u64) {
-        add(&self.counters[Self::UNMATCHED], samples);
+    pub(crate) fn unused(&self, samples: u64) {
+        add(&self.counters[Self::UNUSED], samples);
     }
 
     pub(crate) fn missed_deadline(&self, overrun_nanos: u64) {
@@ -281,7 +282,7 @@ impl InputRow<'_> {
             stale: self.counters[Self::STALE].load(Relaxed),
             deadlines_missed: self.counters[Self::DEADLINES_MISSED].load(Relaxed),
             max_overrun_nanos: self.counters[Self::MAX_OVERRUN].load(Relaxed),
-            unmatched: self.counters[Self::UNMATCHED].load(Relaxed),
+            unused: self.counters[Self::UNUSED].load(Relaxed),
             latency: Histogram::of(counts, max_nanos),
         }
     }

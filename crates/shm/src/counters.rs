@@ -224,9 +224,9 @@ impl CountersPage {
         })
     }
 
-    /// Counts received samples of an input that found no partner.
-    pub fn count_unmatched(&self, input: u32, samples: u64) {
-        self.input_row(input).inspect(|row| row.unmatched(samples));
+    /// Counts received samples of an input that the node does not use.
+    pub fn count_unused(&self, input: u32, samples: u64) {
+        self.input_row(input).inspect(|row| row.unused(samples));
     }
 
     /// Counts that the node was notified of a stale input.

@@ -39,6 +39,8 @@ enum Kind {
         most_waiting: u32,
         tolerance: Option<Duration>,
     },
+    /// `transforms` of a node.
+    Transform,
 }
 
 impl Watched {
@@ -73,6 +75,9 @@ impl Watched {
                     expect(input, kind);
                 }
             }
+            for &input in plan.settings.transforms.iter().flat_map(|it| &it.inputs) {
+                expect(input, Kind::Transform);
+            }
         }
         Self(expectations)
     }
@@ -89,7 +94,7 @@ impl Watched {
             expectation.count = match expectation.kind {
                 Kind::Sample { .. } => counters.stale,
                 Kind::Turn { .. } => counters.deadlines_missed,
-                Kind::Partner { .. } => counters.unmatched,
+                Kind::Partner { .. } | Kind::Transform => counters.unused,
             };
         }
     }
@@ -156,6 +161,10 @@ impl Expectation {
                     within.unwrap_or_default()
                 )
             }
+            Kind::Transform => format!(
+                "{} of {} transforms of `{name}` were refused (the log of the node has the reasons)",
+                self.count, self.received
+            ),
         }
     }
 
@@ -178,6 +187,12 @@ impl Expectation {
                 "kind": "unmatched",
                 "input": self.name,
                 "tolerance_nanos": tolerance.map(nanos),
+                "count": self.count,
+                "received": self.received,
+            }),
+            Kind::Transform => json!({
+                "kind": "refused_transforms",
+                "input": self.name,
                 "count": self.count,
                 "received": self.received,
             }),

@@ -6,11 +6,15 @@
 //! the inputs. Samples of one input keep their order; samples of different inputs have none.
 
 mod calling;
+mod looking_up;
+
+pub use looking_up::Transforms;
 
 use super::adaptive_poll::AdaptivePoll;
 use super::calls::Calls;
 use super::deadlines::{LoopDeadline, Overrun};
 use super::event::Event;
+use super::known_transforms::KnownTransforms;
 use super::request::Request;
 use super::schedule::{DueItem, Schedule};
 use super::sync::Synchroniser;
@@ -48,6 +52,7 @@ pub struct Events {
     schedule: Schedule,
     sync: Option<Synchroniser>,
     calls: Calls,
+    transforms: Option<KnownTransforms>,
     loop_deadline: Option<LoopDeadline>,
     /// Events that are not about samples and not delivered yet.
     pending: VecDeque<Event>,
@@ -109,6 +114,18 @@ enum Role {
     Requests { service: usize, client: usize },
     /// Answers to a client, by its index.
     Answers { client: usize },
+    /// Transforms between frames, which are no events.
+    Transforms,
+}
+
+impl Role {
+    /// Whether the end of the input is none for the node: what it brings is no work.
+    fn is_beside(self) -> bool {
+        match self {
+            Self::Data | Self::Requests { .. } => false,
+            Self::Answers { .. } | Self::Transforms => true,
+        }
+    }
 }
 
 fn roles(core: &Core) -> Vec<Role> {
@@ -121,6 +138,9 @@ fn roles(core: &Core) -> Vec<Role> {
         for (client, asker) in spec.clients.iter().enumerate() {
             set(asker.input, Role::Requests { service, client });
         }
+    }
+    for &input in core.welcome.transforms.iter().flat_map(|it| &it.inputs) {
+        set(u32::try_from(input).unwrap_or(u32::MAX), Role::Transforms);
     }
     roles
 }
@@ -141,8 +161,7 @@ impl Events {
         let inputs = &core.welcome.inputs;
         let schedule = Schedule::new(inputs);
         let roles = roles(&core);
-        let is_answers = |role: &&Role| matches!(role, Role::Answers { .. });
-        let answers = roles.iter().filter(is_answers).count();
+        let beside = roles.iter().filter(|role| role.is_beside()).count();
         let names: Vec<Arc<str>> = inputs
             .iter()
             .map(|input| Arc::from(input.name.as_str()))
@@ -155,9 +174,10 @@ impl Events {
             names,
             sync,
             newest: vec![Newest::default(); inputs.len()],
-            open_inputs: inputs.len() - schedule.timers() - answers,
+            open_inputs: inputs.len() - schedule.timers() - beside,
             roles,
             calls: Calls::new(&core),
+            transforms: KnownTransforms::new(&core.welcome),
             schedule,
             loop_deadline: loop_deadline
                 .map(|it| LoopDeadline::new(it.input, nanos(it.finish_within))),
@@ -519,6 +539,13 @@ impl Events {
                 let request = Request::received(&self.core, service, client, sample);
                 return request.map(Event::Request);
             }
+            Role::Transforms => {
+                let (name, counters) = (&self.names[input], &self.core.producer.counters);
+                if let Some(known) = &mut self.transforms {
+                    known.take(input, name, &sample, counters);
+                }
+                return None;
+            }
         }
         if let Some(poll) = &mut self.poll {
             poll.count_sample(input);
@@ -568,7 +595,8 @@ impl Events {
             Arrival::Ended { input } => {
                 match self.roles[input as usize] {
                     Role::Answers { client } => self.calls.fail_all(client),
-                    _ if self.reports_ended_producers => {
+                    Role::Transforms => {}
+                    Role::Data | Role::Requests { .. } if self.reports_ended_producers => {
                         return Some(Event::Other {
                             kind: PRODUCER_ENDED.to_owned(),
                             node: String::new(),
@@ -576,7 +604,7 @@ impl Events {
                             reason: String::new(),
                         });
                     }
-                    _ => {}
+                    Role::Data | Role::Requests { .. } => {}
                 }
                 None
             }
@@ -602,7 +630,7 @@ impl Events {
     }
 
     fn close_input(&mut self, input: usize) -> Option<Event> {
-        if matches!(self.roles[input], Role::Answers { .. }) {
+        if self.roles[input].is_beside() {
             return None;
         }
         self.schedule.close(input);

@@ -5,6 +5,7 @@ mod calls;
 mod deadlines;
 mod event;
 mod events;
+mod known_transforms;
 mod request;
 mod schedule;
 mod sync;
@@ -15,7 +16,7 @@ pub(crate) use self::{calls::ENDED, request::send_unreached};
 pub use self::{
     calls::{CallError, Ticket},
     event::Event,
-    events::{ALL_INPUTS_CLOSED, Events, Next, PRODUCER_ENDED},
+    events::{ALL_INPUTS_CLOSED, Events, Next, PRODUCER_ENDED, Transforms},
     request::{ReplyError, Request},
     sync::SyncedSamples,
     wait::{WaitPlan, Waiter},

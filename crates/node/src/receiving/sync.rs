@@ -176,7 +176,7 @@ impl Synchroniser {
                 collected.waiting.push_back(sample);
                 if collected.waiting.len() > collected.limit {
                     collected.waiting.pop_front();
-                    counters.count_unmatched(input as u32, 1);
+                    counters.count_unused(input as u32, 1);
                 }
             }
         }
@@ -203,7 +203,7 @@ impl Synchroniser {
             };
             let unmatched = self.matcher.take_unmatched(lane);
             if unmatched > 0 {
-                counters.count_unmatched(input as u32, unmatched);
+                counters.count_unused(input as u32, unmatched);
             }
         }
     }

@@ -16,7 +16,7 @@ pub struct WaitPlan {
 }
 
 impl WaitPlan {
-    pub(super) fn new(until: Option<u64>, is_woken: bool) -> Self {
+    pub(crate) fn new(until: Option<u64>, is_woken: bool) -> Self {
         Self { until, is_woken }
     }
 

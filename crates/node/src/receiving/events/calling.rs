@@ -35,8 +35,7 @@ impl Events {
                     timeout: timeout.unwrap_or_default(),
                 });
             }
-            self.plan_wait_for_answer(deadline)
-                .run(|until| self.inbox.wait(until));
+            WaitPlan::new(deadline, self.is_woken()).run(|until| self.inbox.wait(until));
         }
     }
 
@@ -107,10 +106,6 @@ impl Events {
 
     pub(crate) fn service_of(&self, ticket: Ticket) -> &str {
         self.calls.service(ticket.client)
-    }
-
-    pub(crate) fn plan_wait_for_answer(&self, deadline: Option<u64>) -> WaitPlan {
-        WaitPlan::new(deadline, self.is_woken())
     }
 
     #[cfg(feature = "async")]
