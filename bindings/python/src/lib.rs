@@ -31,6 +31,7 @@ mod receiving;
 mod refusal;
 mod sending;
 mod signals;
+mod transforms;
 
 /// The native half of the package `nervure`: see `_native.pyi`.
 #[pyo3::pymodule]

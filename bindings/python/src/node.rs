@@ -15,6 +15,7 @@ use crate::receiving::{Armed, Receiver};
 use crate::sending::{
     Failure, SendOptions, deadline, in_slices, send, send_outgoing, stamp_nanos as to_nanos,
 };
+use crate::transforms;
 use nervure_node::binding;
 use nervure_node::message::{DType, Layout, TensorLayout};
 use nervure_node::{
@@ -182,6 +183,13 @@ impl PyNode {
                 sample,
             })
         }))
+    }
+
+    /// Transforms between coordinate frames, for a node with `transforms: true` in the dataflow file.
+    #[getter]
+    fn transforms<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let class = slf.py().import("nervure._transforms")?;
+        class.getattr("Transforms")?.call1((slf,))
     }
 
     /// Sends a value. It is copied once, into the memory that its receivers read.
@@ -380,6 +388,22 @@ impl PyNode {
     ) -> PyResult<Call> {
         self.begin(py, client, value, metadata)
             .map(|ticket| Call { ticket })
+    }
+
+    /// Translation, rotation and stamp of a transform, for `nervure._transforms`.
+    fn _lookup(
+        &self,
+        py: Python<'_>,
+        target: &str,
+        source: &str,
+        time: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<([f64; 3], [f64; 4], Option<i64>)> {
+        let time = transforms::lookup_time(time)?;
+        let until = deadline(timeout)?;
+        let found = self.receiver.lookup(py, (target, source), time, until)?;
+        let found = found.map_err(|error| transforms::lookup_error(py, &error))?;
+        Ok((found.translation, found.rotation, found.stamp))
     }
 
     // For the package `dora`:

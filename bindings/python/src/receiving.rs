@@ -11,8 +11,8 @@ use crate::error::{exception, forked, unknown_name};
 use crate::signals::{SIGNAL_CHECK_NANOS, SignalWatch, Signals, Wakeup};
 use nervure_node::binding::{self, Waiter};
 use nervure_node::{
-    CallError, Events, Handle, Next, NodeForked, Publisher, Receipt, Sample, SendError, Ticket,
-    UnknownName, Waited, monotonic_nanos,
+    CallError, Events, Handle, LookupError, LookupTime, Next, NodeForked, Publisher, Receipt,
+    Sample, SendError, Ticket, Transform, UnknownName, Waited, monotonic_nanos,
 };
 use pyo3::prelude::*;
 use std::os::fd::{AsRawFd, RawFd};
@@ -175,7 +175,36 @@ impl Receiver {
         }
     }
 
-    /// Waits until there may be an answer. Fails if an event loop waits for events.
+    /// Looks up a transform between frames, and waits for it until `deadline`.
+    pub(crate) fn lookup(
+        &self,
+        py: Python<'_>,
+        (target, source): (&str, &str),
+        time: LookupTime,
+        deadline: Option<u64>,
+    ) -> PyResult<Result<Transform, LookupError>> {
+        let began = monotonic_nanos();
+        let mut waited = Duration::ZERO;
+        let mut signals = Signals::new(&self.wakeup);
+        loop {
+            let found = self.with_incoming(py, |incoming| {
+                let mut transforms = incoming.events.transforms();
+                transforms.try_lookup(target, source, time)
+            })?;
+            match found {
+                Err(error) if error.reason.may_pass() && !has_passed(deadline) => {}
+                found => return Ok(found.map_err(|error| LookupError { waited, ..error })),
+            }
+            let watch = signals.watch();
+            if py.detach(|| self.wait_for_news(deadline, watch)).is_err() {
+                return Err(busy(py));
+            }
+            signals.check(py)?;
+            waited = Duration::from_nanos(monotonic_nanos() - began);
+        }
+    }
+
+    /// Waits until there may be news for a call that waits for something of its own. Fails if an event loop waits for events.
     fn wait_for_news(&self, deadline: Option<u64>, watch: SignalWatch<'_>) -> Result<(), ()> {
         let Some(_turn) = self.turn.take() else {
             return Ok(());

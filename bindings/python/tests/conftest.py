@@ -52,6 +52,8 @@ class Dataflow:
         # Unique, because tests find the dataflow by its name.
         self.name = f"test-{os.getpid()}-{folder.name.replace('_', '-')}"[:60]
         self.nodes: list[dict[str, Any]] = []
+        # Keys of the dataflow itself.
+        self.keys: dict[str, Any] = {}
         self.process: subprocess.Popen[str] | None = None
 
     def node(
@@ -76,7 +78,7 @@ class Dataflow:
         if file is None:
             file = self.folder / "dataflow.yml"
             # JSON is a subset of YAML.
-            file.write_text(json.dumps({"nodes": self.nodes}))
+            file.write_text(json.dumps({**self.keys, "nodes": self.nodes}))
         environment = os.environ | {
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "PYTHONPATH": str(TESTS),

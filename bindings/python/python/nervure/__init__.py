@@ -34,6 +34,7 @@ from nervure.errors import (
     ServiceGone,
     Stopped,
     TooLarge,
+    TransformError,
     UnknownClient,
     UnknownInput,
     UnknownName,
@@ -43,6 +44,7 @@ from nervure.errors import (
 
 if TYPE_CHECKING:
     from nervure._launch import Launched, Outcome, launch
+    from nervure._transforms import Transform
 
 _stacks.enable()
 
@@ -66,6 +68,8 @@ __all__ = [
     "ServiceGone",
     "Stopped",
     "TooLarge",
+    "Transform",
+    "TransformError",
     "UnknownClient",
     "UnknownInput",
     "UnknownName",
@@ -78,9 +82,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Nodes start none, and start faster without the modules that this needs.
+    # Nodes start faster without the modules that these need.
     if name in ("Launched", "Outcome", "launch"):
         from nervure import _launch
 
         return getattr(_launch, name)
+    if name == "Transform":
+        from nervure import _transforms
+
+        return _transforms.Transform
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,6 +7,8 @@ from typing import Any, Literal, TypeVar, final, overload
 import numpy.typing as npt
 from typing_extensions import Self
 
+from nervure._transforms import Transforms
+
 __all__ = [
     "_CONTROL_FD_VARIABLE",
     "_HOST_FD_VARIABLE",
@@ -130,6 +132,10 @@ class Node:
         Returns:
             The event; ``None`` after the timeout, and after ``STOP``.
         """
+    @property
+    def transforms(self) -> Transforms:
+        """Transforms between coordinate frames, for a node with ``transforms: true`` in the dataflow
+        file."""
     def latest(self, input: str) -> Event | None:
         """The newest sample of an input, without waiting: from its queue, or else the newest that was
         received since the first call for this input. It is kept, and with it its block.
@@ -277,6 +283,9 @@ class Node:
     def _begin_call(self, client: str, value: object, metadata: _Metadata | None) -> Any: ...
     def _take_answer(self, client: str, call: Any) -> Event | None: ...
     def _forget_call(self, call: Any) -> str: ...
+    def _lookup(
+        self, target: str, source: str, time: Event | float | None, timeout: float | None
+    ) -> tuple[list[float], list[float], int | None]: ...
     def _next_dora(self, timeout: float | None = None) -> dict[str, Any] | None: ...
     def _poll_dora(self) -> dict[str, Any] | Literal[False] | None: ...
     def _send_dora(self, output: str, data: object, metadata: dict[str, Any] | None = None) -> bool: ...

@@ -4,6 +4,8 @@ of Python where one fits.
 
 from __future__ import annotations
 
+from typing import Literal
+
 
 class NervureError(Exception):
     """The base of all exceptions of this package except :class:`Stopped`."""
@@ -39,6 +41,16 @@ class ServiceError(NervureError, RuntimeError):
 
 class ServiceGone(ServiceError, ConnectionError):
     """The service's node does not run, or ended before it answered."""
+
+
+class TransformError(NervureError, LookupError):
+    """There is no transform between two frames at that time."""
+
+    kind: Literal[
+        "late", "early", "no_common_time", "unknown_frame", "unconnected", "not_finite", "not_declared"
+    ]
+    """The reason: a transform has not come yet, or is no longer kept; no time is covered by all; the frame is
+    unknown, or in another tree; numbers too large; no ``transforms: true`` in the dataflow file."""
 
 
 class Stopped(SystemExit):
