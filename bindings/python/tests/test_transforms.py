@@ -170,7 +170,7 @@ def test_an_error_names_the_transform_that_is_late(dataflow: Dataflow) -> None:
         node.transforms.lookup("earth", "gps", timeout=30)
         for target, source, time, kind, message in [
             ("odom", "base_link", 2.034, "late",
-             "`odom` -> `base_link`: newest transform of `odom -> base_link` is 34 ms older than the requested"),
+             "`odom` -> `base_link`: newest transform of `odom -> base_link` is 34 ms older than"),
             ("odom", "base_link", 500_000_000, "early",
              "oldest transform of `odom -> base_link` is 500 ms newer"),
             ("odom", "gps", None, "unconnected", "they are in the trees of `odom` and `earth`"),

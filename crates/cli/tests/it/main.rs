@@ -39,6 +39,7 @@ mod streams;
 #[cfg(feature = "opentelemetry")]
 mod telemetry;
 mod top;
+mod transforms;
 mod types;
 mod validate;
 mod vandal;

@@ -1,5 +1,7 @@
 //! A node for tests with real processes; its first argument selects its behaviour.
 
+mod poses;
+
 use std::{
     error::Error,
     fs::{File, OpenOptions, read_to_string},
@@ -45,6 +47,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some("hang") => hang(),
         Some("vandal-of-edges") => vandal_of_edges(),
         Some("vandal") => vandal(arguments.get(1).ok_or("which pages?")?),
+        Some("pose") => poses::pose(&arguments[1..]),
+        Some("look-up") => poses::look_up(&arguments[1..]),
+        Some("pose-relay") => poses::pose_relay(&arguments[1..]),
         Some("serve") => serve(),
         Some("call") => call(number(1)?),
         Some("call-badly") => call_badly(),
