@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use nervure_protocol::graph::TransformsSpec;
+
 use super::{World, block, drop_oldest, node, world::dynamic};
 use crate::{
     machine::{End, Signal},
@@ -80,5 +82,35 @@ fn a_node_that_never_joined_is_not_waited_for() {
     let mut world = World::running(nodes, &[drop_oldest(0, 1)]);
     world.drain(None);
     world.exit(0, EXIT_0);
+    assert!(world.is_finished);
+}
+
+#[test]
+fn transforms_are_no_reason_to_wait_nor_a_loop() {
+    let mut nodes = ["source", "filter", "sink"]
+        .map(|id| node(id, Never))
+        .to_vec();
+    // The second input of each brings transforms: of the sink to the filter, and of the filter to the source.
+    for (node, input) in [(0, 0), (1, 1)] {
+        nodes[node].settings.transforms = Some(TransformsSpec {
+            inputs: vec![input],
+            fixed: Vec::new(),
+        });
+    }
+    let edges = [
+        block(0, 1),
+        block(1, 2),
+        drop_oldest(2, 1),
+        drop_oldest(1, 0),
+    ];
+    let mut world = World::running(nodes, &edges);
+    world.drain(None);
+    assert!(world.processes[0].stop.is_some());
+    assert!(!is_asked_to_drain(&world, 1) && !is_asked_to_drain(&world, 2));
+    world.exit(0, EXIT_0);
+    assert!(is_asked_to_drain(&world, 1) && !is_asked_to_drain(&world, 2));
+    world.exit(1, EXIT_0);
+    assert!(is_asked_to_drain(&world, 2));
+    world.exit(2, EXIT_0);
     assert!(world.is_finished);
 }
