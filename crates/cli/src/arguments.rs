@@ -9,6 +9,7 @@ use crate::{
     inspect::arguments::{
         AttachArguments, LintArguments, ListArguments, LogsArguments, NodeArguments,
         ParamArguments, StopArguments, Target, TopArguments, TopicArguments, TopicsArguments,
+        TransformArguments,
     },
     run_options::RunArguments,
 };
@@ -48,6 +49,8 @@ pub enum Command {
     Top(TopArguments),
     /// List, show and measure the topics of a running dataflow.
     Topic(TopicArguments),
+    /// Show the transforms between the frames of a running dataflow.
+    Tf(TransformArguments),
     /// List the nodes that hold samples of a topic.
     Holders(TopicsArguments),
     /// Explain where and why samples were lost, and which setting prevents it.

@@ -16,6 +16,7 @@ mod replace;
 pub mod status;
 mod streams;
 mod tensor;
+pub mod tf;
 pub mod top;
 pub mod topic;
 mod value;

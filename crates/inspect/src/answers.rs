@@ -409,6 +409,43 @@ pub struct ListedTopic {
     pub observers: usize,
 }
 
+/// The frames of a dataflow: `nervure tf tree --json`.
+#[derive(Debug, Serialize)]
+pub struct Frames {
+    /// The name of the dataflow.
+    pub dataflow: String,
+    /// The frames with a parent, by name.
+    pub frames: Vec<Frame>,
+    /// Transforms that are not valid.
+    pub refused: Vec<RefusedTransforms>,
+}
+
+/// A frame with a parent.
+#[derive(Debug, Serialize)]
+pub struct Frame {
+    /// Its name.
+    pub frame: String,
+    /// Its parent.
+    pub parent: String,
+    /// The topic that sends its transform; `None` for a static one.
+    pub topic: Option<String>,
+    /// Samples in a second.
+    pub rate_hz: Option<f64>,
+    /// Time since the stamp of the newest sample.
+    pub age_nanos: Option<u64>,
+}
+
+/// Transforms of a topic that are not valid, for the same reason.
+#[derive(Debug, Serialize)]
+pub struct RefusedTransforms {
+    /// The topic.
+    pub topic: String,
+    /// Their number.
+    pub count: u64,
+    /// The reason, for people, of the first.
+    pub reason: String,
+}
+
 /// Topics with their edges.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -43,6 +43,7 @@ pub mod status;
 pub mod streams;
 pub mod threads;
 pub mod topics;
+pub mod transforms;
 
 pub use error::{Error, Fault, INTERNAL, INVALID};
 pub use state::State;

@@ -11,7 +11,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
-        mpsc::{Receiver, SyncSender, sync_channel},
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
     },
     time::{Duration, Instant},
 };
@@ -136,6 +136,18 @@ impl Observing {
             begin: Instant::now(),
             machines,
         })
+    }
+
+    /// The next sample or note, if one comes before `deadline`.
+    ///
+    /// # Errors
+    /// [`RecvTimeoutError::Disconnected`] when the dataflow has ended on all machines.
+    pub fn next_until(
+        &mut self,
+        deadline: Instant,
+    ) -> Result<Result<Seen, Error>, RecvTimeoutError> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        self.seen.recv_timeout(left)
     }
 
     /// The bytes that came over the link, as a text, if samples come from other machines.

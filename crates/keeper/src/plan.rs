@@ -8,6 +8,7 @@ use std::{path::PathBuf, time::Duration};
 
 pub use nervure_protocol::graph::{
     LastValueSpec, NodeSettings, Program, Ready, Restart, RestartPolicy, Scheduling,
+    StaticTransform,
 };
 use nervure_protocol::wiring::{self, ClientSpec, InputSpec, OutputSpec, Queue, ServiceSpec};
 use serde::{Deserialize, Serialize};
@@ -49,6 +50,9 @@ pub struct Plan {
     /// without such nodes.
     #[serde(default)]
     pub join_token: Option<String>,
+    /// Poses of frames that never change, for tools. Nodes have them in their settings.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub static_transforms: Vec<StaticTransform>,
     /// The nodes; edges refer to them by index.
     pub nodes: Vec<NodePlan>,
     /// The edges between outputs and inputs; timers have none.

@@ -45,6 +45,7 @@ pub(crate) fn plan(
         clock: None,
         grace,
         join_token,
+        static_transforms: dataflow.static_transforms.clone(),
         nodes,
         edges,
     })

@@ -110,6 +110,7 @@ impl Connection {
                 running: 0,
                 observers: 0,
                 detached: false,
+                static_transforms: Vec::new(),
             },
             remote: Remote::default(),
         };

@@ -1,7 +1,7 @@
 //! Answers of a keeper on its public socket.
 
 use crate::{
-    graph::Program,
+    graph::{Program, StaticTransform},
     params::ParamSpec,
     report::Report,
     wiring::{InputSpec, OutputSpec},
@@ -111,6 +111,9 @@ pub struct Welcome {
     pub observers: u32,
     /// True if the dataflow outlives the `run` that started it.
     pub detached: bool,
+    /// Poses of frames that never change.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub static_transforms: Vec<StaticTransform>,
 }
 
 /// The state of a dataflow.

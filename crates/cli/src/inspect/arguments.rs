@@ -253,6 +253,43 @@ pub struct MeasureArguments {
 }
 
 #[derive(Debug, Args)]
+pub struct TransformArguments {
+    #[command(subcommand)]
+    pub action: TransformAction,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum TransformAction {
+    /// Show the tree of frames, with the rate and age of each, and transforms that are not valid.
+    ///
+    /// Exits with 3 if there are such transforms.
+    Tree {
+        #[command(flatten)]
+        target: Target,
+        /// Watch for this long.
+        #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse_duration)]
+        window: Duration,
+    },
+    /// Show the pose of one frame in another, as it changes.
+    Echo {
+        /// The frame in which the pose is given.
+        target_frame: String,
+        /// The frame whose pose it is.
+        source_frame: String,
+        #[command(flatten)]
+        target: Target,
+        /// End after this number of poses.
+        #[arg(short = 'n', long, value_name = "COUNT")]
+        count: Option<u64>,
+        /// Show it at this interval.
+        #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = parse_duration)]
+        interval: Duration,
+    },
+    /// List the static transforms.
+    Static(Target),
+}
+
+#[derive(Debug, Args)]
 pub struct LogsArguments {
     #[command(flatten)]
     pub target: Target,

@@ -29,6 +29,8 @@ pub struct Dataflow {
     name: String,
     folder: TempDir,
     nodes: Vec<Value>,
+    /// Keys of the dataflow itself.
+    keys: Value,
 }
 
 impl Dataflow {
@@ -37,6 +39,7 @@ impl Dataflow {
             name: "test".to_owned(),
             folder: tempfile::tempdir().unwrap(),
             nodes: Vec::new(),
+            keys: json!({}),
         }
     }
 
@@ -86,6 +89,12 @@ impl Dataflow {
         self
     }
 
+    /// Sets a key of the dataflow itself.
+    pub fn key(mut self, name: &str, value: Value) -> Self {
+        self.keys[name] = value;
+        self
+    }
+
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -97,7 +106,11 @@ impl Dataflow {
     /// Writes the file. YAML includes JSON.
     pub fn write(&self) -> PathBuf {
         let file = self.folder.path().join(format!("{}.yml", self.name));
-        fs::write(&file, json!({"nodes": self.nodes}).to_string()).unwrap();
+        fs::write(
+            &file,
+            merged(json!({"nodes": self.nodes}), self.keys.clone()).to_string(),
+        )
+        .unwrap();
         file
     }
 

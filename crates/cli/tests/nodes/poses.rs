@@ -93,6 +93,7 @@ pub fn pose_relay(arguments: &[String]) -> Result<(), Box<dyn Error>> {
     };
     let mut node = Node::connect()?;
     send(&node, parent, child, [1.0, 1.0])?;
+    println!("sent");
     let mut passed = 0;
     while let Some(event) = node.next() {
         if let Event::Input { sample, .. } = event {

@@ -238,6 +238,7 @@ impl Requests {
             running: alive(&own),
             observers: alive(&guests),
             detached: plan.detached,
+            static_transforms: plan.static_transforms.clone(),
         };
         turn.reply(client, keeper_to_cli::Message::Welcome(welcome));
         Ok(())

@@ -126,21 +126,17 @@ impl TransformTree {
         self.add(parent, child, None, *translation, *rotation)
     }
 
-    /// Takes in a sample of the type `std/Transform@1`, whose frame is the parent.
+    /// Takes in a sample of the type `std/Transform@1`, whose frame is the parent. Returns the child.
     ///
     /// # Errors
     /// [`Refused`], and the tree is as before.
-    pub fn add_sample(&mut self, sample: &Sample) -> Result<(), Refused> {
+    pub fn add_sample(&mut self, sample: &Sample) -> Result<String, Refused> {
         let received = message::read(sample)?;
         let (parent, child) = (&received.parent, &received.child);
         let stamp = Some(sample.stamp());
-        self.add(
-            parent,
-            child,
-            stamp,
-            received.translation,
-            received.rotation,
-        )
+        let (translation, rotation) = (received.translation, received.rotation);
+        self.add(parent, child, stamp, translation, rotation)?;
+        Ok(received.child)
     }
 
     /// Takes in the pose of `child` in `parent` at a time in nanoseconds since the Unix epoch; `None` for
@@ -194,6 +190,9 @@ impl TransformTree {
     /// Checks that the frame keeps its parent and its kind, and that the tree has room.
     fn check_place(&self, parent: &str, child: &str, stamp: Option<i64>) -> Result<(), Refused> {
         let edge = || Edge::new(parent, child);
+        if parent == child {
+            return Err(Refused::Cycle { edge: edge() });
+        }
         let known = self.frames.get(child);
         match known {
             Some(known) if known.parent != parent => {

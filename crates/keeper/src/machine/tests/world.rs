@@ -160,6 +160,7 @@ impl World {
             clock: None,
             grace: Duration::from_secs(5),
             join_token: Some(TOKEN.to_owned()),
+            static_transforms: Vec::new(),
             nodes,
             edges: Vec::new(),
         };
