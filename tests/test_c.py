@@ -52,16 +52,16 @@ def native(installed: Path, program: Path, *command: str) -> Path:
     return program
 
 
-def succeeded(nodes: list[dict[str, object]], folder: Path) -> str:
+def succeeded(nodes: list[dict[str, object]], folder: Path, **keys: object) -> str:
     """The output of a dataflow whose nodes must all succeed."""
-    status, printed = outcome(nodes, folder)
+    status, printed = outcome(nodes, folder, **keys)
     assert status == 0, printed
     return printed
 
 
-def outcome(nodes: list[dict[str, object]], folder: Path) -> tuple[int, str]:
+def outcome(nodes: list[dict[str, object]], folder: Path, **keys: object) -> tuple[int, str]:
     """The exit code of a dataflow, and its output."""
-    (folder / "dataflow.yml").write_text(json.dumps({"nodes": nodes}))
+    (folder / "dataflow.yml").write_text(json.dumps({"nodes": nodes, **keys}))
     nervure = Path(sys.executable).parent / "nervure"
     environment = {**os.environ, "NERVURE_LOG_DIR": str(folder / "logs")}
     command = [nervure, "run", "dataflow.yml"]
@@ -169,6 +169,56 @@ def test_samples_that_belong_together(installed: Path, tmp_path: Path, options: 
         lines = [line.split("|", 1)[1].strip() for line in printed.splitlines() if line.startswith(language)]
         assert lines == expected, printed
         assert f"2 of 5 samples of `{language}/image` found no partner for `sync`" in printed, printed
+
+
+ODOMETRY = """\
+from nervure import Node
+
+node = Node()
+for second in (1, 2):
+    translation = {"x": second * 10.0, "y": 0.0, "z": 0.0}
+    rotation = {"x": 0.0, "y": 0.0, "z": 0.0, "w": 1.0}
+    pose = {"child_frame_id": "base", "translation": translation, "rotation": rotation}
+    node.send("pose", pose, stamp_nanos=second * 10**9, frame="map")
+"""
+
+CAMERA = """\
+from nervure import Node
+
+node = Node()
+for number in range(2):
+    node.send("image", number, stamp_nanos=1_250_000_000 + number * 500_000_000)
+"""
+
+
+def test_transforms_are_looked_up(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "odometry.py").write_text(ODOMETRY)
+    (tmp_path / "camera.py").write_text(CAMERA)
+    programs = {source: str(compiled(installed, source, tmp_path)) for source in ("locate.c",)}
+    (tmp_path / "cc").mkdir()
+    programs["locate.cc"] = str(compiled(installed, "locate.cc", tmp_path / "cc"))
+    nodes: list[dict[str, object]] = [
+        {"id": "odometry", "path": "odometry.py", "outputs": {"pose": {"type": "std/Transform@1"}}},
+        {"id": "camera", "path": "camera.py", "outputs": ["image"]},
+    ]
+    nodes += [
+        {
+            "id": source,
+            "path": program,
+            "transforms": True,
+            "inputs": {"image": {"source": "camera/image", "queue_policy": "block"}},
+        }
+        for source, program in programs.items()
+    ]
+    mount = {"parent": "base", "child": "camera", "translation": [0, 0, 1.5]}
+    printed = succeeded(nodes, tmp_path, static_transforms=[mount])
+    for source in programs:
+        lines = [line.split("|", 1)[1].strip() for line in printed.splitlines() if line.split(" ")[0] == source]
+        assert lines == [
+            "12.5 0.0 1.5, w 1.0",
+            "17.5 0.0 1.5, w 1.0",
+            "nervure_transform_lookup: `map` -> `camara`: there is no frame `camara`; did you mean `camera`?",
+        ], printed
 
 
 @pytest.mark.parametrize("source", ["misfit.c", "misfit.cc"])

@@ -88,6 +88,8 @@ typedef enum nervure_status {
     NERVURE_STATUS_FORKED = -9,
     // A defect of Nervure. Please report it with its message.
     NERVURE_STATUS_DEFECT = -10,
+    // There is no transform between two frames at that time.
+    NERVURE_STATUS_TRANSFORM = -11,
 } nervure_status;
 
 // Kind of a value: which member of the union in `nervure_value` it has.
@@ -376,6 +378,17 @@ typedef struct nervure_envelope {
     // Name of the coordinate frame.
     const char *frame;
 } nervure_envelope;
+
+// The pose of a source frame in a target frame.
+typedef struct nervure_transform {
+    // Position of the source's origin in the target frame, in metres: x, y, z.
+    double translation[3];
+    // Orientation of the source in the target frame, as a unit quaternion: x, y, z, w.
+    double rotation[4];
+    // The time that it holds at, in nanoseconds since the Unix epoch; 0 for any time: every transform between the frames
+    // is static.
+    int64_t stamp;
+} nervure_transform;
 
 #ifdef __cplusplus
 extern "C" {
@@ -670,6 +683,21 @@ void nervure_loan_free(struct nervure_loan *loan);
 // The message of the last function that failed in this thread; empty if none has. It is valid until the next one fails
 // in this thread.
 const char *nervure_error(void);
+
+// Looks up the pose of the frame `source` in the frame `target`, at a time in nanoseconds since the Unix epoch, such as the
+// stamp of a sample; 0 for the newest time that all transforms between the frames cover. Waits for `timeout` nanoseconds
+// for a transform that has not come, without end if it is negative, not at all if it is 0; samples of other inputs stay in
+// their queues meanwhile. Returns `NERVURE_STATUS_TRANSFORM` if there is none, and `nervure_error` names the transform that
+// is missing or late. The node has `transforms: true` in the dataflow file.
+enum nervure_status nervure_transform_lookup(struct nervure_node *node,
+                                             const char *target,
+                                             const char *source,
+                                             int64_t time,
+                                             int64_t timeout,
+                                             struct nervure_transform *transform);
+
+// Returns the size of an element in bytes; 0 for `NERVURE_DTYPE_CUSTOM`, whose size is in the tensor.
+size_t nervure_dtype_size(unsigned int dtype);
 
 #ifdef __cplusplus
 }  // extern "C"

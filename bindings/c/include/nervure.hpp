@@ -744,6 +744,16 @@ public:
         return call_within(client, value, detail::nanos(timeout));
     }
 
+    // The pose of the frame `source` in the frame `target` at a time in nanoseconds since the Unix epoch; 0 for the newest.
+    // Waits for a transform that has not come.
+    nervure_transform lookup(const char *target, const char *source, std::int64_t time = 0,
+                             std::chrono::nanoseconds timeout = std::chrono::nanoseconds(0)) {
+        nervure_transform transform;
+        detail::check(
+            nervure_transform_lookup(node_.get(), target, source, time, detail::nanos(timeout), &transform));
+        return transform;
+    }
+
     // The current value of a parameter. A text is valid until the next event or parameter.
     nervure_value param(const char *name) {
         nervure_value value;

@@ -25,6 +25,7 @@ mod schemas;
 mod send;
 mod status;
 mod structs;
+mod transform;
 mod value;
 mod writer;
 

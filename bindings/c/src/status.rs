@@ -5,8 +5,10 @@ use std::cell::RefCell;
 use std::ffi::{CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use nervure_node::transforms::LookupFailure;
 use nervure_node::{
-    CallError, ConnectError, NodeForked, ReplyError, SampleError, SendError, UnknownName,
+    CallError, ConnectError, LookupError, NodeForked, ReplyError, SampleError, SendError,
+    UnknownName,
 };
 
 /// Result of a function. `nervure_error` returns the message of a failure.
@@ -41,6 +43,8 @@ pub enum Status {
     Forked = -9,
     /// A defect of Nervure. Please report it with its message.
     Defect = -10,
+    /// There is no transform between two frames at that time.
+    Transform = -11,
 }
 
 /// A failure.
@@ -90,6 +94,16 @@ impl From<CallError> for Failure {
             CallError::Stopped => Self::new(Status::Stopped, error.to_string()),
             other => Self::new(Status::Call, other.to_string()),
         }
+    }
+}
+
+impl From<LookupError> for Failure {
+    fn from(error: LookupError) -> Self {
+        let status = match *error.reason {
+            LookupFailure::Stopped => Status::Stopped,
+            _ => Status::Transform,
+        };
+        Self::new(status, error.to_string())
     }
 }
 
