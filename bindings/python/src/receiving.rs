@@ -187,13 +187,18 @@ impl Receiver {
         let mut waited = Duration::ZERO;
         let mut signals = Signals::new(&self.wakeup);
         loop {
-            let found = self.with_incoming(py, |incoming| {
+            let (found, has_stopped) = self.with_incoming(py, |incoming| {
                 let mut transforms = incoming.events.transforms();
-                transforms.try_lookup(target, source, time)
+                let found = transforms.try_lookup(target, source, time);
+                (found, transforms.has_stopped())
             })?;
-            match found {
-                Err(error) if error.reason.may_pass() && !has_passed(deadline) => {}
-                found => return Ok(found.map_err(|error| LookupError { waited, ..error })),
+            match found.map_err(|error| LookupError { waited, ..error }) {
+                Err(error) if error.reason.may_pass() && !has_passed(deadline) => {
+                    if has_stopped {
+                        return Ok(Err(error.stopped()));
+                    }
+                }
+                found => return Ok(found),
             }
             let watch = signals.watch();
             if py.detach(|| self.wait_for_news(deadline, watch)).is_err() {

@@ -43,6 +43,26 @@ pub struct LookupError {
     pub waited: Duration,
 }
 
+impl LookupError {
+    pub(crate) fn new(target: &str, source: &str, reason: LookupFailure) -> Self {
+        Self {
+            target: target.to_owned(),
+            source_frame: source.to_owned(),
+            reason: Box::new(reason),
+            waited: Duration::ZERO,
+        }
+    }
+
+    /// The same lookup, which waits no longer because the dataflow stops.
+    #[must_use]
+    pub fn stopped(self) -> Self {
+        Self {
+            reason: Box::new(LookupFailure::Stopped),
+            ..self
+        }
+    }
+}
+
 /// Why a lookup has no result.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum LookupFailure {

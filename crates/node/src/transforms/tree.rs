@@ -292,12 +292,7 @@ impl TransformTree {
             LookupTime::At(nanos) => self.at(target, source, nanos),
             LookupTime::Seconds(seconds) => self.near(target, source, seconds),
         };
-        found.map_err(|reason| LookupError {
-            target: target.to_owned(),
-            source_frame: source.to_owned(),
-            reason: Box::new(reason),
-            waited: Duration::ZERO,
-        })
+        found.map_err(|reason| LookupError::new(target, source, reason))
     }
 
     fn latest(&self, target: &str, source: &str) -> Result<Transform, LookupFailure> {

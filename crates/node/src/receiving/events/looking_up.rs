@@ -38,20 +38,21 @@ impl Transforms<'_> {
         let began = monotonic_nanos();
         let nanos = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
         let deadline = began.saturating_add(nanos);
+        let mut waited = Duration::ZERO;
         loop {
-            let mut error = match self.try_lookup(target, source, time) {
+            let error = match self.try_lookup(target, source, time) {
                 Ok(found) => return Ok(found),
-                Err(error) => error,
+                Err(error) => LookupError { waited, ..error },
             };
-            let now = monotonic_nanos();
-            if !error.reason.may_pass() || now >= deadline {
-                if nanos > 0 {
-                    error.waited = Duration::from_nanos(now - began);
-                }
+            if !error.reason.may_pass() || monotonic_nanos() >= deadline {
                 return Err(error);
+            }
+            if self.has_stopped() {
+                return Err(error.stopped());
             }
             let Self(events) = self;
             WaitPlan::new(Some(deadline), events.is_woken()).run(|until| events.inbox.wait(until));
+            waited = Duration::from_nanos(monotonic_nanos() - began);
         }
     }
 
@@ -65,17 +66,9 @@ impl Transforms<'_> {
         source: &str,
         time: impl Into<LookupTime>,
     ) -> Result<Transform, LookupError> {
-        let error = |reason| LookupError {
-            target: target.to_owned(),
-            source_frame: source.to_owned(),
-            reason: Box::new(reason),
-            waited: Duration::ZERO,
-        };
-        match self.tree().map_err(error)?.lookup(target, source, time) {
-            Err(LookupError { reason, .. }) if reason.may_pass() && self.is_stopping() => {
-                Err(error(LookupFailure::Stopped))
-            }
-            found => found,
+        match self.tree() {
+            Ok(tree) => tree.lookup(target, source, time),
+            Err(reason) => Err(LookupError::new(target, source, reason)),
         }
     }
 
@@ -110,7 +103,8 @@ impl Transforms<'_> {
         }
     }
 
-    fn is_stopping(&self) -> bool {
+    /// Whether the node has to end, so that a lookup does not wait.
+    pub fn has_stopped(&self) -> bool {
         self.0.stop.is_some() || self.0.progress.has_stopped()
     }
 }
