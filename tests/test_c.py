@@ -213,7 +213,8 @@ def test_transforms_are_looked_up(installed: Path, tmp_path: Path) -> None:
     mount = {"parent": "base", "child": "camera", "translation": [0, 0, 1.5]}
     printed = succeeded(nodes, tmp_path, static_transforms=[mount])
     for source in programs:
-        lines = [line.split("|", 1)[1].strip() for line in printed.splitlines() if line.split(" ")[0] == source]
+        own = [line for line in printed.splitlines() if line.split(" ")[0] == source]
+        lines = [line.split("|", 1)[1].strip() for line in own]
         assert lines == [
             "12.5 0.0 1.5, w 1.0",
             "17.5 0.0 1.5, w 1.0",

@@ -48,6 +48,8 @@ mod _native {
     use crate::node::PyNode;
     #[pymodule_export]
     use crate::observer::{PyObserver, observe};
+    #[pymodule_export]
+    use crate::transforms::lookup_transform;
 
     #[pymodule_export]
     #[expect(non_upper_case_globals, reason = "the name that Python's packages use")]

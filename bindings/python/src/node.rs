@@ -15,7 +15,6 @@ use crate::receiving::{Armed, Receiver};
 use crate::sending::{
     Failure, SendOptions, deadline, in_slices, send, send_outgoing, stamp_nanos as to_nanos,
 };
-use crate::transforms;
 use nervure_node::binding;
 use nervure_node::message::{DType, Layout, TensorLayout};
 use nervure_node::{
@@ -163,13 +162,16 @@ impl PyNode {
 
     /// Waits for the next event. Other threads run meanwhile, and Ctrl-C ends the wait.
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<PyEvent>> {
-        self.next_event(py, None)
+        self.next(py, None)
     }
 
     /// Waits at most `timeout` seconds for the next event, or without a limit.
     #[pyo3(signature = (*, timeout = None))]
     fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<PyEvent>> {
-        self.next_event(py, deadline(timeout)?)
+        match self.receiver.next(py, deadline(timeout)?)? {
+            Next::Event(event) => Ok(Some(self.event(event))),
+            Next::Nothing | Next::End => Ok(None),
+        }
     }
 
     /// The newest sample of an input, without waiting: from its queue, or else the newest that was
@@ -390,22 +392,6 @@ impl PyNode {
             .map(|ticket| Call { ticket })
     }
 
-    /// Translation, rotation and stamp of a transform, for `nervure._transforms`.
-    fn _lookup(
-        &self,
-        py: Python<'_>,
-        target: &str,
-        source: &str,
-        time: &Bound<'_, PyAny>,
-        timeout: Option<f64>,
-    ) -> PyResult<([f64; 3], [f64; 4], Option<i64>)> {
-        let time = transforms::lookup_time(time)?;
-        let until = deadline(timeout)?;
-        let found = self.receiver.lookup(py, (target, source), time, until)?;
-        let found = found.map_err(|error| transforms::lookup_error(py, &error))?;
-        Ok((found.translation, found.rotation, found.stamp))
-    }
-
     // For the package `dora`:
 
     /// The next event as a dict of dora: `ERROR` after `timeout` seconds, `None` after `STOP`.
@@ -542,13 +528,6 @@ impl PyNode {
         match raised {
             Some(error) => Err(error),
             None => finished.map_err(|error| call_error(py, &error)),
-        }
-    }
-
-    fn next_event(&self, py: Python<'_>, deadline: Option<u64>) -> PyResult<Option<PyEvent>> {
-        match self.receiver.next(py, deadline)? {
-            Next::Event(event) => Ok(Some(self.event(event))),
-            Next::Nothing | Next::End => Ok(None),
         }
     }
 

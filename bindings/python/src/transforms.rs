@@ -2,14 +2,32 @@
 
 use crate::error::exception;
 use crate::event::PyEvent;
+use crate::node::PyNode;
+use crate::sending::deadline;
 use nervure_node::transforms::LookupFailure;
 use nervure_node::{LookupError, LookupTime};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyFloat;
 
+/// Translation, rotation and stamp of a transform, for `nervure._transforms`.
+#[pyfunction]
+pub(crate) fn lookup_transform(
+    node: &Bound<'_, PyNode>,
+    target: &str,
+    source: &str,
+    time: &Bound<'_, PyAny>,
+    timeout: Option<f64>,
+) -> PyResult<([f64; 3], [f64; 4], Option<i64>)> {
+    let (py, time, until) = (node.py(), lookup_time(time)?, deadline(timeout)?);
+    let receiver = &node.get().receiver;
+    let found = receiver.lookup(py, (target, source), time, until)?;
+    let found = found.map_err(|error| lookup_error(py, &error))?;
+    Ok((found.translation, found.rotation, found.stamp))
+}
+
 /// The time of a lookup: an event, nanoseconds as int, seconds as float, or None for the newest.
-pub(crate) fn lookup_time(time: &Bound<'_, PyAny>) -> PyResult<LookupTime> {
+fn lookup_time(time: &Bound<'_, PyAny>) -> PyResult<LookupTime> {
     if time.is_none() {
         return Ok(LookupTime::Latest);
     }
@@ -34,7 +52,7 @@ pub(crate) fn lookup_time(time: &Bound<'_, PyAny>) -> PyResult<LookupTime> {
     })
 }
 
-pub(crate) fn lookup_error(py: Python<'_>, error: &LookupError) -> PyErr {
+fn lookup_error(py: Python<'_>, error: &LookupError) -> PyErr {
     if *error.reason == LookupFailure::Stopped {
         return exception(py, "Stopped", error);
     }

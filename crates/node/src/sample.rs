@@ -151,8 +151,12 @@ impl Sample {
     /// # Errors
     /// [`SampleError`] if the array is not valid, or its schema did not arrive.
     pub fn array(&self) -> Result<ArrayData, SampleError> {
+        self.array_of(self.schema()?.as_ref())
+    }
+
+    fn array_of(&self, schema: Option<&Schema>) -> Result<ArrayData, SampleError> {
         let buffer = payload_buffer(Payload(self.0.clone()));
-        Ok(self.view()?.array(self.schema()?.as_ref(), &buffer)?)
+        Ok(self.view()?.array(schema, &buffer)?)
     }
 
     /// A struct, dict or list, to be deserialized with serde. Its tensors are views of the sample.
@@ -161,7 +165,29 @@ impl Sample {
     /// # Errors
     /// [`SampleError`] if the sample is not an Arrow array, or is damaged.
     pub fn record(&self) -> Result<ReceivedRecord, SampleError> {
-        let schema = self.schema()?;
+        self.record_of(self.schema()?)
+    }
+
+    /// As [`Sample::record`]. `known` keeps the schema, and its bytes, for the next sample.
+    pub(crate) fn record_with(
+        &self,
+        known: &mut Option<(Arc<[u8]>, Schema)>,
+    ) -> Result<ReceivedRecord, SampleError> {
+        let Some(bytes) = self.schema_bytes()? else {
+            return self.record_of(None);
+        };
+        let schema = match known {
+            Some((last, schema)) if *last == bytes => schema.clone(),
+            _ => {
+                let schema = Schema::decode(&bytes)?;
+                *known = Some((bytes, schema.clone()));
+                schema
+            }
+        };
+        self.record_of(Some(schema))
+    }
+
+    fn record_of(&self, schema: Option<Schema>) -> Result<ReceivedRecord, SampleError> {
         let missing = || match self.layout() {
             Ok(Layout::Array(_)) => ViewError::SchemaMissing,
             Ok(other) => ViewError::Kind {
@@ -171,7 +197,7 @@ impl Sample {
             Err(_) => ViewError::SchemaMissing,
         };
         Ok(ReceivedRecord::new(
-            self.array()?,
+            self.array_of(schema.as_ref())?,
             schema.ok_or_else(missing)?,
         ))
     }
@@ -181,13 +207,17 @@ impl Sample {
     /// # Errors
     /// [`SampleError`] if the producer announced a damaged schema.
     pub fn schema(&self) -> Result<Option<Schema>, SampleError> {
+        let bytes = self.schema_bytes()?;
+        Ok(bytes.map(|bytes| Schema::decode(&bytes)).transpose()?)
+    }
+
+    fn schema_bytes(&self) -> Result<Option<Arc<[u8]>>, SampleError> {
         // A schema beside another layout is made up: the array of a tensor has not its type.
         let id = match self.layout()? {
             Layout::Array(_) => self.header().schema_id,
             _ => 0,
         };
-        let bytes = (id != 0).then(|| self.0.announcement(id)).flatten();
-        Ok(bytes.map(|bytes| Schema::decode(&bytes)).transpose()?)
+        Ok((id != 0).then(|| self.0.announcement(id)).flatten())
     }
 }
 

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nervure import Event, Node
+from nervure._native import lookup_transform
 
 _Array = npt.NDArray[np.float64]
 
@@ -75,5 +76,5 @@ class Transforms:
             TransformError: There is no such transform. Its ``kind`` is the reason.
             Stopped: The dataflow stopped while this waited.
         """
-        translation, rotation, stamp = self._node._lookup(target, source, time, timeout)
+        translation, rotation, stamp = lookup_transform(self._node, target, source, time, timeout)
         return Transform(np.array(translation), np.array(rotation), stamp)

@@ -1,5 +1,8 @@
 //! Reads a sample of the type `std/Transform@1`.
 
+use std::sync::Arc;
+
+use nervure_message::Schema;
 use nervure_protocol::graph::MAX_FRAME_BYTES;
 use serde::Deserialize;
 
@@ -37,13 +40,17 @@ pub(super) struct Received {
     pub rotation: [f64; 4],
 }
 
-pub(super) fn read(sample: &Sample) -> Result<Received, Refused> {
+/// `known` keeps the schema of the samples, which takes the longest to decode.
+pub(super) fn read(
+    sample: &Sample,
+    known: &mut Option<(Arc<[u8]>, Schema)>,
+) -> Result<Received, Refused> {
     let unreadable = |reason: String| Refused::Unreadable { reason };
     let frame = sample.frame_bytes().ok_or(Refused::NoParent)?;
     let parent = std::str::from_utf8(checked(&frame)?)
         .map_err(|_| unreadable("the name of its frame is not UTF-8".to_owned()))?;
     let record = sample
-        .record()
+        .record_with(known)
         .map_err(|error| unreadable(error.to_string()))?;
     let message: Message<'_> = record
         .deserialize()

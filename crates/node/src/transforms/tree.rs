@@ -1,12 +1,14 @@
 //! The tree of frames with the samples of the last ten seconds.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ::transforms::errors::{RegistryError, TimeError};
 use ::transforms::geometry::Vector3;
 use ::transforms::time::{Stamp, TimePoint};
 use ::transforms::{Registry, Transform as Stored};
+use nervure_message::Schema;
 use nervure_protocol::graph::StaticTransform;
 use nervure_protocol::nearest;
 
@@ -38,6 +40,8 @@ pub struct TransformTree {
     frames: BTreeMap<String, Frame>,
     /// Upper limit of the number of samples in the registry.
     samples: usize,
+    /// Of the last sample, with its encoded form.
+    schema: Option<(Arc<[u8]>, Schema)>,
 }
 
 /// A frame with a parent.
@@ -107,6 +111,7 @@ impl Default for TransformTree {
             registry: Registry::with_max_age(Duration::from_nanos(HISTORY_NANOS.unsigned_abs())),
             frames: BTreeMap::new(),
             samples: 0,
+            schema: None,
         }
     }
 }
@@ -131,7 +136,7 @@ impl TransformTree {
     /// # Errors
     /// [`Refused`], and the tree is as before.
     pub fn add_sample(&mut self, sample: &Sample) -> Result<String, Refused> {
-        let received = message::read(sample)?;
+        let received = message::read(sample, &mut self.schema)?;
         let (parent, child) = (&received.parent, &received.child);
         let stamp = Some(sample.stamp());
         let (translation, rotation) = (received.translation, received.rotation);
