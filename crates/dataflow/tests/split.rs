@@ -218,3 +218,39 @@ nodes:
     let client = &robot.dataflow.node("map").unwrap().services[1].clients[0];
     assert_eq!(robot.dataflow.nodes[client.node].id, "pilot");
 }
+
+#[test]
+fn transforms_cross_to_the_machine_of_a_node_that_looks_them_up() {
+    let whole = dataflow(
+        "
+machines: {robot: {}, edge: {}}
+static_transforms: [{parent: base, child: camera}]
+nodes:
+  - {id: odometry, path: camera.py, inputs: {tick: nervure/timer/hz/30}, outputs: {pose: {type: std/Transform@1}}}
+  - {id: slam, path: camera.py, machine: edge, transforms: true, outputs: {pose: {type: std/Transform@1}, map: {}}}
+",
+    );
+    let robot = part(&whole, "robot");
+    let [outgoing] = &robot.outgoing[..] else {
+        panic!("{:?}", robot.outgoing);
+    };
+    assert_eq!(outgoing.streams[0].topic, "odometry/pose");
+    assert_eq!(
+        outgoing.streams[0].delivery,
+        Delivery::KeepLast { depth: 100 }
+    );
+    let edge = part(&whole, "edge").dataflow;
+    let slam = edge.node("slam").unwrap();
+    let transforms = slam.settings.transforms.as_ref().unwrap();
+    assert_eq!(transforms.fixed, whole.static_transforms);
+    let names = transforms
+        .inputs
+        .iter()
+        .map(|&input| slam.inputs[input].name.as_str());
+    // Its own, too: it may look up what it has sent.
+    let expected = ["transforms~odometry/pose", "transforms~slam/pose"];
+    assert_eq!(names.collect::<Vec<_>>(), expected);
+    let wires = wires(&edge);
+    assert_eq!(wires["slam/transforms~odometry/pose"], "odometry/pose");
+    assert_eq!(wires["slam/transforms~slam/pose"], "slam/pose");
+}

@@ -42,16 +42,13 @@ impl From<Option<i64>> for LookupTime {
 }
 
 impl Transform {
-    pub(super) fn new<T: ::transforms::time::TimePoint>(
-        found: &Found<T>,
-        stamp: Option<i64>,
-    ) -> Self {
+    pub(super) fn new<T: ::transforms::time::TimePoint>(found: &Found<T>, stamp: i64) -> Self {
         let Vector3 { x, y, z, .. } = found.translation();
         let rotation = found.rotation();
         Self {
             translation: [x, y, z],
             rotation: [rotation.x, rotation.y, rotation.z, rotation.w],
-            stamp,
+            stamp: Some(stamp),
         }
     }
 

@@ -256,6 +256,24 @@ fn hostile_transforms_are_refused_and_change_nothing() {
     }
 }
 
+#[test]
+fn numbers_that_grow_beyond_a_float_are_an_error() {
+    for stamp in [None, Some(START)] {
+        let mut tree = TransformTree::default();
+        for (parent, child) in [("map", "odom"), ("odom", "base")] {
+            tree.add(parent, child, stamp, [f64::MAX; 3], NONE).unwrap();
+        }
+        for time in [LookupTime::Latest, LookupTime::At(START)] {
+            let error = tree.lookup("map", "base", time).unwrap_err();
+            assert_eq!(
+                *error.reason,
+                LookupFailure::NotFinite,
+                "{stamp:?} {time:?}"
+            );
+        }
+    }
+}
+
 fn sample(value: &serde_json::Value, frame: Option<&str>) -> Sample {
     let value = JsonSample::new(value).unwrap();
     let header = Header {
@@ -426,6 +444,41 @@ proptest! {
         let expected = product(&inverse(&in_root(target)), &in_root(source));
         for (found, expected) in found.matrix().iter().flatten().zip(expected.iter().flatten()) {
             prop_assert!((found - expected).abs() < 1e-9, "{found} is not {expected}");
+        }
+    }
+}
+
+/// A number of any size, or none.
+fn any_number() -> impl Strategy<Value = f64> {
+    prop_oneof![any::<f64>(), -1.0..1.0_f64, Just(0.0), Just(1.0)]
+}
+
+proptest! {
+    /// Names from a few, so that parents, cycles and kinds contradict each other.
+    #[test]
+    fn no_sequence_of_transforms_panics_or_gives_numbers_that_are_not_finite(
+        transforms in prop::collection::vec(
+            (
+                "[a-d]", "[a-d]", prop::option::weighted(0.8, prop_oneof![any::<i64>(), 0..20 * SECOND]),
+                prop::array::uniform3(any_number()), prop::array::uniform4(any_number()),
+            ),
+            1..60,
+        ),
+        times in prop::collection::vec(prop_oneof![any::<i64>(), 0..20 * SECOND], 4),
+    ) {
+        let mut tree = TransformTree::default();
+        for (parent, child, stamp, translation, rotation) in &transforms {
+            let _ = tree.add(parent, child, *stamp, *translation, *rotation);
+            let _ = tree.add(parent, child, *stamp, *translation, NONE);
+        }
+        let times = times.into_iter().map(LookupTime::At).chain([LookupTime::Latest]);
+        for time in times {
+            for (target, source) in [("a", "b"), ("b", "a"), ("c", "d"), ("a", "d"), ("d", "d")] {
+                match tree.lookup(target, source, time) {
+                    Ok(found) => prop_assert!(found.matrix().iter().flatten().all(|it| it.is_finite())),
+                    Err(error) => prop_assert!(!error.to_string().is_empty()),
+                }
+            }
         }
     }
 }

@@ -304,11 +304,11 @@ impl TransformTree {
         self.check_known(target, source)?;
         match self.registry.latest_common_time(target, source) {
             Ok(Stamp::At(Nanos(newest))) => self.at(target, source, newest),
-            Ok(Stamp::Static) => {
-                let found = self.registry.get_transform(target, source, Nanos(0));
-                let found = found.map_err(|error| self.failure(&error, target, source))?;
-                Ok(Transform::new(&found, None))
-            }
+            // The time does not matter.
+            Ok(Stamp::Static) => Ok(Transform {
+                stamp: None,
+                ..self.at(target, source, 0)?
+            }),
             Err(error) => Err(self.failure(&error, target, source)),
         }
     }
@@ -317,7 +317,7 @@ impl TransformTree {
         self.check_known(target, source)?;
         let found = self.registry.get_transform(target, source, Nanos(nanos));
         let found = found.map_err(|error| self.failure(&error, target, source))?;
-        let found = Transform::new(&found, Some(nanos));
+        let found = Transform::new(&found, nanos);
         let is_finite = found.translation.iter().all(|number| number.is_finite());
         is_finite.then_some(found).ok_or(LookupFailure::NotFinite)
     }
