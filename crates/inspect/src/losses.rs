@@ -274,6 +274,9 @@ fn full_queue(edge: &Edge) -> (String, Remedy) {
         true => Remedy::action(
             "a producer never waits for an observer: read faster, or receive the topic as a node of the dataflow",
         ),
+        false if !edge.is_in_file() => Remedy::action(
+            "ask for events more often, or look up transforms: the node takes these samples then",
+        ),
         false => Remedy::with(
             format!("use {} on that input", remedies::any_of(&settings)),
             settings,
@@ -328,7 +331,8 @@ fn consumer_away(edge: &Edge) -> Remedy {
     let history = Setting::History {
         topic: edge.topic.clone(),
     };
-    let settings: Vec<_> = Setting::block(edge).into_iter().chain([history]).collect();
+    let block = Setting::block(edge).filter(|_| edge.is_in_file());
+    let settings: Vec<_> = block.into_iter().chain([history]).collect();
     Remedy::with(
         format!(
             "`nervure logs --node {consumer}` shows why; {} keeps samples for its next process",
@@ -395,6 +399,33 @@ mod tests {
             100 * (last + 1)
         );
         assert!(reported.windows(2).all(|pair| pair[1].0 - pair[0].0 <= 30));
+    }
+
+    #[test]
+    fn no_setting_is_named_for_an_input_that_the_file_has_not() {
+        let full = queue(Policy::DropOldest, 100);
+        let mut edges = Edges::fake(vec![(
+            "odometry/pose",
+            "arm/transforms~odometry/pose",
+            full,
+        )]);
+        let away = OutputCounters {
+            dropped_oldest: 5,
+            missed_away: 3,
+            ..OutputCounters::default()
+        };
+        lose(&mut edges, 0, away);
+        let edge = edges.iter().next().unwrap();
+        let losses = explanations(&edge.totals(), edge);
+        let remedies: Vec<&Remedy> = losses.iter().map(|loss| &loss.remedy).collect();
+        let [full, away] = remedies[..] else {
+            panic!("{losses:?}");
+        };
+        assert!(full.settings.is_empty() && full.text.starts_with("ask for events more often"));
+        let history = Setting::History {
+            topic: "odometry/pose".to_owned(),
+        };
+        assert_eq!(away.settings, [history]);
     }
 
     #[test]

@@ -26,6 +26,8 @@ const NORM_TOLERANCE: f64 = 5e-3;
 const MAX_FRAMES: usize = 10_000;
 /// Maximum number of samples, of about 100 bytes each: 50 frames at 1 kHz, counted twice.
 const MAX_SAMPLES: usize = 1_000_000;
+/// Frames whose names are compared with an unknown one, which a lookup that waits does at each wake-up.
+const MAX_COMPARED: usize = 500;
 /// Samples in a row that are too old, after which the clock of their producer has jumped back, and the
 /// frame begins a new history.
 const OLD_SAMPLES_OF_A_JUMP: u32 = 10;
@@ -355,7 +357,7 @@ impl TransformTree {
     }
 
     fn unknown(&self, frame: &str) -> LookupFailure {
-        let names = self.frames.iter();
+        let names = self.frames.iter().take(MAX_COMPARED);
         let names = names.flat_map(|(child, known)| [child.as_str(), known.parent.as_str()]);
         LookupFailure::UnknownFrame {
             frame: frame.to_owned(),
