@@ -119,7 +119,7 @@ enum Role {
 }
 
 impl Role {
-    /// Whether the end of the input is none for the node: what it brings is no work.
+    /// Whether the node goes on and ends without regard to the input: its samples are no work.
     fn is_beside(self) -> bool {
         match self {
             Self::Data | Self::Requests { .. } => false,
