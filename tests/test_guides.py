@@ -30,10 +30,13 @@ from pathlib import Path
 from threading import Timer
 
 import pytest
+from conftest import CAN_BUILD_CPP
 
 REPOSITORY = Path(__file__).parents[1]
 GUIDES = {path.stem: path for path in (REPOSITORY / "docs" / "guides").glob("*.md")}
 NEED_REAL_TIME = {"real-time"}
+NEED_CPP = {"c-nodes", "coming-from-dora", "composition"}
+NEED_CURL = {"http-api"}
 NEED_NAMESPACES = {"emulated-link", "compare-middlewares", "tune-dds"}
 # Guides that run only if NERVURE_GUIDES names them, separated by spaces, and the reason.
 ON_REQUEST = {
@@ -149,9 +152,15 @@ def follow(guide: Path, home: Path) -> None:
 
     if guide.stem in NEED_NAMESPACES:
         require_namespaces()
+    if guide.stem in NEED_CPP and not CAN_BUILD_CPP:
+        pytest.skip("apt install g++ pkg-config")
+    if guide.stem in NEED_CURL and shutil.which("curl") is None:
+        pytest.skip("apt install curl")
     if guide.stem in NEED_REAL_TIME:
         require_real_time()
     folder = home / guide.stem
+    # A guide that failed has left its folder.
+    shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     try:
         walk(guide, text, blocks, folder, home)

@@ -9,6 +9,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from conftest import CAN_BUILD_CPP
 
 REPOSITORY = Path(__file__).parents[1]
 # Built once: all tests of the group run in one process.
@@ -29,6 +30,8 @@ def checked(*command: str | Path, cwd: Path, **environment: str) -> str:
 @pytest.fixture(scope="session")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Both packages by their suffixes, with command and library of this environment."""
+    if not CAN_BUILD_CPP:
+        pytest.skip("apt install g++ pkg-config")
     folder = tmp_path_factory.mktemp("packages")
     built = ["--command", sys.prefix + "/bin/nervure", "--library", sys.prefix + "/lib/libnervure.a"]
     script = [REPOSITORY / "scripts" / "packages.py", folder, "--compression", "1"]
