@@ -696,9 +696,6 @@ enum nervure_status nervure_transform_lookup(struct nervure_node *node,
                                              int64_t timeout,
                                              struct nervure_transform *transform);
 
-// Returns the size of an element in bytes; 0 for `NERVURE_DTYPE_CUSTOM`, whose size is in the tensor.
-size_t nervure_dtype_size(unsigned int dtype);
-
 #ifdef __cplusplus
 }  // extern "C"
 #endif  // __cplusplus
