@@ -269,7 +269,7 @@ typedef struct nervure_field {
 
 // A type in memory. It lives as long as the program, and is not changed. `nervure.hpp` makes those of generated structs.
 typedef struct nervure_layout {
-    // What it is.
+    // Kind of the type.
     enum nervure_layout_kind kind;
     // Type of the number.
     enum nervure_dtype dtype;

@@ -29,7 +29,7 @@ pub enum LayoutKind {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct TypeLayout {
-    /// What it is.
+    /// Kind of the type.
     pub kind: LayoutKind,
     /// Type of the number.
     pub dtype: Dtype,

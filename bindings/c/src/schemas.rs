@@ -30,8 +30,9 @@ struct Known {
     announced: Arc<[u8]>,
     columns: Arc<RecordColumns>,
     readers: Vec<(*const TypeLayout, Rc<Reader>)>,
-    /// The places of the last sample, and what they follow from.
+    /// The places of the last sample.
     places: Rc<RecordPlaces>,
+    /// Layout and payload size of the last sample, which determine its places.
     last: Option<(ArrayLayout, usize)>,
 }
 

@@ -247,7 +247,7 @@ nodes:
         .inputs
         .iter()
         .map(|&input| slam.inputs[input].name.as_str());
-    // Its own, too: it may look up what it has sent.
+    // A node may look up the transforms that it has sent.
     let expected = ["transforms~odometry/pose", "transforms~slam/pose"];
     assert_eq!(names.collect::<Vec<_>>(), expected);
     let wires = wires(&edge);

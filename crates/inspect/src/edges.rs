@@ -392,6 +392,7 @@ impl Edge {
         self.span()
             .is_some_and(|(first, last, _)| last.lost() > first.lost())
     }
+
     /// Whether the dataflow file has the input, so that its queue can be set there: not for requests,
     /// answers and transforms.
     pub fn is_in_file(&self) -> bool {

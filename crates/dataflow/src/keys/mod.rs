@@ -103,7 +103,7 @@ pub(crate) enum Shape {
     Machines,
     /// Poses of frames that never change.
     StaticTransforms,
-    /// A list of so many numbers.
+    /// A list of numbers, of this length.
     Numbers(usize),
     Map(&'static Level),
     /// The form of refused keys.
