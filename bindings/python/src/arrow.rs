@@ -12,7 +12,8 @@ use arrow_data::ffi::FFI_ArrowArray;
 use arrow_schema::ffi::FFI_ArrowSchema;
 use arrow_schema::{DataType, Field};
 use nervure_arrow_import::import_array;
-use nervure_node::message::{DType, Layout, Schema, TensorColumn, TensorLayout};
+use nervure_node::message::record::number_dtype;
+use nervure_node::message::{Layout, Schema, TensorColumn, TensorLayout};
 use nervure_node::{Sample, SampleError};
 use pyo3::exceptions::PyModuleNotFoundError;
 use pyo3::prelude::*;
@@ -160,7 +161,7 @@ pub(crate) fn to_numpy<'py>(py: Python<'py>, sample: &Sample) -> PyResult<Bound<
         return Err(exception(py, "SampleError", text));
     }
     let dtype =
-        native_dtype(array.data_type()).filter(|_| array.null_count() == 0 && array.offset() == 0);
+        number_dtype(array.data_type()).filter(|_| array.null_count() == 0 && array.offset() == 0);
     if let Some((dtype, [elements, ..])) = dtype.zip(Some(array.buffers())) {
         let layout = TensorLayout::contiguous(dtype, &[array.len()]);
         let layout = layout.map_err(|error| exception(py, "SampleError", error))?;
@@ -218,23 +219,6 @@ fn without_pyarrow(py: Python<'_>, error: PyErr, wanted: &str) -> PyErr {
         "{wanted}, and pyarrow is not installed: pip install pyarrow. Without it: event.object for what was sent as \
          a list, dict or dataclass, event.numpy() for arrays, event.text, event.bytes"
     ))
-}
-
-fn native_dtype(data_type: &DataType) -> Option<DType> {
-    Some(match data_type {
-        DataType::Int8 => DType::I8,
-        DataType::Int16 => DType::I16,
-        DataType::Int32 => DType::I32,
-        DataType::Int64 => DType::I64,
-        DataType::UInt8 => DType::U8,
-        DataType::UInt16 => DType::U16,
-        DataType::UInt32 => DType::U32,
-        DataType::UInt64 => DType::U64,
-        DataType::Float16 => DType::F16,
-        DataType::Float32 => DType::F32,
-        DataType::Float64 => DType::F64,
-        _ => return None,
-    })
 }
 
 /// An array that is exported to another library.

@@ -215,20 +215,11 @@ fn add(columns: &mut Vec<RecordColumn>, field: &Field) -> Result<(), RecordColum
 }
 
 fn plain_kind(data_type: &DataType) -> ColumnKind {
-    ColumnKind::Number(match data_type {
-        DataType::Int8 => DType::I8,
-        DataType::Int16 => DType::I16,
-        DataType::Int32 => DType::I32,
-        DataType::Int64 | DataType::Timestamp(..) | DataType::Duration(_) => DType::I64,
-        DataType::UInt8 => DType::U8,
-        DataType::UInt16 => DType::U16,
-        DataType::UInt32 => DType::U32,
-        DataType::UInt64 => DType::U64,
-        DataType::Float16 => DType::F16,
-        DataType::Float32 => DType::F32,
-        DataType::Float64 => DType::F64,
-        other => return ColumnKind::Other(other.clone()),
-    })
+    let dtype = match data_type {
+        DataType::Timestamp(..) | DataType::Duration(_) => Some(DType::I64),
+        other => tensors::number_dtype(other),
+    };
+    dtype.map_or_else(|| ColumnKind::Other(data_type.clone()), ColumnKind::Number)
 }
 
 /// The storage of values of one size.

@@ -35,5 +35,5 @@ pub use error::RecordError;
 pub use plan::{Elements, Record};
 pub use planner::ArrayPlanner;
 pub use serialize::{SerdeError, SerdeSample};
-pub use tensors::{TensorColumn, TensorColumnError, TensorInRecord};
+pub use tensors::{TensorColumn, TensorColumnError, TensorInRecord, number_dtype};
 pub use view::{Items, RecordPlaces, RecordValue, RecordView, RecordViewError, number};

@@ -356,10 +356,6 @@ fn element_field(dtype: &DType) -> Field {
 
 fn element_dtype(field: &Field) -> Option<DType> {
     let data_type = field.data_type();
-    let plain = TYPES
-        .iter()
-        .find(|(_, known)| known == data_type)
-        .map(|(dtype, _)| dtype.clone());
     match field
         .metadata()
         .get(EXTENSION_TYPE_NAME_KEY)
@@ -367,7 +363,10 @@ fn element_dtype(field: &Field) -> Option<DType> {
     {
         Some(BOOL8) if *data_type == DataType::Int8 => return Some(DType::Bool),
         Some(OPAQUE) => {}
-        _ => return plain.or_else(|| time_name(data_type).map(|name| custom(&name, 8))),
+        _ => {
+            return number_dtype(data_type)
+                .or_else(|| time_name(data_type).map(|name| custom(&name, 8)));
+        }
     }
     let DataType::FixedSizeBinary(width) = data_type else {
         return None;
@@ -390,6 +389,14 @@ fn custom(name: &str, item_bytes: u32) -> DType {
     }
 }
 
+/// The type of the numbers of an Arrow array; `None` for other arrays.
+pub fn number_dtype(data_type: &DataType) -> Option<DType> {
+    TYPES
+        .iter()
+        .find(|(_, known)| known == data_type)
+        .map(|(dtype, _)| dtype.clone())
+}
+
 /// Arrow's type with the same bytes; `None` if there is none.
 fn arrow_type(dtype: &DType) -> Option<DataType> {
     if let DType::Custom { name, .. } = dtype {
@@ -404,7 +411,7 @@ fn arrow_type(dtype: &DType) -> Option<DataType> {
         .map(|(_, data_type)| data_type.clone())
 }
 
-const TYPES: [(DType, DataType); 11] = [
+static TYPES: [(DType, DataType); 11] = [
     (DType::I8, DataType::Int8),
     (DType::I16, DataType::Int16),
     (DType::I32, DataType::Int32),
