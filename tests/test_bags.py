@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import re
 import shutil
 import struct
 import subprocess
@@ -444,7 +445,9 @@ def test_steps_of_the_clock_are_named(tmp_path: Path) -> None:
     said = ended.stdout + ended.stderr
     assert ended.returncode == 0, said
     assert said.count("the clock was set back by 60.0 minutes while recording") == 1, said
-    assert "behind the recording" not in said
+    # On a busy machine a replay may be late, but not by the step.
+    behind = re.findall(r"(\d+) ms behind the recording", said)
+    assert all(int(millis) < hour / 10**6 / 2 for millis in behind), said
     bag = tmp_path / "boot.mcap"
     write_numbers(bag, [n * 10**7 for n in range(5)] + [STAMP_NANOS])
     ended = nervure("replay", bag, "--stop-after", "3s")
