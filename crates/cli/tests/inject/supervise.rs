@@ -282,6 +282,7 @@ impl Supervisor<'_> {
             self.roles.of(call.thread),
             matches!(afterwards, Afterwards::Nothing),
         ) {
+            let afterwards = self.with_own_limit(&player, afterwards);
             self.pending.insert(call.thread, (player, afterwards));
         }
         if call.number == Sysno::execve as u32
@@ -290,6 +291,22 @@ impl Supervisor<'_> {
             self.roles.forget(player.process);
         }
         self.listener.answer(&call, answer)
+    }
+
+    /// The limit on descriptors that is restored is the process's own: another thread may have lowered it.
+    fn with_own_limit(&self, player: &Player, afterwards: Afterwards) -> Afterwards {
+        let is_restored = matches!(afterwards, Afterwards::Restore(_));
+        let of_process = self
+            .pending
+            .values()
+            .filter(|(other, _)| other.process == player.process);
+        let lowered = of_process
+            .filter(|_| is_restored)
+            .find_map(|(_, first)| match first {
+                Afterwards::Restore(own) => Some(Afterwards::Restore(*own)),
+                _ => None,
+            });
+        lowered.unwrap_or(afterwards)
     }
 
     fn is_excepted(&self, number: Sysno, player: &Player, call: &Call) -> bool {
