@@ -8,8 +8,8 @@ use nervure_protocol::domain::Domain;
 use crate::{
     inspect::arguments::{
         AttachArguments, LintArguments, ListArguments, LogsArguments, NodeArguments,
-        ParamArguments, StopArguments, Target, TopArguments, TopicArguments, TopicsArguments,
-        TransformArguments,
+        ParamArguments, ServiceArguments, StopArguments, Target, TopArguments, TopicArguments,
+        TopicsArguments, TransformArguments,
     },
     run_options::RunArguments,
 };
@@ -49,6 +49,8 @@ pub enum Command {
     Top(TopArguments),
     /// List, show and measure the topics of a running dataflow.
     Topic(TopicArguments),
+    /// List the services of a running dataflow, and send requests to them.
+    Service(ServiceArguments),
     /// Show the transforms between the frames of a running dataflow.
     Tf(TransformArguments),
     /// List the nodes that hold samples of a topic.

@@ -12,7 +12,7 @@ use clap_complete::{
     env::{EnvCompleter, Shells},
 };
 use nervure_dataflow::{Anywhere, Dataflow, load_for};
-use nervure_inspect::{State, params, state::NodeState, topics};
+use nervure_inspect::{State, params, services, state::NodeState, topics};
 use nervure_node::running::{self, Connection};
 
 use crate::{
@@ -74,6 +74,16 @@ pub fn topics() -> Vec<CompletionCandidate> {
         topics::all(&state)
             .into_iter()
             .map(move |topic| format!("{prefix}{}", topic.name))
+    };
+    candidates(states().into_iter().flat_map(of_one))
+}
+
+/// Services of running dataflows.
+pub fn services() -> Vec<CompletionCandidate> {
+    let of_one = |(prefix, state): (String, State)| {
+        services::all(&state)
+            .into_iter()
+            .map(move |known| format!("{prefix}{}", known.service))
     };
     candidates(states().into_iter().flat_map(of_one))
 }

@@ -13,6 +13,7 @@ mod measure;
 pub mod node;
 pub mod param;
 mod replace;
+pub mod service;
 pub mod status;
 mod streams;
 mod tensor;

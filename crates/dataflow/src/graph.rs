@@ -142,6 +142,10 @@ pub struct Service {
     pub name: String,
     /// The clients. Each has its own input and output of this node.
     pub clients: Vec<ServiceClient>,
+    /// The output that sends the answers to requests of tools: index in [`Node::outputs`]. A stand-in of
+    /// the node has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tools: Option<usize>,
 }
 
 /// A client of a service, as its server sees it.

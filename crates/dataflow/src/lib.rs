@@ -75,7 +75,7 @@ pub use nervure_protocol::graph::{
     DeadlineSpec, LastValueSpec, NodeSettings, Program, Ready, Restart, RestartPolicy, Scheduling,
 };
 pub use nervure_protocol::params::{ParamKind, ParamSpec};
-pub use param_value::param_value;
+pub use param_value::{param_value, plain_value};
 pub use reference::reference;
 pub use replace::UnansweredClient;
 pub use report::{Report, parse};

@@ -39,6 +39,22 @@ pub fn param_value(text: &str, kind: ParamKind) -> Json {
     }
 }
 
+/// Reads a value as a dataflow file would: `30`, `cup`, `[1, 2]`, `{x: 1.5, label: cup}`. JSON is YAML.
+/// `None` if the text is not valid YAML.
+///
+/// ```
+/// use nervure_dataflow::plain_value;
+/// assert_eq!(plain_value("{x: 1.5}"), Some(serde_json::json!({"x": 1.5})));
+/// assert_eq!(plain_value("{x: 1.5"), None);
+/// ```
+#[must_use]
+pub fn plain_value(text: &str) -> Option<Json> {
+    let source = SourceText::new("", text);
+    let mut findings = Findings::new(&source);
+    let tree = tree::parse(&source, &mut findings)?;
+    read_json(&mut Reader::new(findings), &tree)
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

@@ -179,7 +179,12 @@ impl Renumbering {
         for input in inputs {
             self.renumber_input(input);
         }
-        for Service { name: _, clients } in services {
+        for Service {
+            name: _,
+            clients,
+            tools: _,
+        } in services
+        {
             for client in clients {
                 let ServiceClient {
                     node,

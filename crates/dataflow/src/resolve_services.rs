@@ -1,12 +1,13 @@
 //! Looks up the server of each client, and adds the edges for requests and answers.
 //!
 //! Each client has its own two edges to its server, so that one client cannot fill the queue of
-//! another. Their names contain a `~`, which no name in a file can.
+//! another. Their names contain a `~`, which no name in a file can. Requests of tools, such as `nervure
+//! service call`, come over the keeper; each service has an output for the answers to them.
 
 use std::collections::HashMap;
 
 use nervure_protocol::nearest;
-use nervure_protocol::wiring::Policy;
+use nervure_protocol::wiring::{Policy, answers_to_tools};
 
 use crate::diagnostic::{Code, Finding, Findings};
 use crate::graph::{
@@ -81,8 +82,18 @@ pub(crate) struct FoundClient {
     pub service: usize,
 }
 
-/// Adds the edges of all clients to a graph without them.
+/// Adds the edges of all clients to a graph without them, and the outputs for answers to tools.
 pub(crate) fn connect(nodes: &mut [Node], edges: &mut Vec<Edge>, clients: Vec<Vec<FoundClient>>) {
+    connect_clients(nodes, edges, clients);
+    for node in nodes {
+        for service in 0..node.services.len() {
+            let name = answers_to_tools(&node.services[service].name);
+            node.services[service].tools = Some(add_output(node, name));
+        }
+    }
+}
+
+fn connect_clients(nodes: &mut [Node], edges: &mut Vec<Edge>, clients: Vec<Vec<FoundClient>>) {
     for (node, clients) in clients.into_iter().enumerate() {
         for FoundClient {
             name,
@@ -125,6 +136,7 @@ pub(crate) fn service(name: String) -> Service {
     Service {
         name,
         clients: Vec::new(),
+        tools: None,
     }
 }
 

@@ -446,6 +446,32 @@ pub struct RefusedTransforms {
     pub reason: String,
 }
 
+/// The services of a dataflow: the answer of `nervure service list --json`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Services {
+    /// The name of the dataflow.
+    pub dataflow: String,
+    /// The services.
+    pub services: Vec<ListedService>,
+}
+
+/// A service.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ListedService {
+    /// `node/service`.
+    pub service: String,
+    /// The node that answers.
+    pub node: String,
+    /// Its state.
+    pub state: String,
+    /// Its machine; `null` on a host that belongs to no fleet.
+    pub machine: Option<String>,
+    /// Its clients in the dataflow: `node/client` of each.
+    pub clients: Vec<String>,
+}
+
 /// Topics with their edges.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

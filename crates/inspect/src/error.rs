@@ -1,6 +1,6 @@
 //! The error of this crate.
 
-use std::{error::Error as _, io, path::PathBuf};
+use std::{error::Error as _, io, path::PathBuf, time::Duration};
 
 use nervure_node::{ConnectError, ObserveError, running::ConnectionError};
 use nervure_protocol::did_you_mean;
@@ -97,6 +97,38 @@ pub enum Error {
         /// Its parameters.
         params: Vec<String>,
     },
+    /// No node has a service of this name.
+    #[error("there is no service `{service}`")]
+    NoService {
+        /// The name.
+        service: String,
+        /// The services of the dataflow.
+        services: Vec<String>,
+        /// Why machines that may have it cannot be reached.
+        unreachable: Vec<String>,
+    },
+    /// A service reported a failure.
+    #[error("service `{service}` failed: {reason}")]
+    ServiceFailed {
+        /// `node/service`.
+        service: String,
+        /// The reason that the service gave.
+        reason: String,
+    },
+    /// The process of a service ended.
+    #[error("service `{service}` ended before it answered")]
+    ServiceEnded {
+        /// `node/service`.
+        service: String,
+    },
+    /// A service has not answered in time.
+    #[error("service `{service}` has not answered within {timeout:?}")]
+    NoAnswer {
+        /// `node/service`.
+        service: String,
+        /// Time of the wait.
+        timeout: Duration,
+    },
     /// The dataflow writes no log files.
     #[error("this dataflow writes no logs: it was started with `--no-logs`")]
     NoLogs,
@@ -182,6 +214,7 @@ impl Fault for Error {
             | Self::NoTopic { .. }
             | Self::NoNode { .. }
             | Self::NoParam { .. }
+            | Self::NoService { .. }
             | Self::NoLogs => true,
             _ => false,
         }
@@ -193,13 +226,16 @@ impl Fault for Error {
             Self::Connection(ConnectionError::NoneRuns(_) | ConnectionError::NotRunning { .. })
                 | Self::NoNode { .. }
                 | Self::NoParam { .. }
+                | Self::NoService { .. }
         )
     }
 
     fn causes(&self) -> Vec<String> {
         match self {
             Self::NotReached { reasons, .. } => reasons.clone(),
-            Self::NoTopic { unreachable, .. } => unreachable.clone(),
+            Self::NoTopic { unreachable, .. } | Self::NoService { unreachable, .. } => {
+                unreachable.clone()
+            }
             _ => self.source().iter().map(ToString::to_string).collect(),
         }
     }
@@ -228,6 +264,16 @@ impl Fault for Error {
             Self::NoTopic {
                 pattern, topics, ..
             } => Some(nearest(pattern, "the topics are", topics)),
+            Self::NoService { services, .. } if services.is_empty() => Some(
+                "no node has services: declare them in `services` of the dataflow file".to_owned(),
+            ),
+            Self::NoService {
+                service, services, ..
+            } => Some(nearest(service, "the services are", services)),
+            Self::ServiceEnded { service } => {
+                let node = service.split('/').next().unwrap_or_default();
+                Some(format!("`nervure logs --node {node}` shows why"))
+            }
             Self::NoNode { node, nodes } => Some(nearest(node, "its nodes are", nodes)),
             Self::NoParam { params, .. } if params.is_empty() => Some(NO_PARAMS.to_owned()),
             Self::NoParam { param, params, .. } => {

@@ -38,6 +38,7 @@ pub mod params;
 pub mod places;
 pub mod processes;
 mod remedies;
+pub mod services;
 pub mod state;
 pub mod status;
 pub mod streams;

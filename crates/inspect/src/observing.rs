@@ -18,7 +18,7 @@ use std::{
 
 use nervure_node::{
     Event, Observer, Sample,
-    binding::SequenceGaps,
+    binding::{PRODUCER_ENDED, SequenceGaps, report_ended_producers},
     remote::{self, Arrival},
     running::{Connection, ConnectionError, DaemonConnection},
 };
@@ -46,7 +46,14 @@ pub enum Seen {
         /// The dataflow's clock on the machine of the sample when it was taken.
         now: i64,
     },
-    /// A node has ended, failed, or runs again.
+    /// The process that sends a topic has ended, behind its last sample.
+    Ended {
+        /// `node/output`.
+        topic: String,
+        /// Whether no other process follows.
+        is_last: bool,
+    },
+    /// A node has failed, or runs again.
     Note(String),
 }
 
@@ -208,6 +215,7 @@ pub fn next_answer(daemon: &mut DaemonConnection) -> Result<(Answer, Option<Owne
 
 fn pass_on_local(mut observer: Observer, sender: &SyncSender<Result<Seen, Error>>) {
     let mut gaps = SequenceGaps::default();
+    report_ended_producers(observer.events());
     while let Some(event) = observer.next() {
         let seen = match event {
             Event::Input { id, sample } => Seen::Sample {
@@ -216,7 +224,14 @@ fn pass_on_local(mut observer: Observer, sender: &SyncSender<Result<Seen, Error>
                 sample,
                 now: observer.now(),
             },
-            Event::InputClosed { id } => Seen::Note(format!("{id}: the node has ended")),
+            Event::InputClosed { id } => Seen::Ended {
+                topic: id.to_string(),
+                is_last: true,
+            },
+            Event::Other { kind, inputs, .. } if kind == PRODUCER_ENDED => Seen::Ended {
+                topic: inputs.into_iter().next().unwrap_or_default(),
+                is_last: false,
+            },
             Event::NodeFailed { node, reason, .. } => {
                 Seen::Note(format!("node `{node}` failed: {reason}"))
             }
@@ -248,8 +263,8 @@ fn fetch(
                 }
                 Ok((Answer::Ended { topic: None }, _)) => return,
                 Ok((Answer::Ended { topic: Some(topic) }, _)) => {
-                    let note = Seen::Note(format!("{topic}: the node has ended"));
-                    if sender.send(Ok(note)).is_err() {
+                    let is_last = true;
+                    if sender.send(Ok(Seen::Ended { topic, is_last })).is_err() {
                         return;
                     }
                 }

@@ -190,6 +190,7 @@ fn service_spec(dataflow: &Dataflow, service: &dataflow::Service) -> ServiceSpec
     ServiceSpec {
         name: service.name.clone(),
         clients: service.clients.iter().map(client).collect(),
+        tools: service.tools.map(index),
     }
 }
 

@@ -284,6 +284,17 @@ pub fn deliver_samples_after_stop(events: &mut Events) {
     events.samples_follow_stop = true;
 }
 
+/// The answer of a service to a tool, or the reason of its failure.
+///
+/// # Errors
+/// The reason that the service gave.
+pub fn answer_of(sample: Sample) -> Result<Sample, String> {
+    match receiving::failure_of(&sample) {
+        Some(reason) => Err(reason),
+        None => Ok(sample),
+    }
+}
+
 /// Makes the end of a producer's process an event of the kind [`PRODUCER_ENDED`], with the input that
 /// it concerns, behind the last sample of that process.
 pub fn report_ended_producers(events: &mut Events) {

@@ -2,12 +2,12 @@
 
 use crate::sample::Sample;
 use crate::trace::Traces;
-use nervure_message::TypeName;
-use nervure_protocol::keeper_to_node::{NeighbourEvent, Welcome};
+use nervure_message::{Header, JsonSample, Metadata, TypeName};
+use nervure_protocol::keeper_to_node::{Call, NeighbourEvent, Welcome};
 use nervure_protocol::node_to_keeper::Message;
 use nervure_protocol::params::Param;
 use nervure_protocol::wiring::{OutputSpec, Source};
-use nervure_shm::{ControlPage, Output, Producer, Seqpacket, monotonic_nanos};
+use nervure_shm::{ControlPage, Output, Producer, ReceivedSample, Seqpacket, monotonic_nanos};
 use nervure_types::SampleCheck;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::AsFd;
@@ -69,6 +69,7 @@ pub(crate) struct Notices {
 pub(crate) enum Notice {
     ParamChanged(Param),
     Event(NeighbourEvent),
+    Call(Call),
 }
 
 /// The check of an output with a type of the standard set. Other types have no definition here.
@@ -154,6 +155,28 @@ impl Core {
             std::thread::sleep(PAUSE);
         }
         self.notices().started
+    }
+
+    /// A value of the keeper as a sample that was received now.
+    ///
+    /// # Errors
+    /// The reason, if the value cannot be a sample.
+    pub(crate) fn sample_of(
+        &self,
+        value: &serde_json::Value,
+        metadata: &Metadata,
+        header: Header,
+    ) -> Result<ReceivedSample, String> {
+        let header = Header {
+            sequence: Header::NO_SEQUENCE,
+            stamp: self.clock.now(),
+            publish_mono: monotonic_nanos(),
+            publish_utc: nervure_shm::utc_nanos(),
+            boot_id: nervure_shm::boot_id(),
+            ..header
+        };
+        let value = JsonSample::new(value).map_err(|error| error.to_string())?;
+        ReceivedSample::local(&value, metadata, header).map_err(|error| error.to_string())
     }
 
     /// Stores a parameter's new value. Returns false if the node has no such parameter.

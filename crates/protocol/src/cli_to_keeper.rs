@@ -69,6 +69,8 @@ pub enum Message {
     },
     /// Change a parameter.
     SetParam(SetParam),
+    /// Send a request to a service. Answered by `Done` when it is on its way.
+    Call(Call),
     /// A message of a later version.
     #[serde(other)]
     Unknown,
@@ -81,6 +83,20 @@ pub struct SetParam {
     pub node: String,
     /// The parameter's name.
     pub name: String,
+    /// The value.
+    pub value: serde_json::Value,
+}
+
+/// A request of a tool to a service. The answer is a sample of the output
+/// [`crate::wiring::answers_to_tools`] with the same correlation id.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Call {
+    /// The id of the service's node.
+    pub node: String,
+    /// The name of the service.
+    pub service: String,
+    /// A random number, so that the answers to two tools differ.
+    pub correlation_id: u64,
     /// The value.
     pub value: serde_json::Value,
 }

@@ -4,7 +4,7 @@ use crate::{
     graph::{Program, StaticTransform},
     params::ParamSpec,
     report::Report,
-    wiring::{InputSpec, OutputSpec},
+    wiring::{ClientSpec, InputSpec, OutputSpec, ServiceSpec},
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -176,4 +176,10 @@ pub struct NodeDeclared {
     pub outputs: Vec<OutputSpec>,
     /// Its inputs.
     pub inputs: Vec<InputSpec>,
+    /// Requests that it answers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<ServiceSpec>,
+    /// Requests that it makes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clients: Vec<ClientSpec>,
 }

@@ -62,6 +62,8 @@ pub enum Message {
     LastValue(LastValue),
     /// A parameter has another value.
     Param(crate::params::Param),
+    /// A request of a tool to a service of the node.
+    Call(Call),
     /// An event about a neighbour, for the node's program.
     Event(NeighbourEvent),
     /// The node shall end in order.
@@ -179,6 +181,19 @@ pub struct LastValue {
     pub value: serde_json::Value,
     /// The reason, for people.
     pub reason: String,
+}
+
+/// A request of a tool. The answer goes to the output for tools of the service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Call {
+    /// Index of the service.
+    pub service: u32,
+    /// The tool, such as `service@4711`.
+    pub client: String,
+    /// The number that the answer repeats.
+    pub correlation_id: u64,
+    /// The value.
+    pub value: serde_json::Value,
 }
 
 /// An event about a neighbour, for the node's program. Unknown kinds are ignored.

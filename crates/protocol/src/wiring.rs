@@ -24,6 +24,11 @@ pub fn absolute_output(topic: &str) -> String {
     }
 }
 
+/// The name of the output with the answers of a service to requests of tools.
+pub fn answers_to_tools(service: &str) -> String {
+    format!("{service}~tools")
+}
+
 /// Policy of an edge whose queue is full. `latest` in a file is `DropOldest` with depth 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -145,6 +150,9 @@ pub struct ServiceSpec {
     pub name: String,
     /// The clients of the service.
     pub clients: Vec<ServiceClientSpec>,
+    /// Index of the output that sends the answers to requests of tools; `None` for a stand-in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<u32>,
 }
 
 /// A client of a service, as its server sees it.

@@ -209,6 +209,32 @@ pub enum TopicAction {
     Delay(MeasureArguments),
 }
 
+#[derive(Debug, Args)]
+pub struct ServiceArguments {
+    #[command(subcommand)]
+    pub action: ServiceAction,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ServiceAction {
+    /// List the services with their nodes and clients.
+    List(Target),
+    /// Send a request to a service, and show the answer.
+    Call {
+        /// The service: `node/service` or `dataflow:node/service`.
+        #[arg(add = ArgValueCandidates::new(complete::services))]
+        service: String,
+        /// The value, in YAML or JSON: `6`, `cup`, `[1, 2]`, `{x: 1.5}`. Default: null.
+        #[arg(allow_hyphen_values = true)]
+        value: Option<String>,
+        #[command(flatten)]
+        target: Target,
+        /// End with an error if there is no answer within this time.
+        #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
+        timeout: Duration,
+    },
+}
+
 /// Topics of a dataflow, or all of them.
 #[derive(Debug, Args)]
 pub struct TopicsArguments {

@@ -83,6 +83,11 @@ pub fn echo(arguments: &EchoArguments) -> Result<ExitCode, Failure> {
                 )?;
                 left -= 1;
             }
+            Some(Ok(Seen::Ended { topic, is_last })) => {
+                if is_last {
+                    note!("{topic}: the node has ended");
+                }
+            }
             Some(Ok(Seen::Note(text))) => note!("{text}"),
             Some(Err(error)) => break Err(error.into()),
             None => break Ok(ExitCode::SUCCESS),

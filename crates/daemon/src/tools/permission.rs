@@ -56,6 +56,7 @@ fn ask_of(message: &cli_to_keeper::Message) -> Result<Ask, Refused> {
     match message {
         Message::Watch(_) | Message::Params { .. } => Ok(Ask::Look),
         Message::SetParam(_)
+        | Message::Call(_)
         | Message::Node { .. }
         | Message::Stop { .. }
         | Message::Drain { .. }

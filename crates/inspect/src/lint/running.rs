@@ -409,6 +409,8 @@ mod tests {
             not_done: None,
             outputs: outputs.iter().map(output).collect(),
             inputs: inputs.iter().map(input).collect(),
+            services: Vec::new(),
+            clients: Vec::new(),
         }
     }
 

@@ -88,6 +88,8 @@ impl State {
                         file_says: None,
                         outputs: Vec::new(),
                         inputs: Vec::new(),
+                        services: Vec::new(),
+                        clients: Vec::new(),
                     });
                 }
                 if let Some(node) = self.nodes.get_mut(&started.node) {

@@ -4,6 +4,7 @@
 //! [`Requests::execute`].
 
 mod attach;
+mod call;
 mod observe;
 mod replace;
 mod snapshot;
@@ -168,6 +169,7 @@ impl Requests {
             Message::Node { node, order } => self.order(client, &node, order, supervisor, turn),
             Message::Params { node } => self.list_params(client, node.as_deref(), supervisor, turn),
             Message::SetParam(set) => self.set_param(client, set, supervisor, turn),
+            Message::Call(call) => self.call(client, call, supervisor, turn),
             Message::Hello(_)
             | Message::Watch(_)
             | Message::Observe(_)

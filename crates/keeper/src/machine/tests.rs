@@ -2,6 +2,7 @@
 //! invariants that every node relies on.
 
 mod any_order;
+mod calls;
 mod drain;
 mod edge_status;
 mod guests;

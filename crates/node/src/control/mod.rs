@@ -13,12 +13,12 @@ mod retry;
 use crate::core::{CONSUMER_ENDED, Core, Notice, Notices};
 use crate::diagnostics::emit;
 use edges::Edges;
-use nervure_message::{Header, JsonSample, Metadata};
+use nervure_message::{Header, Metadata};
 use nervure_protocol::MAX_MESSAGE_BYTES;
 use nervure_protocol::keeper_to_node::{LastValue, Message, NeighbourEvent};
 use nervure_protocol::node_to_keeper::{EdgeStatus, Message as Answer};
 use nervure_protocol::wiring::EdgeState;
-use nervure_shm::{InboxHandle, PairStatus, Received, ReceivedSample, Shortage, monotonic_nanos};
+use nervure_shm::{InboxHandle, PairStatus, Received, Shortage, monotonic_nanos};
 use retry::Retry;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, BorrowedFd};
@@ -288,6 +288,9 @@ impl Control {
                     self.notify(|notices| notices.events.push_back(notice));
                 }
             }
+            Message::Call(call) => {
+                self.notify(|notices| notices.events.push_back(Notice::Call(call)));
+            }
             Message::Event(event) => {
                 match event.kind.as_str() {
                     "PAUSE" => self.core.set_paused(true),
@@ -327,23 +330,12 @@ impl Control {
 
     /// Delivers the value that the keeper sends in place of a producer that failed (`on_failure`).
     fn deliver_last_value(&self, last: &LastValue) {
-        let utc = nervure_shm::utc_nanos();
         let header = Header {
-            sequence: Header::NO_SEQUENCE,
             incarnation: last.incarnation,
-            stamp: self.core.clock.now(),
-            publish_mono: monotonic_nanos(),
-            publish_utc: utc,
-            boot_id: nervure_shm::boot_id(),
             ..Header::default()
         };
         let metadata: Metadata = [("on_failure", last.reason.as_str())].into_iter().collect();
-        let sample = JsonSample::new(&last.value)
-            .map_err(|error| error.to_string())
-            .and_then(|value| {
-                ReceivedSample::local(&value, &metadata, header).map_err(|error| error.to_string())
-            });
-        match sample {
+        match self.core.sample_of(&last.value, &metadata, header) {
             Ok(sample) => self.inbox.deliver(last.input, sample),
             Err(error) => emit!(warn, %error, "cannot deliver a value of `on_failure`"),
         }

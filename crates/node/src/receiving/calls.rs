@@ -5,7 +5,7 @@
 //! and answers may arrive in any order. No more requests are in flight than the queues hold, so
 //! that neither queue can overflow.
 
-use super::request::{ERROR_KEY, UNREACHED_KEY};
+use super::request::{UNREACHED_KEY, failure_of};
 use crate::core::Core;
 use crate::error::UnknownName;
 use crate::sample::Sample;
@@ -216,11 +216,8 @@ impl Calls {
         }
         let metadata = sample.metadata().unwrap_or_default();
         let service = state.spec.service.clone();
-        let answer = match (metadata.get(ERROR_KEY), metadata.get(UNREACHED_KEY)) {
-            (Some(Value::Text(reason)), _) => Err(CallError::Failed {
-                service,
-                reason: reason.clone(),
-            }),
+        let answer = match (failure_of(&sample), metadata.get(UNREACHED_KEY)) {
+            (Some(reason), _) => Err(CallError::Failed { service, reason }),
             (_, Some(Value::Text(reason))) if reason.is_empty() => {
                 Err(CallError::NotRunning { service })
             }

@@ -1,9 +1,9 @@
 use super::request::Request;
 use super::sync::SyncedSamples;
 use crate::ParamValue;
-use crate::core::Notice;
+use crate::core::{Core, Notice};
 use crate::sample::Sample;
-use nervure_protocol::keeper_to_node;
+use nervure_protocol::keeper_to_node::NeighbourEvent;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -126,18 +126,23 @@ impl Event {
     }
 }
 
-impl From<Notice> for Event {
-    fn from(notice: Notice) -> Self {
-        let event = match notice {
-            Notice::ParamChanged(param) => {
-                return Self::Param {
-                    name: param.name,
-                    value: param.value,
-                };
-            }
-            Notice::Event(event) => event,
-        };
-        let keeper_to_node::NeighbourEvent {
+impl Event {
+    /// The event of a notice, if there is one.
+    pub(super) fn of(notice: Notice, core: &Arc<Core>) -> Option<Self> {
+        match notice {
+            Notice::ParamChanged(param) => Some(Self::Param {
+                name: param.name,
+                value: param.value,
+            }),
+            Notice::Event(event) => Some(event.into()),
+            Notice::Call(call) => Request::of_tool(core, &call).map(Self::Request),
+        }
+    }
+}
+
+impl From<NeighbourEvent> for Event {
+    fn from(event: NeighbourEvent) -> Self {
+        let NeighbourEvent {
             kind,
             node,
             inputs,

@@ -402,7 +402,8 @@ impl Events {
     /// Takes over the notices of the control thread.
     pub(crate) fn absorb_notices(&mut self) {
         let mut notices = self.core.notices();
-        for event in notices.events.drain(..).map(Event::from) {
+        let events = notices.events.drain(..);
+        for event in events.filter_map(|notice| Event::of(notice, &self.core)) {
             match event {
                 Event::Pause => self.is_paused = true,
                 Event::Resume => {

@@ -12,7 +12,10 @@ mod sync;
 mod timer;
 mod wait;
 
-pub(crate) use self::{calls::ENDED, request::send_unreached};
+pub(crate) use self::{
+    calls::ENDED,
+    request::{failure_of, send_unreached},
+};
 pub use self::{
     calls::{CallError, Ticket},
     event::Event,

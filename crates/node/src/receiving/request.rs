@@ -1,15 +1,18 @@
 //! The serving side of requests.
 
 use crate::core::Core;
+use crate::diagnostics::emit;
 use crate::sample::Sample;
 use crate::sending::{Envelope, Publisher};
-use nervure_message::{Encode, Metadata};
+use nervure_message::{Encode, Header, Metadata, Value};
+use nervure_protocol::keeper_to_node::Call;
+use nervure_protocol::wiring::ServiceSpec;
 use nervure_shm::{SendError, Wait};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The metadata key under which an answer carries the reason of a failure.
-pub(super) const ERROR_KEY: &str = "nervure.error";
+const ERROR_KEY: &str = "nervure.error";
 
 /// The metadata key of an answer by the daemon in place of a service on another machine: the reason, or
 /// empty if the service's node does not run.
@@ -59,18 +62,37 @@ impl Request {
     ) -> Option<Self> {
         let spec = &core.welcome.services[service];
         let client = &spec.clients[client];
-        let output = core.outputs.get(client.output as usize)?.clone();
-        let pending = PendingAnswer {
-            service: Arc::from(spec.name.as_str()),
-            client: client.node.clone(),
-            correlation_id: sample.header().correlation_id,
-            publisher: Publisher::new(output, core.clone(), None),
-            is_answered: AtomicBool::new(false),
-        };
+        let id = sample.header().correlation_id;
+        let pending = PendingAnswer::new(core, spec, &client.node, client.output, id)?;
         Some(Self {
             sample,
             pending: Arc::new(pending),
         })
+    }
+
+    /// A request of a tool to a service of this node.
+    pub(super) fn of_tool(core: &Arc<Core>, call: &Call) -> Option<Self> {
+        let spec = core.welcome.services.get(call.service as usize)?;
+        let id = call.correlation_id;
+        let pending = PendingAnswer::new(core, spec, &call.client, spec.tools?, id)?;
+        let header = Header {
+            correlation_id: id,
+            ..Header::default()
+        };
+        match core.sample_of(&call.value, &Metadata::default(), header) {
+            Ok(sample) => Some(Self {
+                sample: Sample::new(sample),
+                pending: Arc::new(pending),
+            }),
+            Err(reason) => {
+                pending.is_answered.store(true, Ordering::SeqCst);
+                let sent = send_failure(&pending.publisher, &pending.envelope(), &reason);
+                if let Err(error) = sent {
+                    emit!(warn, %error, %reason, "a request of a tool has no answer");
+                }
+                None
+            }
+        }
     }
 
     /// The service's name.
@@ -138,6 +160,24 @@ impl Request {
 }
 
 impl PendingAnswer {
+    /// The answer to the request `correlation_id` of a client, by the output of that index.
+    fn new(
+        core: &Arc<Core>,
+        service: &ServiceSpec,
+        client: &str,
+        output: u32,
+        correlation_id: u64,
+    ) -> Option<Self> {
+        let output = core.outputs.get(output as usize)?.clone();
+        Some(Self {
+            service: Arc::from(service.name.as_str()),
+            client: client.to_owned(),
+            correlation_id,
+            publisher: Publisher::new(output, core.clone(), None),
+            is_answered: AtomicBool::new(false),
+        })
+    }
+
     fn envelope(&self) -> Envelope<'static> {
         Envelope::new().correlation_id(self.correlation_id)
     }
@@ -152,6 +192,15 @@ fn send_failure(
     let envelope = envelope.clone().metadata(&metadata);
     publisher.send_with(&false, &envelope, Wait::Never)?;
     Ok(())
+}
+
+/// The reason of a failure, if the answer is one.
+pub(crate) fn failure_of(answer: &Sample) -> Option<String> {
+    let metadata = answer.metadata().unwrap_or_default();
+    match metadata.get(ERROR_KEY) {
+        Some(Value::Text(reason)) => Some(reason.clone()),
+        _ => None,
+    }
 }
 
 /// Answers a request in place of its service, which cannot be reached. Without a reason its node does

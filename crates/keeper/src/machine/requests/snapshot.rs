@@ -93,6 +93,8 @@ impl Requests {
                 .map(str::to_owned),
             outputs: plan.outputs.clone(),
             inputs: plan.inputs.clone(),
+            services: plan.services.clone(),
+            clients: plan.clients.clone(),
         }
     }
 }

@@ -125,6 +125,7 @@ pub struct Process {
     pub events: Vec<(String, String, Vec<String>)>,
     /// The parameters of its Welcome, followed by each change.
     pub params: Vec<Param>,
+    pub calls: Vec<keeper_to_node::Call>,
     /// Input, incarnation of the producer, and value.
     pub last_values: Vec<(u32, u32, serde_json::Value)>,
     peers: BTreeSet<u32>,
@@ -609,6 +610,7 @@ impl World {
                     .push((last.input, last.incarnation, last.value));
             }
             Message::Param(param) => process.params.push(param),
+            Message::Call(call) => process.calls.push(call),
             Message::Event(event) => process.events.push((event.kind, event.node, event.inputs)),
             Message::Stop { reason, .. } => process.stop = Some(reason),
             Message::StopWhenDrained { reason } => process.stop_when_drained = Some(reason),
