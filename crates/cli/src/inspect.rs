@@ -12,6 +12,7 @@ pub mod logs;
 mod measure;
 pub mod node;
 pub mod param;
+mod publish;
 mod replace;
 pub mod service;
 pub mod status;

@@ -41,6 +41,16 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     })
 }
 
+/// A rate in Hz, up to that of the fastest timer.
+pub fn parse_rate(text: &str) -> Result<f64, String> {
+    const EXPECTED: &str = "expected a rate in Hz above 0 and up to 1000, such as `10` or `0.5`";
+    let rate: f64 = text.parse().map_err(|_| EXPECTED.to_owned())?;
+    match rate > 0.0 && rate <= 1000.0 {
+        true => Ok(rate),
+        false => Err(EXPECTED.to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

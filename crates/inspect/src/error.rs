@@ -2,8 +2,9 @@
 
 use std::{error::Error as _, io, path::PathBuf, time::Duration};
 
-use nervure_node::{ConnectError, ObserveError, running::ConnectionError};
+use nervure_node::{ConnectError, ObserveError, message::JsonError, running::ConnectionError};
 use nervure_protocol::did_you_mean;
+use nervure_types::Misfit;
 
 /// A running dataflow cannot be found, shown or observed.
 #[derive(Debug, thiserror::Error)]
@@ -107,6 +108,12 @@ pub enum Error {
         /// Why machines that may have it cannot be reached.
         unreachable: Vec<String>,
     },
+    /// A value cannot be a sample.
+    #[error("the value cannot be sent")]
+    Value(#[source] JsonError),
+    /// A value does not fit its type.
+    #[error("the value does not fit")]
+    Misfit(#[source] Misfit),
     /// A service reported a failure.
     #[error("service `{service}` failed: {reason}")]
     ServiceFailed {
@@ -215,6 +222,8 @@ impl Fault for Error {
             | Self::NoNode { .. }
             | Self::NoParam { .. }
             | Self::NoService { .. }
+            | Self::Value(_)
+            | Self::Misfit(_)
             | Self::NoLogs => true,
             _ => false,
         }

@@ -37,6 +37,7 @@ pub mod observing;
 pub mod params;
 pub mod places;
 pub mod processes;
+pub mod publishing;
 mod remedies;
 pub mod services;
 pub mod state;

@@ -19,6 +19,7 @@ mod network;
 mod node;
 mod params;
 mod phase;
+mod publications;
 mod replacements;
 mod requests;
 mod restart;
@@ -152,6 +153,7 @@ impl Machine {
                 stderr_tail,
             } => {
                 let exit = supervisor.take_exit(node, end, reason);
+                requests.fail_publications(node, supervisor, turn);
                 let context = ExitContext {
                     rolled_back: requests.roll_back(node, &exit.reason, supervisor, turn),
                     kept_for: requests.place_kept_for(node),
@@ -190,6 +192,7 @@ impl Machine {
             (_, State::Spawned) => {
                 supervisor.kill_for_misbehaviour(node, "its first message was not Hello", turn);
             }
+            (Message::Published(published), _) => requests.published(node, published, turn),
             (message, _) => supervisor.message(node, message, turn),
         }
         if supervisor.network().node(node).is_up() {

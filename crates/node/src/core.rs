@@ -70,6 +70,8 @@ pub(crate) enum Notice {
     ParamChanged(Param),
     Event(NeighbourEvent),
     Call(Call),
+    /// A sample of a tool for the input of this index. It is on no edge.
+    Sample(u32, Box<ReceivedSample>),
 }
 
 /// The check of an output with a type of the standard set. Other types have no definition here.

@@ -71,6 +71,8 @@ pub enum Message {
     SetParam(SetParam),
     /// Send a request to a service. Answered by `Done` when it is on its way.
     Call(Call),
+    /// Publish a sample on an output, or deliver it to one input. Answered by `Published`.
+    Publish(Publish),
     /// A message of a later version.
     #[serde(other)]
     Unknown,
@@ -97,6 +99,18 @@ pub struct Call {
     pub service: String,
     /// A random number, so that the answers to two tools differ.
     pub correlation_id: u64,
+    /// The value.
+    pub value: serde_json::Value,
+}
+
+/// A sample of a tool. The output's own node publishes it, so that it is counted, recorded and delivered
+/// like any sample of that output.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Publish {
+    /// The id of the node.
+    pub node: String,
+    /// The name of its output, or else of its input.
+    pub name: String,
     /// The value.
     pub value: serde_json::Value,
 }

@@ -19,6 +19,8 @@ pub enum Message {
     Refused(Refused),
     /// The request is carried out, or has begun to be.
     Done,
+    /// A sample of the client was published.
+    Published(Published),
     /// From here on the connection carries the messages of a guest node.
     Observing {
         /// The id of the guest.
@@ -48,6 +50,15 @@ pub enum Message {
     /// A message of a later version.
     #[serde(other)]
     Unknown,
+}
+
+/// The result of a publication.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Published {
+    /// The number of consumers that have it in their queues.
+    pub queued: u32,
+    /// The number of consumers that miss it, each counted on its edge.
+    pub missed: u32,
 }
 
 /// A parameter of a node.

@@ -64,6 +64,8 @@ pub enum Message {
     Param(crate::params::Param),
     /// A request of a tool to a service of the node.
     Call(Call),
+    /// A sample of a tool. Answered by `Published`.
+    Publish(Publish),
     /// An event about a neighbour, for the node's program.
     Event(NeighbourEvent),
     /// The node shall end in order.
@@ -194,6 +196,27 @@ pub struct Call {
     pub correlation_id: u64,
     /// The value.
     pub value: serde_json::Value,
+}
+
+/// A sample of a tool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Publish {
+    /// The number that the answer repeats.
+    pub id: u64,
+    /// The end of the node that it is for.
+    pub at: NodeEnd,
+    /// The value.
+    pub value: serde_json::Value,
+}
+
+/// An output or an input of a node, by its index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeEnd {
+    /// The node publishes on this output.
+    Output(u32),
+    /// The node receives on this input. No edge counts it.
+    Input(u32),
 }
 
 /// An event about a neighbour, for the node's program. Unknown kinds are ignored.

@@ -42,6 +42,8 @@ pub enum Message {
     /// From the stand-in of a node on another machine: a change of its process there. Its
     /// neighbours here get the event that they would get if it ran here.
     RemoteProcess(RemoteProcess),
+    /// The result of `Publish`.
+    Published(Published),
     /// The dataflow's clock, from the node that drives it.
     Clock(Clock),
     /// A message of a later version.
@@ -59,6 +61,15 @@ pub struct EdgeStatus {
     /// The missing resource, for people; empty when nothing is missing.
     #[serde(default)]
     pub cause: String,
+}
+
+/// The result of a publication for a tool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Published {
+    /// The number of the request.
+    pub id: u64,
+    /// The result, or the reason why nothing was published.
+    pub result: Result<crate::keeper_to_cli::Published, String>,
 }
 
 /// A change of the process of a node on another machine.

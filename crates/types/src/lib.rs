@@ -9,6 +9,7 @@ mod arrow;
 pub mod cdr;
 mod check;
 mod compare;
+mod complete;
 mod definition;
 mod error;
 #[cfg(test)]

@@ -8,7 +8,7 @@ use regex_lite::Regex;
 
 use crate::{
     complete,
-    option_values::{LogLevel, parse_duration},
+    option_values::{LogLevel, parse_duration, parse_rate},
 };
 
 /// Selects a running dataflow and the output format.
@@ -201,6 +201,8 @@ pub enum TopicAction {
     Info(TopicsArguments),
     /// Show samples as they arrive.
     Echo(EchoArguments),
+    /// Publish a sample on a topic, as its node would, or deliver it to one input.
+    Pub(PublishArguments),
     /// Measure the rate and the jitter of samples.
     Hz(MeasureArguments),
     /// Measure the bandwidth of samples.
@@ -261,6 +263,26 @@ pub struct EchoArguments {
     /// Save each sample in this folder: images as PNG, other tensors as NPY, the rest as JSON.
     #[arg(long, value_name = "FOLDER")]
     pub save: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct PublishArguments {
+    /// An output, `node/output` or `dataflow:node/output`: all its consumers get the sample. Or an input:
+    /// its node alone gets it.
+    #[arg(add = ArgValueCandidates::new(complete::topics))]
+    pub topic: String,
+    /// The value, in YAML or JSON: `6`, `cup`, `[1, 2]`, `{linear: {x: 0.5}}`. Fields of a standard type
+    /// that are left out are 0, false or empty.
+    #[arg(allow_hyphen_values = true)]
+    pub value: String,
+    #[command(flatten)]
+    pub target: Target,
+    /// Publish at this rate, until Ctrl-C or `--count`. Default: once.
+    #[arg(long, value_name = "HZ", value_parser = parse_rate)]
+    pub rate: Option<f64>,
+    /// End after this number of samples.
+    #[arg(short = 'n', long, value_name = "COUNT")]
+    pub count: Option<u64>,
 }
 
 #[derive(Debug, Args)]

@@ -64,22 +64,21 @@ fn call(
     target: &Target,
     timeout: Duration,
 ) -> Result<ExitCode, Failure> {
-    let value = sendable(value)?;
+    let value = value.map_or(Ok(Value::Null), read_value)?;
+    JsonSample::new(&value)
+        .map_err(|error| Failure::invalid("the value cannot be sent").because(error))?;
     let mut call = Call::send(service, target.dataflow.as_deref(), value, "service")?;
     let answer = call.answer(Some(timeout))?;
     output::write(&shown(service, &answer, target.json)?)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The value of a command line, which can be sent.
-fn sendable(text: Option<&str>) -> Result<Value, Failure> {
-    let Some(value) = text.map_or(Some(Value::Null), plain_value) else {
-        let text = format!("the value `{}` is not valid YAML", text.unwrap_or_default());
-        return Err(Failure::invalid(text).hint("quote text: `'\"..\"'`"));
-    };
-    JsonSample::new(&value)
-        .map_err(|error| Failure::invalid("the value cannot be sent").because(error))?;
-    Ok(value)
+/// A value of a command line.
+pub fn read_value(text: &str) -> Result<Value, Failure> {
+    plain_value(text).ok_or_else(|| {
+        let text = format!("the value `{text}` is not valid YAML");
+        Failure::invalid(text).hint("quote text: `'\"..\"'`")
+    })
 }
 
 /// An answer as a line of text, or of JSON.

@@ -10,7 +10,7 @@ use nervure_inspect::{
 
 use super::{
     arguments::{TopicAction, TopicArguments, TopicsArguments},
-    echo, exit_code, measure,
+    echo, exit_code, measure, publish,
 };
 use crate::{
     failure::Failure,
@@ -25,6 +25,7 @@ pub fn topic(arguments: &TopicArguments) -> Result<ExitCode, Failure> {
         TopicAction::List(arguments) => list(arguments),
         TopicAction::Info(arguments) => info(arguments),
         TopicAction::Echo(arguments) => echo::echo(arguments),
+        TopicAction::Pub(arguments) => publish::publish(arguments),
         TopicAction::Hz(arguments) => measure::measure(arguments, measure::Quantity::Rate),
         TopicAction::Bw(arguments) => measure::measure(arguments, measure::Quantity::Bandwidth),
         TopicAction::Delay(arguments) => measure::measure(arguments, measure::Quantity::Delay),

@@ -27,6 +27,7 @@ mod overrides;
 mod param;
 mod pause;
 mod processes;
+mod publish;
 mod recordings;
 mod replace;
 mod run;

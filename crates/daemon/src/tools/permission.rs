@@ -57,6 +57,7 @@ fn ask_of(message: &cli_to_keeper::Message) -> Result<Ask, Refused> {
         Message::Watch(_) | Message::Params { .. } => Ok(Ask::Look),
         Message::SetParam(_)
         | Message::Call(_)
+        | Message::Publish(_)
         | Message::Node { .. }
         | Message::Stop { .. }
         | Message::Drain { .. }

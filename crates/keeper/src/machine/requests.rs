@@ -6,6 +6,7 @@
 mod attach;
 mod call;
 mod observe;
+mod publish;
 mod replace;
 mod snapshot;
 
@@ -30,6 +31,7 @@ use super::{
     node::{AfterStop, Node},
     params::Params,
     phase::Phase,
+    publications::Publications,
     replacements::Replacements,
     supervisor::{Supervisor, drain},
     turn::Turn,
@@ -47,6 +49,7 @@ pub(super) struct Requests {
     claims: Claims,
     replacements: Replacements,
     max_guest_edges: usize,
+    publications: Publications,
 }
 
 impl Requests {
@@ -57,6 +60,7 @@ impl Requests {
             claims: Claims::default(),
             replacements: Replacements::default(),
             max_guest_edges: usize::MAX,
+            publications: Publications::default(),
         }
     }
 
@@ -101,6 +105,7 @@ impl Requests {
             Message::Join(join) => self.join((client, pid), &join, supervisor, turn),
             Message::Replace(replace) => self.replace(client, replace, supervisor, turn),
             Message::Attach(attach) => self.attach(client, &attach, supervisor, turn),
+            Message::Publish(publish) => self.publish(client, publish, supervisor, turn),
             message => self
                 .execute(client, message, supervisor, turn)
                 .map(|()| turn.reply(client, keeper_to_cli::Message::Done)),
@@ -113,6 +118,7 @@ impl Requests {
     /// A client's connection is closed. Nodes that it was attached to are given back.
     pub fn client_gone(&mut self, client: usize, supervisor: &mut Supervisor, turn: &mut Turn) {
         self.clients.remove(client);
+        self.publications.forget_client(client);
         supervisor.client_gone(client, turn);
         self.release_claims(client, supervisor, turn);
         if client == STARTER && !supervisor.network().graph().plan().detached {
@@ -176,6 +182,7 @@ impl Requests {
             | Message::Join(_)
             | Message::Attach(_)
             | Message::Replace(_)
+            | Message::Publish(_)
             | Message::Unknown => {
                 let reason = "this keeper does not know that command";
                 Err(Refused::new(reason, Some(OTHER_VERSION)))
@@ -404,4 +411,17 @@ fn check_not_stopping(supervisor: &Supervisor) -> Result<(), Refused> {
         true => Err(Refused::new("the dataflow is stopping", None)),
         false => Ok(()),
     }
+}
+
+/// Refuses messages of tools to a node without a process, which would be lost.
+fn check_runs(node: usize, supervisor: &Supervisor) -> Result<(), Refused> {
+    if supervisor.network().node(node).is_connected() {
+        return Ok(());
+    }
+    let id = &supervisor.network().graph().node(node).id;
+    let hint = format!("`nervure status` shows its state, `nervure node start {id}` starts it");
+    Err(Refused::new(
+        format!("node `{id}` does not run"),
+        Some(&hint),
+    ))
 }

@@ -102,7 +102,8 @@ impl Supervisor {
             }
             Message::RemoteProcess(change) => self.remote_process(node, &change, turn),
             Message::Clock(clock) => self.set_clock(node, clock, turn),
-            Message::Unknown => {}
+            // The requests of clients take the first.
+            Message::Published(_) | Message::Unknown => {}
         }
     }
 

@@ -12,12 +12,13 @@ mod retry;
 
 use crate::core::{CONSUMER_ENDED, Core, Notice, Notices};
 use crate::diagnostics::emit;
+use crate::sending::Publisher;
 use edges::Edges;
-use nervure_message::{Header, Metadata};
-use nervure_protocol::MAX_MESSAGE_BYTES;
-use nervure_protocol::keeper_to_node::{LastValue, Message, NeighbourEvent};
-use nervure_protocol::node_to_keeper::{EdgeStatus, Message as Answer};
+use nervure_message::{Header, JsonSample, Metadata};
+use nervure_protocol::keeper_to_node::{LastValue, Message, NeighbourEvent, NodeEnd, Publish};
+use nervure_protocol::node_to_keeper::{EdgeStatus, Message as Answer, Published};
 use nervure_protocol::wiring::EdgeState;
+use nervure_protocol::{MAX_MESSAGE_BYTES, keeper_to_cli};
 use nervure_shm::{InboxHandle, PairStatus, Received, Shortage, monotonic_nanos};
 use retry::Retry;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -288,6 +289,12 @@ impl Control {
                     self.notify(|notices| notices.events.push_back(notice));
                 }
             }
+            Message::Publish(publish) => {
+                let result = self.publish(&publish);
+                let id = publish.id;
+                self.core
+                    .send_to_keeper(&Answer::Published(Published { id, result }));
+            }
             Message::Call(call) => {
                 self.notify(|notices| notices.events.push_back(Notice::Call(call)));
             }
@@ -338,6 +345,37 @@ impl Control {
         match self.core.sample_of(&last.value, &metadata, header) {
             Ok(sample) => self.inbox.deliver(last.input, sample),
             Err(error) => emit!(warn, %error, "cannot deliver a value of `on_failure`"),
+        }
+    }
+
+    /// Publishes a sample of a tool, or delivers it to an input of this node alone. It waits for no
+    /// consumer: the program may fill the queue, and this thread has to go on.
+    fn publish(&self, publish: &Publish) -> Result<keeper_to_cli::Published, String> {
+        match publish.at {
+            NodeEnd::Output(output) => {
+                let known = self.core.outputs.get(output as usize).cloned();
+                let known = known.ok_or_else(|| format!("there is no output {output}"))?;
+                let check = self.core.check(output as usize);
+                let publisher = Publisher::new(known, self.core.clone(), check);
+                let value = JsonSample::new(&publish.value).map_err(|error| error.to_string())?;
+                let receipt = publisher
+                    .try_send(&value)
+                    .map_err(|error| error.to_string())?;
+                Ok(keeper_to_cli::Published {
+                    queued: receipt.queued,
+                    missed: receipt.missed,
+                })
+            }
+            NodeEnd::Input(input) => {
+                let (metadata, header) = (Metadata::default(), Header::default());
+                let sample = self.core.sample_of(&publish.value, &metadata, header)?;
+                let notice = Notice::Sample(input, Box::new(sample));
+                self.notify(|notices| notices.events.push_back(notice));
+                Ok(keeper_to_cli::Published {
+                    queued: 1,
+                    missed: 0,
+                })
+            }
         }
     }
 

@@ -136,6 +136,8 @@ impl Event {
             }),
             Notice::Event(event) => Some(event.into()),
             Notice::Call(call) => Request::of_tool(core, &call).map(Self::Request),
+            // It passes through its input.
+            Notice::Sample(..) => None,
         }
     }
 }

@@ -19,7 +19,7 @@ use super::request::Request;
 use super::schedule::{DueItem, Schedule};
 use super::sync::Synchroniser;
 use super::wait::{WaitPlan, Waiter};
-use crate::core::Core;
+use crate::core::{Core, Notice};
 use crate::diagnostics::emit;
 use crate::error::UnknownName;
 use crate::sample::Sample;
@@ -402,8 +402,15 @@ impl Events {
     /// Takes over the notices of the control thread.
     pub(crate) fn absorb_notices(&mut self) {
         let mut notices = self.core.notices();
-        let events = notices.events.drain(..);
-        for event in events.filter_map(|notice| Event::of(notice, &self.core)) {
+        let mut samples = Vec::new();
+        for notice in notices.events.drain(..) {
+            if let Notice::Sample(input, sample) = notice {
+                samples.push((input, sample));
+                continue;
+            }
+            let Some(event) = Event::of(notice, &self.core) else {
+                continue;
+            };
             match event {
                 Event::Pause => self.is_paused = true,
                 Event::Resume => {
@@ -425,6 +432,17 @@ impl Events {
             .or_else(|| notices.stop_when_drained.take());
         if notices.started {
             self.schedule.start(self.core.clock.now());
+        }
+        drop(notices);
+        for (input, sample) in samples {
+            if self.roles.get(input as usize) == Some(&Role::Data) {
+                let arrival = Arrival::Sample {
+                    input,
+                    sample: *sample,
+                };
+                let event = self.handle_arrival(arrival);
+                self.pending.extend(event);
+            }
         }
     }
 

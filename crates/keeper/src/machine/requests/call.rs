@@ -8,7 +8,7 @@ use nervure_protocol::{
     keeper_to_node::{self, Message},
 };
 
-use super::{Requests, check_not_stopping};
+use super::{Requests, check_not_stopping, check_runs};
 use crate::machine::{graph::index, supervisor::Supervisor, turn::Turn};
 
 impl Requests {
@@ -47,17 +47,4 @@ impl Requests {
         turn.send(node, Message::Call(request));
         Ok(())
     }
-}
-
-/// Refuses messages to a node without a process, which would be lost.
-fn check_runs(node: usize, supervisor: &Supervisor) -> Result<(), Refused> {
-    if supervisor.network().node(node).is_connected() {
-        return Ok(());
-    }
-    let id = &supervisor.network().graph().node(node).id;
-    let hint = format!("`nervure status` shows its state, `nervure node start {id}` starts it");
-    Err(Refused::new(
-        format!("node `{id}` does not run"),
-        Some(&hint),
-    ))
 }

@@ -126,6 +126,7 @@ pub struct Process {
     /// The parameters of its Welcome, followed by each change.
     pub params: Vec<Param>,
     pub calls: Vec<keeper_to_node::Call>,
+    pub publications: Vec<keeper_to_node::Publish>,
     /// Input, incarnation of the producer, and value.
     pub last_values: Vec<(u32, u32, serde_json::Value)>,
     peers: BTreeSet<u32>,
@@ -611,6 +612,7 @@ impl World {
             }
             Message::Param(param) => process.params.push(param),
             Message::Call(call) => process.calls.push(call),
+            Message::Publish(publish) => process.publications.push(publish),
             Message::Event(event) => process.events.push((event.kind, event.node, event.inputs)),
             Message::Stop { reason, .. } => process.stop = Some(reason),
             Message::StopWhenDrained { reason } => process.stop_when_drained = Some(reason),
