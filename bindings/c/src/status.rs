@@ -111,7 +111,9 @@ impl From<ReplyError> for Failure {
     fn from(error: ReplyError) -> Self {
         match error {
             ReplyError::Send(error) => error.into(),
-            twice @ ReplyError::Twice { .. } => Self::argument(twice.to_string()),
+            wrong @ (ReplyError::Twice { .. } | ReplyError::NoGoal { .. }) => {
+                Self::argument(wrong.to_string())
+            }
         }
     }
 }

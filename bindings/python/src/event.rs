@@ -8,7 +8,7 @@ use crate::error::{exception, sample_error};
 use crate::metadata;
 use crate::params;
 use crate::sending::{self, Failure, SendOptions};
-use nervure_node::binding::reply_with;
+use nervure_node::binding::{reply_with, update_with};
 use nervure_node::message::{DType, Header, Layout, Scalar, TensorLayout};
 use nervure_node::{Event as NodeEvent, Handle, Request, Sample, Wait};
 use pyo3::exceptions::PyKeyError;
@@ -39,8 +39,7 @@ impl PyEvent {
     pub(crate) fn sample(&self) -> Option<&Sample> {
         match &self.event {
             NodeEvent::Input { sample, .. } => Some(sample),
-            NodeEvent::Request(request) => Some(request.sample()),
-            _ => None,
+            other => other.request().map(Request::sample),
         }
     }
 
@@ -48,9 +47,8 @@ impl PyEvent {
         match &self.event {
             NodeEvent::Input { sample, .. } => Some(sample.stamp()),
             NodeEvent::Tick { due, .. } => Some(*due),
-            NodeEvent::Request(request) => Some(request.sample().stamp()),
             NodeEvent::Synced(set) => Some(set.stamp()),
-            _ => None,
+            other => Some(other.request()?.sample().stamp()),
         }
     }
 
@@ -66,14 +64,6 @@ impl PyEvent {
             };
             exception(py, "SampleError", what)
         })
-    }
-
-    fn expect_request(&self, py: Python<'_>) -> PyResult<&Request> {
-        let NodeEvent::Request(request) = &self.event else {
-            let text = format!("an event of type {} is not a request", self.event.kind());
-            return Err(exception(py, "ServiceError", text));
-        };
-        Ok(request)
     }
 
     /// The objects that records in the value become.
@@ -93,9 +83,16 @@ impl PyEvent {
     }
 }
 
+fn expect_request<'e>(py: Python<'_>, event: &'e NodeEvent) -> PyResult<&'e Request> {
+    event.request().ok_or_else(|| {
+        let text = format!("an event of type {} is not a request", event.kind());
+        exception(py, "ServiceError", text)
+    })
+}
+
 #[pymethods]
 impl PyEvent {
-    /// `INPUT`, `SYNC`, `INPUT_CLOSED`, `STALE`, `DEADLINE_MISSED`, `REQUEST`, `PARAM`,
+    /// `INPUT`, `SYNC`, `INPUT_CLOSED`, `STALE`, `DEADLINE_MISSED`, `REQUEST`, `GOAL`, `CANCEL`, `PARAM`,
     /// `NODE_FAILED`, `NODE_RESTARTED`, `PAUSE`, `RESUME` or `STOP`. Ignore unknown types.
     #[getter]
     fn r#type<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
@@ -202,7 +199,7 @@ impl PyEvent {
     }
 
     /// The same event with a copy of its value, which holds no shared memory: for events that you
-    /// keep. A copied `REQUEST` can still be answered.
+    /// keep. A copied `REQUEST` or `GOAL` can still be answered.
     fn copied(&self) -> Self {
         let event = match &self.event {
             NodeEvent::Input { id, sample } => NodeEvent::Input {
@@ -210,6 +207,7 @@ impl PyEvent {
                 sample: sample.copied(),
             },
             NodeEvent::Request(request) => NodeEvent::Request(request.copied()),
+            NodeEvent::Goal(request) => NodeEvent::Goal(request.copied()),
             NodeEvent::Synced(set) => NodeEvent::Synced(set.copied()),
             other => other.clone(),
         };
@@ -310,17 +308,43 @@ impl PyEvent {
         }
     }
 
-    /// For `REQUEST`, the name of the service.
+    /// For `REQUEST`, the name of the service; for `GOAL` and `CANCEL`, that of the action.
     #[getter]
     fn service(&self) -> Option<&str> {
-        if let NodeEvent::Request(request) = &self.event {
-            Some(request.service())
-        } else {
-            None
-        }
+        self.event.request().map(Request::service)
     }
 
-    /// Answers a `REQUEST`.
+    /// For `GOAL` and `CANCEL`, the number of the goal in this process, from 1.
+    #[getter]
+    fn goal(&self) -> Option<u64> {
+        self.event.request()?.goal()
+    }
+
+    /// Sends feedback on a `GOAL` to its client. One that takes it slowly misses the oldest.
+    #[pyo3(signature = (value, *, metadata = None))]
+    fn update(
+        &self,
+        py: Python<'_>,
+        value: &Bound<'_, PyAny>,
+        metadata: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<()> {
+        let request = expect_request(py, &self.event)?;
+        let sent = update_with(request, |publisher, envelope| {
+            let options = SendOptions::for_call(envelope, metadata)?;
+            sending::send(py, publisher, value, &options, Wait::Never)?;
+            Ok(())
+        });
+        sent.map_err(|failure: Failure| failure.raise(py))
+    }
+
+    /// Ends a `GOAL` as cancelled. A `CANCEL` is an event of the same goal.
+    fn canceled(&self, py: Python<'_>) -> PyResult<()> {
+        expect_request(py, &self.event)?
+            .canceled()
+            .map_err(|error| reply_error(py, &error))
+    }
+
+    /// Answers a `REQUEST`, or ends a `GOAL` with its result.
     #[pyo3(signature = (value, *, metadata = None))]
     fn reply(
         &self,
@@ -328,7 +352,7 @@ impl PyEvent {
         value: &Bound<'_, PyAny>,
         metadata: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<()> {
-        let request = self.expect_request(py)?;
+        let request = expect_request(py, &self.event)?;
         let sent = reply_with(request, |publisher, envelope| {
             let options = SendOptions::for_call(envelope, metadata)?;
             sending::send(py, publisher, value, &options, Wait::Never)?;
@@ -337,9 +361,9 @@ impl PyEvent {
         sent.map_err(|failure: Failure| failure.raise(py))
     }
 
-    /// Reports to the caller of a `REQUEST` that it failed, and why.
+    /// Reports to the caller of a `REQUEST` or `GOAL` that it failed, and why.
     fn fail(&self, py: Python<'_>, reason: &str) -> PyResult<()> {
-        self.expect_request(py)?
+        expect_request(py, &self.event)?
             .fail(reason)
             .map_err(|error| reply_error(py, &error))
     }
@@ -382,18 +406,18 @@ impl PyEvent {
             NodeEvent::NodeFailed { node, .. }
             | NodeEvent::NodeRestarted { node, .. }
             | NodeEvent::Other { node, .. } => Some(node),
-            NodeEvent::Request(request) => Some(request.client()),
-            _ => None,
+            other => other.request().map(Request::client),
         }
     }
 
     /// The reason, as text for users.
     #[getter]
-    fn reason(&self) -> Option<&str> {
+    fn reason(&self) -> Option<String> {
         match &self.event {
             NodeEvent::NodeFailed { reason, .. }
             | NodeEvent::Stop { reason }
-            | NodeEvent::Other { reason, .. } => Some(reason),
+            | NodeEvent::Other { reason, .. } => Some(reason.clone()),
+            NodeEvent::Cancel(request) => Some(request.cancel_cause()?.to_string()),
             _ => None,
         }
     }
@@ -462,9 +486,12 @@ impl PyEvent {
                     overrun.as_secs_f64()
                 )
             }
-            NodeEvent::Request(request) => {
+            NodeEvent::Request(request) | NodeEvent::Goal(request) | NodeEvent::Cancel(request) => {
+                let number = request.goal().map(|number| format!(" {number}"));
                 format!(
-                    "<Event REQUEST {:?} of node {:?}>",
+                    "<Event {}{} {:?} of node {:?}>",
+                    self.event.kind(),
+                    number.unwrap_or_default(),
                     request.service(),
                     request.client()
                 )

@@ -18,6 +18,7 @@ mod dora_node;
 mod dora_sample;
 mod error;
 mod event;
+mod goals;
 mod host;
 mod loan;
 mod metadata;
@@ -40,6 +41,8 @@ mod _native {
     use crate::dora_node::{dora_close_output, dora_event, dora_follow, dora_rest};
     #[pymodule_export]
     use crate::event::PyEvent;
+    #[pymodule_export]
+    use crate::goals::{begin_goal, cancel_goal, goal_state, take_answer, wait_for_progress};
     #[pymodule_export]
     use crate::host::{prepare_thread, set_host};
     #[pymodule_export]

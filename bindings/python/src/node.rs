@@ -256,7 +256,8 @@ impl PyNode {
         metadata: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<PyEvent> {
         let until = deadline(timeout)?;
-        let ticket = self.begin(py, client, value, metadata)?;
+        let prepared = self.receiver.prepare_call(py, client)?;
+        let ticket = self.begin(py, prepared, value, metadata)?;
         match self.receiver.wait_for_answer(py, ticket, until) {
             Ok(Some(Ok(sample))) => Ok(self.event(NodeEvent::Input {
                 id: client.into(),
@@ -388,8 +389,21 @@ impl PyNode {
         value: &Bound<'_, PyAny>,
         metadata: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Call> {
-        self.begin(py, client, value, metadata)
+        let prepared = self.receiver.prepare_call(py, client)?;
+        self.begin(py, prepared, value, metadata)
             .map(|ticket| Call { ticket })
+    }
+
+    /// Sends a goal to an action, without waiting. Iterate over the result for its feedback.
+    #[pyo3(signature = (client, goal, *, timeout = None))]
+    fn act<'py>(
+        slf: &Bound<'py, Self>,
+        client: &Bound<'py, PyAny>,
+        goal: &Bound<'py, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let begin = slf.py().import("nervure._actions")?.getattr("act")?;
+        begin.call1((slf, client, goal, timeout))
     }
 
     // For the package `dora`:
@@ -476,23 +490,6 @@ impl PyNode {
         Ok(Some(PyDoraSample::new(loan, options)))
     }
 
-    /// The answer to a request; `None` if it has not arrived.
-    fn _take_answer(
-        &self,
-        py: Python<'_>,
-        client: &str,
-        call: &Bound<'_, Call>,
-    ) -> PyResult<Option<PyEvent>> {
-        match self.receiver.take_answer(py, call.get().ticket)? {
-            Some(Ok(sample)) => Ok(Some(self.event(NodeEvent::Input {
-                id: client.into(),
-                sample,
-            }))),
-            Some(Err(error)) => Err(call_error(py, &error)),
-            None => Ok(None),
-        }
-    }
-
     /// Abandons a request. Returns its service, as `node/service`.
     fn _forget_call(&self, py: Python<'_>, call: &Bound<'_, Call>) -> PyResult<String> {
         self.receiver.forget_call(py, call.get().ticket)
@@ -500,21 +497,18 @@ impl PyNode {
 }
 
 impl PyNode {
-    fn event(&self, event: NodeEvent) -> PyEvent {
+    pub(crate) fn event(&self, event: NodeEvent) -> PyEvent {
         PyEvent::new(event, self.handle.clone())
     }
 
-    fn begin(
+    pub(crate) fn begin(
         &self,
         py: Python<'_>,
-        client: &str,
+        prepared: Result<(Ticket, Publisher), CallError>,
         value: &Bound<'_, PyAny>,
         metadata: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Ticket> {
-        let (ticket, publisher) = self
-            .receiver
-            .prepare_call(py, client)?
-            .map_err(|error| call_error(py, &error))?;
+        let (ticket, publisher) = prepared.map_err(|error| call_error(py, &error))?;
         let sent = SendOptions::for_call(binding::request_envelope(ticket), metadata)
             .map_err(Failure::Python)
             .and_then(|options| send(py, &publisher, value, &options, Wait::Never));

@@ -11,8 +11,8 @@ use crate::error::{exception, forked, unknown_name};
 use crate::signals::{SIGNAL_CHECK_NANOS, SignalWatch, Signals, Wakeup};
 use nervure_node::binding::{self, Waiter};
 use nervure_node::{
-    CallError, Events, Handle, LookupError, LookupTime, Next, NodeForked, Publisher, Receipt,
-    Sample, SendError, Ticket, Transform, UnknownName, Waited, monotonic_nanos,
+    Actions, CallError, Events, GoalState, Handle, LookupError, LookupTime, Next, NodeForked,
+    Publisher, Receipt, Sample, SendError, Ticket, Transform, UnknownName, Waited, monotonic_nanos,
 };
 use pyo3::prelude::*;
 use std::os::fd::{AsRawFd, RawFd};
@@ -36,7 +36,13 @@ struct Incoming {
 }
 
 /// The result of a request.
-type Answer = Result<Sample, CallError>;
+pub(crate) type Answer = Result<Sample, CallError>;
+
+/// Progress of a goal.
+pub(crate) enum Progress {
+    Feedback(Sample),
+    Result(Answer),
+}
 
 /// Conditions that end the wait of an event loop.
 pub(crate) struct Armed {
@@ -127,6 +133,57 @@ impl Receiver {
         })
     }
 
+    /// As [`Self::prepare_call`], for a goal of an action.
+    pub(crate) fn prepare_goal(
+        &self,
+        py: Python<'_>,
+        client: &str,
+    ) -> PyResult<Result<(Ticket, Publisher), CallError>> {
+        self.with_incoming(py, |incoming| {
+            binding::prepare_goal(&mut incoming.events, client)
+        })
+    }
+
+    /// Asks to cancel a goal.
+    pub(crate) fn cancel_goal(
+        &self,
+        py: Python<'_>,
+        ticket: Ticket,
+    ) -> PyResult<Result<(), CallError>> {
+        self.with_incoming(py, |incoming| {
+            Actions::new(&mut incoming.events).cancel(ticket)
+        })
+    }
+
+    /// The state of a goal.
+    pub(crate) fn goal_state(&self, py: Python<'_>, ticket: Ticket) -> PyResult<GoalState> {
+        self.with_incoming(py, |incoming| {
+            Actions::new(&mut incoming.events).state(ticket)
+        })
+    }
+
+    /// Feedback on a goal, without waiting.
+    pub(crate) fn take_update(&self, py: Python<'_>, ticket: Ticket) -> PyResult<Option<Sample>> {
+        self.with_incoming(py, |incoming| {
+            Actions::new(&mut incoming.events).take_feedback(ticket)
+        })
+    }
+
+    /// Waits for feedback on a goal, or its result. Returns `None` if neither came before `deadline`.
+    pub(crate) fn wait_for_progress(
+        &self,
+        py: Python<'_>,
+        ticket: Ticket,
+        deadline: Option<u64>,
+    ) -> PyResult<Option<Progress>> {
+        self.wait_for(py, deadline, || {
+            Ok(match self.take_update(py, ticket)? {
+                Some(feedback) => Some(Progress::Feedback(feedback)),
+                None => self.take_answer(py, ticket)?.map(Progress::Result),
+            })
+        })
+    }
+
     /// Takes the result of sending a request.
     pub(crate) fn finish_call(
         &self,
@@ -159,10 +216,19 @@ impl Receiver {
         ticket: Ticket,
         deadline: Option<u64>,
     ) -> PyResult<Option<Answer>> {
+        self.wait_for(py, deadline, || self.take_answer(py, ticket))
+    }
+
+    fn wait_for<T>(
+        &self,
+        py: Python<'_>,
+        deadline: Option<u64>,
+        take: impl Fn() -> PyResult<Option<T>>,
+    ) -> PyResult<Option<T>> {
         let mut signals = Signals::new(&self.wakeup);
         loop {
-            if let Some(answer) = self.take_answer(py, ticket)? {
-                return Ok(Some(answer));
+            if let Some(taken) = take()? {
+                return Ok(Some(taken));
             }
             if has_passed(deadline) {
                 return Ok(None);

@@ -7,9 +7,9 @@ use nervure_protocol::domain::Domain;
 
 use crate::{
     inspect::arguments::{
-        AttachArguments, LintArguments, ListArguments, LogsArguments, NodeArguments,
-        ParamArguments, ServiceArguments, StopArguments, Target, TopArguments, TopicArguments,
-        TopicsArguments, TransformArguments,
+        ActionArguments, AttachArguments, LintArguments, ListArguments, LogsArguments,
+        NodeArguments, ParamArguments, ServiceArguments, StopArguments, Target, TopArguments,
+        TopicArguments, TopicsArguments, TransformArguments,
     },
     run_options::RunArguments,
 };
@@ -51,6 +51,8 @@ pub enum Command {
     Topic(TopicArguments),
     /// List the services of a running dataflow, and send requests to them.
     Service(ServiceArguments),
+    /// List the actions of a running dataflow, and send goals to them.
+    Action(ActionArguments),
     /// Show the transforms between the frames of a running dataflow.
     Tf(TransformArguments),
     /// List the nodes that hold samples of a topic.

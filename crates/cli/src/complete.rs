@@ -12,7 +12,12 @@ use clap_complete::{
     env::{EnvCompleter, Shells},
 };
 use nervure_dataflow::{Anywhere, Dataflow, load_for};
-use nervure_inspect::{State, params, services, state::NodeState, topics};
+use nervure_inspect::{
+    State, params,
+    services::{self, Kind},
+    state::NodeState,
+    topics,
+};
 use nervure_node::running::{self, Connection};
 
 use crate::{
@@ -80,8 +85,17 @@ pub fn topics() -> Vec<CompletionCandidate> {
 
 /// Services of running dataflows.
 pub fn services() -> Vec<CompletionCandidate> {
+    of_kind(Kind::Service)
+}
+
+/// Actions of running dataflows.
+pub fn actions() -> Vec<CompletionCandidate> {
+    of_kind(Kind::Action)
+}
+
+fn of_kind(kind: Kind) -> Vec<CompletionCandidate> {
     let of_one = |(prefix, state): (String, State)| {
-        services::all(&state)
+        services::all(&state, kind)
             .into_iter()
             .map(move |known| format!("{prefix}{}", known.service))
     };

@@ -1,5 +1,6 @@
 //! Commands on running dataflows: they show, measure and change them.
 
+pub mod action;
 pub mod arguments;
 pub mod attach;
 mod echo;

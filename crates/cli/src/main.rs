@@ -111,6 +111,7 @@ fn main() -> ExitCode {
         Command::List(arguments) => inspect::list::list(&arguments),
         Command::Status(arguments) => inspect::status::status(&arguments),
         Command::Topic(arguments) => inspect::topic::topic(&arguments),
+        Command::Action(arguments) => inspect::action::action(&arguments),
         Command::Service(arguments) => inspect::service::service(&arguments),
         Command::Tf(arguments) => inspect::tf::tf(&arguments),
         Command::Holders(arguments) => inspect::holders::holders(&arguments),

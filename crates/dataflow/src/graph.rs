@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use nervure_protocol::graph::{NodeSettings, Program, StaticTransform};
 use nervure_protocol::nanos;
-use nervure_protocol::wiring::{self, Policy};
+use nervure_protocol::wiring::{self, NewGoal, Policy};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::json;
 
@@ -146,6 +146,9 @@ pub struct Service {
     /// the node has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tools: Option<usize>,
+    /// For an action, whose requests are goals: its handling of a goal during another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub action: Option<NewGoal>,
 }
 
 /// A client of a service, as its server sees it.
@@ -157,6 +160,9 @@ pub struct ServiceClient {
     pub input: usize,
     /// The output that sends the answers: index in [`Node::outputs`].
     pub output: usize,
+    /// The output that sends the feedback of an action.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub feedback: Option<usize>,
 }
 
 /// A client of a service, as its own node sees it: requests that the node makes.
@@ -172,6 +178,9 @@ pub struct Client {
     pub output: usize,
     /// The input that receives the answers: index in [`Node::inputs`].
     pub input: usize,
+    /// The input that receives the feedback of an action.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub feedback: Option<usize>,
 }
 
 /// An input of a node.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use nervure_protocol::graph::{LogForm, NodeSettings, Program, StaticTransform};
+use nervure_protocol::wiring::NewGoal;
 
 use crate::graph::{GitSource, InputQueue, Labels, Qos, Resources};
 use crate::name::TypeName;
@@ -57,7 +58,8 @@ pub(crate) struct ParsedNode {
     pub log_outputs: Vec<ParsedLogOutput>,
     /// Whether all of `outputs` could be read. If not, an unknown output may be one of the others.
     pub outputs_complete: bool,
-    pub services: Vec<Text>,
+    /// Services and actions.
+    pub services: Vec<ParsedService>,
     /// Whether all of `services` could be read.
     pub services_complete: bool,
     pub clients: Vec<ParsedClient>,
@@ -85,6 +87,13 @@ pub(crate) struct ParsedInput {
     pub qos: Qos,
     /// The span of the policy, or of the source if there is none.
     pub policy_span: Span,
+}
+
+#[derive(Debug)]
+pub(crate) struct ParsedService {
+    pub name: Text,
+    /// For an action, its handling of a goal during another one.
+    pub action: Option<NewGoal>,
 }
 
 #[derive(Debug)]

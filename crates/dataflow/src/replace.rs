@@ -183,6 +183,7 @@ impl Renumbering {
             name: _,
             clients,
             tools: _,
+            action: _,
         } in services
         {
             for client in clients {
@@ -190,6 +191,7 @@ impl Renumbering {
                     node,
                     input: _,
                     output: _,
+                    feedback: _,
                 } = client;
                 *node = self.nodes[*node];
             }
@@ -201,6 +203,7 @@ impl Renumbering {
                 service: _,
                 output: _,
                 input: _,
+                feedback: _,
             } = client;
             *server = self.nodes[*server];
         }

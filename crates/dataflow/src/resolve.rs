@@ -343,7 +343,7 @@ fn assemble_node(
         inputs: inputs.collect::<Option<_>>()?,
         outputs: outputs.collect(),
         services: services
-            .map(|name| resolve_services::service(name.text))
+            .map(|service| resolve_services::service(service.name.text, service.action))
             .collect(),
         clients: Vec::new(),
         shared_memory: node.shared_memory,

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use nervure_protocol::nearest;
-use nervure_protocol::wiring::{Policy, answers_to_tools};
+use nervure_protocol::wiring::{NewGoal, Policy, answers_to_tools};
 
 use crate::diagnostic::{Code, Finding, Findings};
 use crate::graph::{
@@ -18,8 +18,11 @@ use crate::parsed::{ParsedDataflow, ParsedNode};
 use crate::quote::{listed, quoted};
 
 /// Maximum number of requests in flight per client. The queues of both edges have this depth and
-/// cannot overflow.
+/// cannot overflow; that for the goals of an action also has room for the cancellation of each.
 const MAX_REQUESTS_IN_FLIGHT: u32 = 16;
+
+/// Feedback is for the progress of now: a client that does not take it misses the oldest.
+const FEEDBACK_DEPTH: u32 = 16;
 
 /// Indices of the server and the service of each client of each node; `None` if not found, which is
 /// reported.
@@ -45,9 +48,9 @@ pub(crate) fn resolve(parsed: &ParsedDataflow, findings: &mut Findings<'_>) -> S
             let services = &parsed.nodes[server].services;
             let found = services
                 .iter()
-                .position(|service| service.text == client.service.text);
+                .position(|service| service.name.text == client.service.text);
             if found.is_none() && parsed.nodes[server].services_complete {
-                let names = || services.iter().map(|service| service.text.as_str());
+                let names = || services.iter().map(|service| service.name.text.as_str());
                 let message = format!(
                     "the node {} has no service {}",
                     quoted(&client.server.text),
@@ -95,48 +98,77 @@ pub(crate) fn connect(nodes: &mut [Node], edges: &mut Vec<Edge>, clients: Vec<Ve
 
 fn connect_clients(nodes: &mut [Node], edges: &mut Vec<Edge>, clients: Vec<Vec<FoundClient>>) {
     for (node, clients) in clients.into_iter().enumerate() {
-        for FoundClient {
-            name,
-            server,
-            service,
-        } in clients
-        {
-            let service_name = nodes[server].services[service].name.clone();
-            let of_client = format!("{service_name}~{}~{name}", nodes[node].id);
-            let output = add_output(&mut nodes[node], format!("{name}~request"));
-            let request_input = add_input(&mut nodes[server], of_client.clone(), node, output);
-            let reply_output = add_output(&mut nodes[server], of_client);
-            let input = add_input(
-                &mut nodes[node],
-                format!("{name}~reply"),
-                server,
-                reply_output,
-            );
-            edges.push(edge((node, output), (server, request_input)));
-            edges.push(edge((server, reply_output), (node, input)));
-            nodes[node].clients.push(Client {
-                name,
-                server,
-                service,
-                output,
-                input,
-            });
-            let client = ServiceClient {
-                node,
-                input: request_input,
-                output: reply_output,
-            };
-            nodes[server].services[service].clients.push(client);
+        for found in clients {
+            connect_client(nodes, edges, node, found);
         }
     }
 }
 
-/// A service without clients.
-pub(crate) fn service(name: String) -> Service {
+fn connect_client(nodes: &mut [Node], edges: &mut Vec<Edge>, node: usize, found: FoundClient) {
+    let FoundClient {
+        name,
+        server,
+        service,
+    } = found;
+    let Service {
+        name: service_name,
+        action,
+        ..
+    } = &nodes[server].services[service];
+    let is_action = action.is_some();
+    let of_client = format!("{service_name}~{}~{name}", nodes[node].id);
+    let depth = MAX_REQUESTS_IN_FLIGHT * if is_action { 2 } else { 1 };
+    let requests = InputQueue::new(Policy::DropNewest, depth);
+    let answers = InputQueue::new(Policy::DropNewest, MAX_REQUESTS_IN_FLIGHT);
+    let mut connect = |from: usize, output: String, to: usize, input: String, queue| {
+        let output = add_output(&mut nodes[from], output);
+        let input = add_input(&mut nodes[to], input, (from, output), queue);
+        edges.push(edge((from, output), (to, input)));
+        (output, input)
+    };
+    let (output, request_input) = connect(
+        node,
+        format!("{name}~request"),
+        server,
+        of_client.clone(),
+        requests,
+    );
+    let (reply_output, input) = connect(
+        server,
+        of_client.clone(),
+        node,
+        format!("{name}~reply"),
+        answers,
+    );
+    let feedback = is_action.then(|| {
+        let queue = InputQueue::new(Policy::DropOldest, FEEDBACK_DEPTH);
+        let output = format!("{of_client}~feedback");
+        connect(server, output, node, format!("{name}~feedback"), queue)
+    });
+    nodes[node].clients.push(Client {
+        name,
+        server,
+        service,
+        output,
+        input,
+        feedback: feedback.map(|(_, input)| input),
+    });
+    let client = ServiceClient {
+        node,
+        input: request_input,
+        output: reply_output,
+        feedback: feedback.map(|(output, _)| output),
+    };
+    nodes[server].services[service].clients.push(client);
+}
+
+/// A service, or an action, without clients.
+pub(crate) fn service(name: String, action: Option<NewGoal>) -> Service {
     Service {
         name,
         clients: Vec::new(),
         tools: None,
+        action,
     }
 }
 
@@ -150,14 +182,19 @@ fn add_output(node: &mut Node, name: String) -> usize {
     node.outputs.len() - 1
 }
 
-fn add_input(node: &mut Node, name: String, producer: usize, output: usize) -> usize {
+fn add_input(
+    node: &mut Node,
+    name: String,
+    (producer, output): (usize, usize),
+    queue: InputQueue,
+) -> usize {
     node.inputs.push(Input {
         name,
         source: Source::Output {
             node: producer,
             output,
         },
-        queue: InputQueue::new(Policy::DropNewest, MAX_REQUESTS_IN_FLIGHT),
+        queue,
         type_name: None,
         expect_every: None,
         qos: Default::default(),

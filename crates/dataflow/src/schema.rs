@@ -3,8 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use crate::keys::{
-    DATAFLOW, INPUT, Key, LEVELS, Level, MACHINE, NODE, ON_FAILURE, OPERATOR, OUTPUT, PARAM,
-    PYTHON_SOURCE, STATIC_TRANSFORM, Shape, Status,
+    ACTION, DATAFLOW, INPUT, Key, LEVELS, Level, MACHINE, NODE, ON_FAILURE, OPERATOR, OUTPUT,
+    PARAM, PYTHON_SOURCE, STATIC_TRANSFORM, Shape, Status,
 };
 use crate::name::{MAX_NAME_BYTES, MAX_PORT_NAME_BYTES};
 
@@ -170,6 +170,14 @@ fn shape_schema(shape: Shape) -> Value {
         Shape::Names => {
             json!({ "type": "array", "items": shape_schema(Shape::Name), "uniqueItems": true })
         }
+        Shape::Actions => json!({ "oneOf": [
+            shape_schema(Shape::Names),
+            {
+                "type": ["object", "null"],
+                "propertyNames": names(),
+                "additionalProperties": { "oneOf": [{ "type": "null" }, reference(&ACTION)] },
+            },
+        ] }),
         Shape::Clients => json!({
             "type": ["object", "null"],
             "propertyNames": names(),

@@ -255,8 +255,10 @@ impl<'d> Split<'d> {
                     });
                     let mut stand_in = stand_in(node, node.id.clone(), name_of(&machine), outputs);
                     // Clients refer to services by their place.
-                    let names = node.services.iter().map(|service| service.name.clone());
-                    stand_in.services = names.map(resolve_services::service).collect();
+                    let services = node.services.iter();
+                    let services = services
+                        .map(|known| resolve_services::service(known.name.clone(), known.action));
+                    stand_in.services = services.collect();
                     nodes.push(stand_in);
                 }
             }

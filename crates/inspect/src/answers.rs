@@ -456,11 +456,11 @@ pub struct Services {
     pub services: Vec<ListedService>,
 }
 
-/// A service.
+/// A service or an action.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ListedService {
-    /// `node/service`.
+    /// `node/service`, or `node/action`.
     pub service: String,
     /// The node that answers.
     pub node: String,
@@ -470,6 +470,19 @@ pub struct ListedService {
     pub machine: Option<String>,
     /// Its clients in the dataflow: `node/client` of each.
     pub clients: Vec<String>,
+    /// Of an action, its handling of a goal during another one: `parallel`, `preempt` or `reject`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub new_goal: Option<&'static str>,
+}
+
+/// The actions of a dataflow: the answer of `nervure action list --json`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Actions {
+    /// The name of the dataflow.
+    pub dataflow: String,
+    /// The actions.
+    pub actions: Vec<ListedService>,
 }
 
 /// Topics with their edges.

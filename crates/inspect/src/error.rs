@@ -108,6 +108,22 @@ pub enum Error {
         /// Why machines that may have it cannot be reached.
         unreachable: Vec<String>,
     },
+    /// No node has an action of this name.
+    #[error("there is no action `{action}`")]
+    NoAction {
+        /// The name.
+        action: String,
+        /// The actions of the dataflow.
+        actions: Vec<String>,
+        /// Why machines that may have it cannot be reached.
+        unreachable: Vec<String>,
+    },
+    /// The goal of an action was cancelled.
+    #[error("the goal of `{service}` was cancelled")]
+    GoalCanceled {
+        /// `node/action`.
+        service: String,
+    },
     /// A value cannot be a sample.
     #[error("the value cannot be sent")]
     Value(#[source] JsonError),
@@ -222,6 +238,7 @@ impl Fault for Error {
             | Self::NoNode { .. }
             | Self::NoParam { .. }
             | Self::NoService { .. }
+            | Self::NoAction { .. }
             | Self::Value(_)
             | Self::Misfit(_)
             | Self::NoLogs => true,
@@ -236,15 +253,16 @@ impl Fault for Error {
                 | Self::NoNode { .. }
                 | Self::NoParam { .. }
                 | Self::NoService { .. }
+                | Self::NoAction { .. }
         )
     }
 
     fn causes(&self) -> Vec<String> {
         match self {
             Self::NotReached { reasons, .. } => reasons.clone(),
-            Self::NoTopic { unreachable, .. } | Self::NoService { unreachable, .. } => {
-                unreachable.clone()
-            }
+            Self::NoTopic { unreachable, .. }
+            | Self::NoService { unreachable, .. }
+            | Self::NoAction { unreachable, .. } => unreachable.clone(),
             _ => self.source().iter().map(ToString::to_string).collect(),
         }
     }
@@ -279,6 +297,12 @@ impl Fault for Error {
             Self::NoService {
                 service, services, ..
             } => Some(nearest(service, "the services are", services)),
+            Self::NoAction { actions, .. } if actions.is_empty() => Some(
+                "no node has actions: declare them in `actions` of the dataflow file".to_owned(),
+            ),
+            Self::NoAction {
+                action, actions, ..
+            } => Some(nearest(action, "the actions are", actions)),
             Self::ServiceEnded { service } => {
                 let node = service.split('/').next().unwrap_or_default();
                 Some(format!("`nervure logs --node {node}` shows why"))

@@ -1,4 +1,4 @@
-//! The services of a dataflow, and requests of tools to them.
+//! The services and actions of a dataflow, and requests and goals of tools.
 //!
 //! A request goes to the keeper of the service's node, and the answer comes as a sample of an output, which
 //! is observed before: it may be as large as any sample, and comes from other machines as those do.
@@ -9,16 +9,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nervure_node::{Sample, binding::answer_of};
+use nervure_node::{
+    GoalState, Sample,
+    binding::{self, AnswerToTool},
+    running::Connection,
+};
 use nervure_protocol::{
     cli_to_keeper::{Call as Request, Message},
-    wiring::{self, answers_to_tools},
+    wiring::{self, NewGoal, ServiceSpec, answers_to_tools},
 };
 use serde_json::Value;
 
 use crate::{
     Error, State,
-    answers::{ListedService, Services},
+    answers::{Actions, ListedService, Services},
     observing::{Observing, Seen},
     places::split_name,
     topics::{SelectedTopics, Topic},
@@ -27,11 +31,17 @@ use crate::{
 /// Samples that the queue for answers holds: those to other tools come, too.
 const QUEUE_DEPTH: u32 = 16;
 
-/// A wait without a time limit ends after this time, and begins again.
-const A_WHILE: Duration = Duration::from_secs(3600);
+/// Services, or actions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A request has one answer.
+    Service,
+    /// A goal has feedback and a result, and can be cancelled.
+    Action,
+}
 
-/// The services of a dataflow, in the order of its file.
-pub fn all(state: &State) -> Vec<ListedService> {
+/// The services or actions of a dataflow, in the order of its file.
+pub fn all(state: &State, kind: Kind) -> Vec<ListedService> {
     let clients = |service: &str| {
         let of_node = |node: &crate::state::NodeState| {
             let clients = node.declared.clients.iter();
@@ -42,7 +52,9 @@ pub fn all(state: &State) -> Vec<ListedService> {
         state.own_nodes().flat_map(of_node).collect()
     };
     let of_node = |node: &crate::state::NodeState| {
-        let services = node.declared.services.iter().map(|service| {
+        let services = node.declared.services.iter();
+        let services = services.filter(|service| kind_of(service) == kind);
+        let services = services.map(|service| {
             let name = format!("{}/{}", node.declared.id, service.name);
             ListedService {
                 clients: clients(&name),
@@ -50,6 +62,7 @@ pub fn all(state: &State) -> Vec<ListedService> {
                 node: node.declared.id.clone(),
                 state: node.state().to_owned(),
                 machine: state.machine_of(node.declared.node).map(str::to_owned),
+                new_goal: service.action.map(NewGoal::name),
             }
         });
         services.collect::<Vec<_>>()
@@ -57,13 +70,11 @@ pub fn all(state: &State) -> Vec<ListedService> {
     state.own_nodes().flat_map(of_node).collect()
 }
 
-/// The services of a dataflow.
-///
-/// # Errors
-/// If the dataflow cannot be found or reached.
-pub fn services(dataflow: &str) -> Result<Services, Error> {
-    let state = State::find(Some(dataflow), "service-list", false)?;
-    Ok(Services::of(&state))
+fn kind_of(service: &ServiceSpec) -> Kind {
+    match service.action {
+        Some(_) => Kind::Action,
+        None => Kind::Service,
+    }
 }
 
 impl Services {
@@ -71,94 +82,149 @@ impl Services {
     pub fn of(state: &State) -> Self {
         Self {
             dataflow: state.welcome().dataflow.clone(),
-            services: all(state),
+            services: all(state, Kind::Service),
         }
     }
 }
 
-/// A request to a service that is on its way.
+impl Actions {
+    /// The actions of a dataflow.
+    pub fn of(state: &State) -> Self {
+        Self {
+            dataflow: state.welcome().dataflow.clone(),
+            actions: all(state, Kind::Action),
+        }
+    }
+}
+
+/// A request to a service, or a goal of an action, that is on its way.
 pub struct Call {
     service: String,
-    id: u64,
+    keeper: Connection,
+    request: Request,
     observing: Observing,
 }
 
+/// Progress of a call.
+pub enum Progress {
+    /// Feedback on a goal.
+    Feedback(Sample),
+    /// A goal has another state.
+    State(GoalState),
+    /// The answer, or the result of a goal.
+    Answer(Sample),
+}
+
 impl Call {
-    /// Sends a request to `node/service` or `dataflow:node/service`.
+    /// Sends a request or goal to `node/service` or `dataflow:node/service`. `within` limits the time of a
+    /// goal.
     ///
     /// # Errors
-    /// If there is no such service, or its node does not run or cannot be reached.
+    /// If there is no such service or action, or its node does not run or cannot be reached.
     pub fn send(
+        kind: Kind,
         service: &str,
         dataflow: Option<&str>,
         value: Value,
+        within: Option<Duration>,
         program: &str,
     ) -> Result<Self, Error> {
         let (dataflow, service) = split_name(service, dataflow)?;
         let state = State::find(dataflow, program, false)?;
-        let (node, topic) = answers_of(&state, service)?;
+        let (node, topic) = answers_of(&state, kind, service)?;
         let mut keeper = state.place_of(topic.node).connect(program)?;
         let topics = vec![topic];
         let selected = SelectedTopics { state, topics };
         let observing = Observing::open(selected, QUEUE_DEPTH, program)?;
-        let id = RandomState::new().hash_one(service);
         let (_, name) = service.split_once('/').unwrap_or_default();
-        keeper.ask(&Message::Call(Request {
+        let request = Request {
             node,
             service: name.to_owned(),
-            correlation_id: id,
+            correlation_id: RandomState::new().hash_one(service),
             value,
-        }))?;
+            cancels: false,
+            within_nanos: within.map(|within| u64::try_from(within.as_nanos()).unwrap_or(u64::MAX)),
+        };
+        keeper.ask(&Message::Call(request.clone()))?;
         Ok(Self {
             service: service.to_owned(),
-            id,
+            keeper,
+            request,
             observing,
         })
+    }
+
+    /// Asks to cancel the goal.
+    ///
+    /// # Errors
+    /// If the node of the action does not run, or the keeper is gone.
+    pub fn cancel(&mut self) -> Result<(), Error> {
+        self.request.cancels = true;
+        self.request.value = Value::Null;
+        self.keeper.ask(&Message::Call(self.request.clone()))?;
+        Ok(())
+    }
+
+    /// Waits for progress. Returns `None` if there is none before `deadline`.
+    ///
+    /// # Errors
+    /// [`Error::ServiceFailed`] with the reason of the service, [`Error::GoalCanceled`] for a goal that was
+    /// cancelled, and [`Error::ServiceEnded`] if the node ends before.
+    pub fn next_until(&mut self, deadline: Instant) -> Result<Option<Progress>, Error> {
+        loop {
+            let service = || self.service.clone();
+            let sample = match self.observing.next_until(deadline) {
+                Ok(Ok(Seen::Sample { sample, .. })) => sample,
+                Ok(Ok(Seen::Ended { .. })) | Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Error::ServiceEnded { service: service() });
+                }
+                Ok(Ok(Seen::Note(_))) => continue,
+                Ok(Err(error)) => return Err(error),
+                Err(RecvTimeoutError::Timeout) => return Ok(None),
+            };
+            let Some(answer) = binding::answer_to_tool(sample, self.request.correlation_id) else {
+                continue;
+            };
+            return match answer {
+                AnswerToTool::Failed(reason) => Err(Error::ServiceFailed {
+                    service: service(),
+                    reason,
+                }),
+                AnswerToTool::State(GoalState::Canceled) => {
+                    Err(Error::GoalCanceled { service: service() })
+                }
+                AnswerToTool::State(state) => Ok(Some(Progress::State(state))),
+                AnswerToTool::Feedback(sample) => Ok(Some(Progress::Feedback(sample))),
+                AnswerToTool::Answer(sample) => Ok(Some(Progress::Answer(sample))),
+            };
+        }
     }
 
     /// Waits for the answer.
     ///
     /// # Errors
-    /// [`Error::ServiceFailed`] with the reason of the service, [`Error::NoAnswer`] after `timeout`, and
-    /// [`Error::ServiceEnded`] if its node ends before.
-    pub fn answer(&mut self, timeout: Option<Duration>) -> Result<Sample, Error> {
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+    /// As [`Call::next_until`], and [`Error::NoAnswer`] after `timeout`.
+    pub fn answer(&mut self, timeout: Duration) -> Result<Sample, Error> {
+        let deadline = Instant::now() + timeout;
         loop {
-            let until = deadline.unwrap_or_else(|| Instant::now() + A_WHILE);
-            let sample = match self.observing.next_until(until) {
-                Ok(Ok(Seen::Sample { sample, .. })) => sample,
-                Ok(Ok(Seen::Ended { .. })) | Err(RecvTimeoutError::Disconnected) => {
-                    return Err(Error::ServiceEnded {
-                        service: self.service.clone(),
-                    });
+            match self.next_until(deadline)? {
+                Some(Progress::Answer(sample)) => return Ok(sample),
+                Some(Progress::Feedback(_) | Progress::State(_)) => {}
+                None => {
+                    let service = self.service.clone();
+                    return Err(Error::NoAnswer { service, timeout });
                 }
-                Ok(Ok(Seen::Note(_))) => continue,
-                Ok(Err(error)) => return Err(error),
-                Err(RecvTimeoutError::Timeout) => match timeout {
-                    Some(timeout) => {
-                        return Err(Error::NoAnswer {
-                            service: self.service.clone(),
-                            timeout,
-                        });
-                    }
-                    None => continue,
-                },
-            };
-            if sample.header().correlation_id == self.id {
-                let service = self.service.clone();
-                return answer_of(sample)
-                    .map_err(|reason| Error::ServiceFailed { service, reason });
             }
         }
     }
 }
 
 /// The node of a service, and the topic with its answers.
-fn answers_of(state: &State, service: &str) -> Result<(String, Topic), Error> {
+fn answers_of(state: &State, kind: Kind, service: &str) -> Result<(String, Topic), Error> {
     let found = service.split_once('/').and_then(|(id, name)| {
         let node = state.node(id)?;
         let mut services = node.declared.services.iter();
-        services.find(|known| known.name == name)?;
+        services.find(|known| known.name == name && kind_of(known) == kind)?;
         let output = answers_to_tools(name);
         let mut outputs = node.declared.outputs.iter();
         let output = outputs.find(|known| known.name == output)?;
@@ -169,13 +235,23 @@ fn answers_of(state: &State, service: &str) -> Result<(String, Topic), Error> {
         };
         Some((id.to_owned(), topic))
     });
-    found.ok_or_else(|| Error::NoService {
-        service: service.to_owned(),
-        services: all(state).into_iter().map(|known| known.service).collect(),
-        unreachable: state
-            .unreachable
-            .iter()
-            .map(|one| one.reason.clone())
-            .collect(),
+    found.ok_or_else(|| {
+        let service = service.to_owned();
+        let known = all(state, kind).into_iter().map(|known| known.service);
+        let known = known.collect();
+        let unreachable = state.unreachable.iter();
+        let unreachable = unreachable.map(|one| one.reason.clone()).collect();
+        match kind {
+            Kind::Service => Error::NoService {
+                service,
+                services: known,
+                unreachable,
+            },
+            Kind::Action => Error::NoAction {
+                action: service,
+                actions: known,
+                unreachable,
+            },
+        }
     })
 }

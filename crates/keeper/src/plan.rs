@@ -107,12 +107,12 @@ impl NodePlan {
         matches!(self.program, Program::Remote { .. })
     }
 
-    /// Whether an output carries requests to a service, or the answers of one.
+    /// Whether an output carries requests to a service, or the answers or feedback of one.
     pub fn calls_on(&self, output: usize) -> bool {
         let is_same = |index: u32| usize::try_from(index) == Ok(output);
         let mut answered = self.services.iter().flat_map(|service| &service.clients);
         self.clients.iter().any(|client| is_same(client.output))
-            || answered.any(|client| is_same(client.output))
+            || answered.any(|client| is_same(client.output) || client.feedback.is_some_and(is_same))
     }
 
     /// The process that it runs in as a thread: that of its name, or for a component one of its own

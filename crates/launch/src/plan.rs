@@ -186,11 +186,13 @@ fn service_spec(dataflow: &Dataflow, service: &dataflow::Service) -> ServiceSpec
         node: dataflow.nodes[client.node].id.clone(),
         input: index(client.input),
         output: index(client.output),
+        feedback: client.feedback.map(index),
     };
     ServiceSpec {
         name: service.name.clone(),
         clients: service.clients.iter().map(client).collect(),
         tools: service.tools.map(index),
+        action: service.action,
     }
 }
 
@@ -201,6 +203,7 @@ fn client_spec(dataflow: &Dataflow, client: &dataflow::Client) -> ClientSpec {
         service: format!("{}/{}", server.id, server.services[client.service].name),
         output: index(client.output),
         input: index(client.input),
+        feedback: client.feedback.map(index),
     }
 }
 

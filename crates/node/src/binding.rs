@@ -8,7 +8,7 @@
 
 pub use crate::core::CONSUMER_ENDED;
 pub use crate::gaps::SequenceGaps;
-pub use crate::receiving::{ALL_INPUTS_CLOSED, PRODUCER_ENDED, WaitPlan, Waiter};
+pub use crate::receiving::{ALL_INPUTS_CLOSED, PRODUCER_ENDED, WITHIN_KEY, WaitPlan, Waiter};
 pub use crate::sending::{Unsent, Written};
 pub use crate::silence::{Heard, SilentInputs};
 pub use crate::trace::way::Crossed;
@@ -24,7 +24,7 @@ use crate::error::ConnectError;
 use crate::handle::Handle;
 use crate::node::Node;
 use crate::observer::{ObserveError, Observer};
-use crate::receiving::{self, CallError, Events, ReplyError, Request, Ticket};
+use crate::receiving::{self, Actions, CallError, Events, GoalState, ReplyError, Request, Ticket};
 use crate::running::{self, Connection};
 use crate::sample::Sample;
 use crate::sending::{Envelope, Loan, Publisher};
@@ -233,6 +233,25 @@ pub fn request_envelope(ticket: Ticket) -> Envelope<'static> {
     ticket.envelope()
 }
 
+/// As [`prepare_call`], for a goal of an action.
+///
+/// # Errors
+/// [`CallError`].
+pub fn prepare_goal(events: &mut Events, client: &str) -> Result<(Ticket, Publisher), CallError> {
+    Actions::new(events).prepare(client)
+}
+
+/// Sends feedback by a function that sends it to the given output, with the given envelope.
+///
+/// # Errors
+/// Those of [`Request::update`], and the errors of `send`.
+pub fn update_with<E: From<ReplyError>>(
+    request: &Request,
+    send: impl FnOnce(&Publisher, Envelope<'static>) -> Result<(), E>,
+) -> Result<(), E> {
+    request.update_with(send)
+}
+
 /// Takes the result of sending a request.
 ///
 /// # Errors
@@ -284,15 +303,35 @@ pub fn deliver_samples_after_stop(events: &mut Events) {
     events.samples_follow_stop = true;
 }
 
-/// The answer of a service to a tool, or the reason of its failure.
-///
-/// # Errors
-/// The reason that the service gave.
-pub fn answer_of(sample: Sample) -> Result<Sample, String> {
-    match receiving::failure_of(&sample) {
-        Some(reason) => Err(reason),
-        None => Ok(sample),
+/// A sample of the output of a service, or of an action, for tools.
+#[derive(Clone, Debug)]
+pub enum AnswerToTool {
+    /// Feedback on a goal.
+    Feedback(Sample),
+    /// A goal has another state. [`GoalState::Canceled`] is its end.
+    State(GoalState),
+    /// The answer to a request, or the result of a goal.
+    Answer(Sample),
+    /// It failed, for this reason.
+    Failed(String),
+}
+
+/// The content of a sample for the tool with this request; `None` if it is for another.
+#[must_use]
+pub fn answer_to_tool(sample: Sample, request: u64) -> Option<AnswerToTool> {
+    let number = sample.header().correlation_id;
+    let is_feedback = number == receiving::feedback_to_tool(request);
+    if !is_feedback && number != request {
+        return None;
     }
+    if let Some(reason) = receiving::failure_of(&sample) {
+        return Some(AnswerToTool::Failed(reason));
+    }
+    Some(match (GoalState::reported(&sample), is_feedback) {
+        (Some(state), _) => AnswerToTool::State(state),
+        (None, true) => AnswerToTool::Feedback(sample),
+        (None, false) => AnswerToTool::Answer(sample),
+    })
 }
 
 /// Makes the end of a producer's process an event of the kind [`PRODUCER_ENDED`], with the input that

@@ -261,10 +261,10 @@ impl Core {
     /// answers to its own requests, and transforms.
     pub(crate) fn is_source(&self) -> bool {
         let receives_answers = |at: usize| {
-            self.welcome
-                .clients
-                .iter()
-                .any(|client| client.input as usize == at)
+            self.welcome.clients.iter().any(|client| {
+                let feedback = client.feedback.map(|input| input as usize);
+                client.input as usize == at || feedback == Some(at)
+            })
         };
         let transforms = self.welcome.transforms.as_ref();
         let receives_transforms = |at| transforms.is_some_and(|spec| spec.inputs.contains(&at));

@@ -81,7 +81,8 @@ pub use self::{
     node::Node,
     observer::{ObserveError, Observer},
     receiving::{
-        CallError, Event, Events, Next, ReplyError, Request, SyncedSamples, Ticket, Transforms,
+        Actions, CallError, CancelCause, Event, Events, GoalState, Next, ReplyError, Request,
+        SyncedSamples, Ticket, Transforms,
     },
     sample::{Sample, SampleError},
     sending::{Envelope, Loan, LoanSlice, Publisher},

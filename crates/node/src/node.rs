@@ -3,7 +3,7 @@
 use crate::connect;
 use crate::error::{ConnectError, UnknownName};
 use crate::handle::Handle;
-use crate::receiving::{CallError, Event, Events, Ticket, Transforms};
+use crate::receiving::{Actions, CallError, Event, Events, Ticket, Transforms};
 use crate::sample::Sample;
 use nervure_message::Encode;
 use std::os::fd::OwnedFd;
@@ -117,6 +117,22 @@ impl Node {
         value: &V,
     ) -> Result<Ticket, CallError> {
         self.events.begin_call(client, value)
+    }
+
+    /// The goals that the node sends to actions.
+    ///
+    /// ```no_run
+    /// # use std::{ops::ControlFlow, time::Duration};
+    /// # let mut node = nervure_node::Node::connect()?;
+    /// let limit = Some(Duration::from_secs(60));
+    /// let reached = node.actions().run("go", &[2.0, 3.5][..], limit, |feedback| {
+    ///     println!("{} bytes of feedback", feedback.bytes().len());
+    ///     ControlFlow::Continue(())
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn actions(&mut self) -> Actions<'_> {
+        Actions::new(&mut self.events)
     }
 
     /// Takes the answer to a request, if it has arrived. Each answer is returned once.

@@ -90,7 +90,7 @@ pub struct SetParam {
 }
 
 /// A request of a tool to a service. The answer is a sample of the output
-/// [`crate::wiring::answers_to_tools`] with the same correlation id.
+/// [`crate::wiring::answers_to_tools`] with the same correlation id; feedback on a goal has its complement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Call {
     /// The id of the service's node.
@@ -101,6 +101,12 @@ pub struct Call {
     pub correlation_id: u64,
     /// The value.
     pub value: serde_json::Value,
+    /// True to cancel the goal with this number of an action.
+    #[serde(default)]
+    pub cancels: bool,
+    /// Time limit of a goal of an action, in nanoseconds.
+    #[serde(default)]
+    pub within_nanos: Option<u64>,
 }
 
 /// A sample of a tool. The output's own node publishes it, so that it is counted, recorded and delivered

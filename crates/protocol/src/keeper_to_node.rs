@@ -196,6 +196,12 @@ pub struct Call {
     pub correlation_id: u64,
     /// The value.
     pub value: serde_json::Value,
+    /// True to cancel the goal with this number of an action.
+    #[serde(default)]
+    pub cancels: bool,
+    /// Time limit of a goal of an action, in nanoseconds.
+    #[serde(default)]
+    pub within_nanos: Option<u64>,
 }
 
 /// A sample of a tool.

@@ -153,6 +153,36 @@ pub struct ServiceSpec {
     /// Index of the output that sends the answers to requests of tools; `None` for a stand-in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<u32>,
+    /// For an action, whose requests are goals: its handling of a goal during another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub action: Option<NewGoal>,
+}
+
+/// The handling of a goal that arrives while the node works on others of the same action.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NewGoal {
+    /// The node works on all of them.
+    #[default]
+    Parallel,
+    /// The others are cancelled.
+    Preempt,
+    /// The new goal is refused.
+    Reject,
+}
+
+impl NewGoal {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Parallel, Self::Preempt, Self::Reject];
+
+    /// The word in a dataflow file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Parallel => "parallel",
+            Self::Preempt => "preempt",
+            Self::Reject => "reject",
+        }
+    }
 }
 
 /// A client of a service, as its server sees it.
@@ -164,6 +194,9 @@ pub struct ServiceClientSpec {
     pub input: u32,
     /// Index of the output that sends the answers.
     pub output: u32,
+    /// Index of the output that sends the feedback of an action.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub feedback: Option<u32>,
 }
 
 /// A client of a service, as its own node sees it: requests that the node makes.
@@ -177,6 +210,9 @@ pub struct ClientSpec {
     pub output: u32,
     /// Index of the input that receives the answers.
     pub input: u32,
+    /// Index of the input that receives the feedback of an action.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub feedback: Option<u32>,
 }
 
 /// The source of an input's samples.

@@ -22,6 +22,7 @@ from nervure import _stacks
 from nervure._native import Event, Loan, Node, Observer, __version__, observe
 from nervure.errors import (
     ConnectError,
+    GoalCanceled,
     LaunchError,
     LoanError,
     NervureError,
@@ -43,6 +44,7 @@ from nervure.errors import (
 )
 
 if TYPE_CHECKING:
+    from nervure._actions import Goal, GoalState
     from nervure._launch import Launched, Outcome, launch
     from nervure._transforms import Transform
 
@@ -51,6 +53,9 @@ _stacks.enable()
 __all__ = [
     "ConnectError",
     "Event",
+    "Goal",
+    "GoalCanceled",
+    "GoalState",
     "LaunchError",
     "Launched",
     "Loan",
@@ -87,6 +92,10 @@ def __getattr__(name: str) -> Any:
         from nervure import _launch
 
         return getattr(_launch, name)
+    if name in ("Goal", "GoalState"):
+        from nervure import _actions
+
+        return getattr(_actions, name)
     if name == "Transform":
         from nervure import _transforms
 

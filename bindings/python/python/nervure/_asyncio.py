@@ -6,6 +6,7 @@ import asyncio
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from nervure._native import take_answer
 from nervure.errors import NodeTimeout
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ async def call(
     request = node._begin_call(client, value, metadata)
 
     async def answered() -> Event:
-        while (answer := node._take_answer(client, request)) is None:
+        while (answer := take_answer(node, client, request)) is None:
             await _wait(node)
         return answer
 

@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeVar, final, overload
 import numpy.typing as npt
 from typing_extensions import Self
 
+from nervure._actions import Goal
 from nervure._transforms import Transforms
 
 __all__ = [
@@ -20,12 +21,17 @@ __all__ = [
     "__version__",
     "_prepare_thread",
     "_set_host",
+    "begin_goal",
+    "cancel_goal",
     "dora_close_output",
     "dora_event",
     "dora_follow",
     "dora_rest",
+    "goal_state",
     "lookup_transform",
     "observe",
+    "take_answer",
+    "wait_for_progress",
 ]
 
 __version__: str
@@ -40,6 +46,8 @@ _EventType = Literal[
     "STALE",
     "DEADLINE_MISSED",
     "REQUEST",
+    "GOAL",
+    "CANCEL",
     "PARAM",
     "NODE_FAILED",
     "NODE_RESTARTED",
@@ -236,6 +244,19 @@ class Node:
         metadata: _Metadata | None = None,
     ) -> Awaitable[Event]:
         """As :meth:`call`, for asyncio: other tasks run meanwhile, and can call as well."""
+    def act(self, client: str, goal: object, *, timeout: float | None = None) -> Goal:
+        """Sends a goal to an action, without waiting. Iterate over the result for its feedback.
+
+        Args:
+            client: The name under ``clients`` in the dataflow file.
+            goal: As the value of :meth:`send`.
+            timeout: Seconds after which the goal is cancelled.
+
+        Raises:
+            UnknownClient: the node has no such client.
+            ServiceGone: the node of the action does not run.
+            ServiceError: the client is one of a service, or 16 goals are in flight.
+        """
     def send_async(
         self,
         output: str,
@@ -282,7 +303,6 @@ class Node:
     def _arm(self) -> tuple[int | None, float] | None: ...
     def _disarm(self) -> None: ...
     def _begin_call(self, client: str, value: object, metadata: _Metadata | None) -> Any: ...
-    def _take_answer(self, client: str, call: Any) -> Event | None: ...
     def _forget_call(self, call: Any) -> str: ...
     def _next_dora(self, timeout: float | None = None) -> dict[str, Any] | None: ...
     def _poll_dora(self) -> dict[str, Any] | Literal[False] | None: ...
@@ -371,8 +391,9 @@ class Event:
 
     @property
     def type(self) -> _EventType:
-        """``INPUT``, ``SYNC``, ``INPUT_CLOSED``, ``STALE``, ``DEADLINE_MISSED``, ``REQUEST``, ``PARAM``,
-        ``NODE_FAILED``, ``NODE_RESTARTED``, ``PAUSE``, ``RESUME`` or ``STOP``. Ignore unknown types.
+        """``INPUT``, ``SYNC``, ``INPUT_CLOSED``, ``STALE``, ``DEADLINE_MISSED``, ``REQUEST``, ``GOAL``,
+        ``CANCEL``, ``PARAM``, ``NODE_FAILED``, ``NODE_RESTARTED``, ``PAUSE``, ``RESUME`` or ``STOP``. Ignore
+        unknown types.
         """
     @property
     def id(self) -> str | None:
@@ -426,7 +447,7 @@ class Event:
         """
     def copied(self) -> Self:
         """The same event with a copy of its value, which holds no shared memory: for events that you keep. A
-        copied ``REQUEST`` can still be answered.
+        copied ``REQUEST`` or ``GOAL`` can still be answered.
         """
     @property
     def text(self) -> str:
@@ -473,9 +494,20 @@ class Event:
         """For a timer's tick, the number of earlier ticks that were merged into this one."""
     @property
     def service(self) -> str | None:
-        """For ``REQUEST``, the name of the service."""
+        """For ``REQUEST``, the name of the service; for ``GOAL`` and ``CANCEL``, that of the action."""
+    @property
+    def goal(self) -> int | None:
+        """For ``GOAL`` and ``CANCEL``, the number of the goal in this process, from 1."""
+    def update(self, value: _Object, *, metadata: _Metadata | None = None) -> None:
+        """Sends feedback on a ``GOAL`` to its client. One that takes it slowly misses the oldest.
+
+        Raises:
+            ServiceError: the goal has ended, or the event is no goal.
+        """
+    def canceled(self) -> None:
+        """Ends a ``GOAL`` as cancelled. A ``CANCEL`` is an event of the same goal."""
     def reply(self, value: _Object, *, metadata: _Metadata | None = None) -> None:
-        """Answers a ``REQUEST``.
+        """Answers a ``REQUEST``, or ends a ``GOAL`` with its result.
 
         If a request is dropped without an answer, the call of its sender fails.
 
@@ -483,7 +515,7 @@ class Event:
             ServiceError: the request was answered already, or the event is not a request.
         """
     def fail(self, reason: str) -> None:
-        """Reports to the caller of a ``REQUEST`` that it failed, and why."""
+        """Reports to the caller of a ``REQUEST`` or ``GOAL`` that it failed, and why."""
     @property
     def param(self) -> str | None:
         """For ``PARAM``, the name of the parameter that was changed."""
@@ -552,3 +584,12 @@ def _prepare_thread(cpu_affinity: list[int], scheduling: str) -> None:
     Raises:
         OSError: something was refused.
     """
+
+# For the modules `nervure._actions` and `nervure._asyncio`.
+def begin_goal(node: Node, client: str, goal: object, timeout: float | None) -> Any: ...
+def wait_for_progress(
+    node: Node, client: str, call: Any, timeout: float | None
+) -> tuple[bool, Event] | None: ...
+def cancel_goal(node: Node, call: Any) -> None: ...
+def goal_state(node: Node, call: Any) -> int: ...
+def take_answer(node: Node, client: str, call: Any) -> Event | None: ...

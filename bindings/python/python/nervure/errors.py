@@ -43,6 +43,10 @@ class ServiceGone(ServiceError, ConnectionError):
     """The service's node does not run, or ended before it answered."""
 
 
+class GoalCanceled(ServiceError):
+    """The goal of an action was cancelled."""
+
+
 class TransformError(NervureError, LookupError):
     """There is no transform between two frames at that time."""
 

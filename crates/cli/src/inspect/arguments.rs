@@ -237,6 +237,34 @@ pub enum ServiceAction {
     },
 }
 
+#[derive(Debug, Args)]
+pub struct ActionArguments {
+    #[command(subcommand)]
+    pub order: ActionOrder,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ActionOrder {
+    /// List the actions with their nodes and clients.
+    List(Target),
+    /// Send a goal to an action, and show its feedback and its result.
+    ///
+    /// Ctrl-C cancels the goal; a second Ctrl-C ends the command.
+    Send {
+        /// The action: `node/action` or `dataflow:node/action`.
+        #[arg(add = ArgValueCandidates::new(complete::actions))]
+        action: String,
+        /// The goal, in YAML or JSON: `6`, `kitchen`, `[1, 2]`, `{x: 1.5}`. Default: null.
+        #[arg(allow_hyphen_values = true)]
+        goal: Option<String>,
+        #[command(flatten)]
+        target: Target,
+        /// Cancel the goal after this time. Default: never.
+        #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+        timeout: Option<Duration>,
+    },
+}
+
 /// Topics of a dataflow, or all of them.
 #[derive(Debug, Args)]
 pub struct TopicsArguments {

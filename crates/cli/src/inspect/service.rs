@@ -3,7 +3,11 @@
 use std::{process::ExitCode, time::Duration};
 
 use nervure_dataflow::plain_value;
-use nervure_inspect::{State, answers, answers::Services, services::Call};
+use nervure_inspect::{
+    State,
+    answers::{self, ListedService, Services},
+    services::{Call, Kind},
+};
 use nervure_node::{Sample, message::JsonSample};
 use serde_json::{Value, json};
 
@@ -42,20 +46,27 @@ fn list(target: &Target) -> Result<ExitCode, Failure> {
         note!("no node has services; declare them in `services` of the dataflow file");
         return Ok(exit_code(&state));
     }
-    let mut table = Table::new(&[
-        ("service", Align::Left),
-        ("node", Align::Left),
-        ("clients", Align::Left),
-    ]);
-    for service in listed.services {
+    output::write(&table("service", listed.services).render(None))?;
+    Ok(exit_code(&state))
+}
+
+/// A table of services or actions.
+pub fn table(noun: &str, listed: Vec<ListedService>) -> Table {
+    let has_policy = listed.iter().any(|service| service.new_goal.is_some());
+    let mut columns = vec![(noun, Align::Left), ("node", Align::Left)];
+    columns.extend(has_policy.then_some(("new goal", Align::Left)));
+    columns.push(("clients", Align::Left));
+    let mut table = Table::new(&columns);
+    for service in listed {
         let clients = match service.clients.is_empty() {
             true => "-".to_owned(),
             false => service.clients.join(", "),
         };
-        table.row(vec![service.service, service.state, clients]);
+        let policy = service.new_goal.map(str::to_owned);
+        let cells = [service.service, service.state].into_iter();
+        table.row(cells.chain(policy).chain([clients]).collect());
     }
-    output::write(&table.render(None))?;
-    Ok(exit_code(&state))
+    table
 }
 
 fn call(
@@ -64,13 +75,20 @@ fn call(
     target: &Target,
     timeout: Duration,
 ) -> Result<ExitCode, Failure> {
-    let value = value.map_or(Ok(Value::Null), read_value)?;
-    JsonSample::new(&value)
-        .map_err(|error| Failure::invalid("the value cannot be sent").because(error))?;
-    let mut call = Call::send(service, target.dataflow.as_deref(), value, "service")?;
-    let answer = call.answer(Some(timeout))?;
+    let value = sendable(value)?;
+    let dataflow = target.dataflow.as_deref();
+    let mut call = Call::send(Kind::Service, service, dataflow, value, None, "service")?;
+    let answer = call.answer(timeout)?;
     output::write(&shown(service, &answer, target.json)?)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// A value of a command line that can be a request; null without one.
+pub fn sendable(text: Option<&str>) -> Result<Value, Failure> {
+    let value = text.map_or(Ok(Value::Null), read_value)?;
+    JsonSample::new(&value)
+        .map_err(|error| Failure::invalid("the value cannot be sent").because(error))?;
+    Ok(value)
 }
 
 /// A value of a command line.

@@ -1,6 +1,7 @@
 //! The `nervure` command with real processes.
 
 mod accounting;
+mod actions;
 mod build;
 mod complete;
 mod composed;

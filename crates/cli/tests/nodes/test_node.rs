@@ -1,5 +1,6 @@
 //! A node for tests with real processes; its first argument selects its behaviour.
 
+mod goals;
 mod poses;
 
 use std::{
@@ -50,6 +51,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some("pose") => poses::pose(&arguments[1..]),
         Some("look-up") => poses::look_up(&arguments[1..]),
         Some("pose-relay") => poses::pose_relay(&arguments[1..]),
+        Some("work") => goals::work(),
+        Some("act") => goals::act(),
+        Some("act-twice") => goals::act_twice(),
+        Some("act-on") => goals::act_on(),
+        Some("act-slowly") => goals::act_slowly(),
         Some("serve") => serve(),
         Some("call") => call(number(1)?),
         Some("call-badly") => call_badly(),

@@ -94,6 +94,16 @@ pub(crate) static QOS: Level = Level {
     ],
 };
 
+pub(crate) static ACTION: Level = Level {
+    name: "action",
+    noun: "an action",
+    keys: &[optional(
+        "new_goal",
+        OneOf(NEW_GOAL),
+        "A goal that arrives while the node works on others of the action: `parallel` (default) works on all, `preempt` cancels the others, `reject` refuses the new one.",
+    )],
+};
+
 pub(crate) static OUTPUT: Level = Level {
     name: "output",
     noun: "an output",

@@ -10,12 +10,12 @@ mod node;
 
 use std::ops::RangeInclusive;
 
-use nervure_protocol::wiring::Policy;
+use nervure_protocol::wiring::{NewGoal, Policy};
 
 use Shape::*;
 pub(crate) use dataflow::{DATAFLOW, MACHINE, MODULE, MODULE_FILE, RESOURCES, STATIC_TRANSFORM};
 pub(crate) use dora::{CUSTOM, DEPLOY, OPERATOR, PYTHON_SOURCE};
-pub(crate) use edge::{INPUT, OUTPUT, QOS};
+pub(crate) use edge::{ACTION, INPUT, OUTPUT, QOS};
 pub(crate) use node::{LOOP, NODE, ON_FAILURE, PARAM, SCHEDULING, SYNC};
 
 /// A map in a dataflow file and the keys that it can have.
@@ -91,6 +91,8 @@ pub(crate) enum Shape {
     Number,
     Boolean,
     Names,
+    /// Actions by name.
+    Actions,
     /// `node/service` by name.
     Clients,
     /// Operators of dora that share a process.
@@ -143,6 +145,16 @@ pub(crate) const RELIABILITIES: &[&str] = &["reliable", "best_effort"];
 pub(crate) const TRAFFIC_CLASSES: &[&str] = &["control", "default", "bulk"];
 pub(crate) const READY: &[&str] = &["auto", "manual"];
 pub(crate) const SYNC_POLICIES: &[&str] = &["approximate", "exact"];
+/// The handling of a goal during another one.
+pub(crate) const NEW_GOAL: &[&str] = &{
+    let mut words = [""; NewGoal::ALL.len()];
+    let mut index = 0;
+    while index < words.len() {
+        words[index] = NewGoal::ALL[index].name();
+        index += 1;
+    }
+    words
+};
 pub(crate) const ON_PARTITION: &[&str] = &["continue", "stop"];
 
 /// Keys that define the program and the outputs of a node in the place of `path`.
@@ -159,6 +171,7 @@ pub(crate) static LEVELS: &[&Level] = &[
     &INPUT,
     &QOS,
     &OUTPUT,
+    &ACTION,
     &OPERATOR,
     &PYTHON_SOURCE,
     &CUSTOM,
@@ -282,6 +295,7 @@ impl Shape {
             ParamValues => "a list of values".to_owned(),
             Number => "a number".to_owned(),
             Names => "a list of names".to_owned(),
+            Actions => "a list of actions, or a map".to_owned(),
             Clients => "a map from names to `node/service`".to_owned(),
             Operators => "a list of operators".to_owned(),
             PythonSource => "the path of a script, or a map".to_owned(),

@@ -123,9 +123,14 @@ pub(crate) static NODE: Level = Level {
             "Requests that the node answers: a list of names.",
         ),
         optional(
+            "actions",
+            Actions,
+            "Goals that the node works on, with feedback and a result: a list of names, or a map from names to `{}` or a map (see action). Names of services and actions of a node differ.",
+        ),
+        optional(
             "clients",
             Clients,
-            "Requests that the node makes: a map from its own name for the service to `node/service`.",
+            "Requests and goals that the node sends: a map from its own name for the service or action to `node/service` or `node/action`.",
         ),
         optional(
             "startup_timeout",
@@ -215,11 +220,6 @@ pub(crate) static NODE: Level = Level {
             "process",
             Name,
             "Process that the node shares with the other nodes of that name, each on a thread of its own. The nodes are either components, whose `path` is a shared library, or Python: scripts and functions.",
-        ),
-        later(
-            "actions",
-            "until then, use outputs for goal, feedback and result",
-            "Goals that the node works on.",
         ),
         later(
             "resources",

@@ -510,7 +510,7 @@ fn place(node: &mut ParsedNode, span: Span) {
     }
     node.services
         .iter_mut()
-        .for_each(|service| service.span = span);
+        .for_each(|service| service.name.span = span);
     for client in &mut node.clients {
         client.name.span = span;
         client.server.span = span;

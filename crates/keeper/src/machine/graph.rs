@@ -195,11 +195,14 @@ impl Graph {
         spec.is_some_and(|spec| spec.inputs.contains(&edge.input))
     }
 
-    /// True for an edge that carries the answers of a service.
+    /// True for an edge that carries the answers of a service, or the feedback of an action.
     fn answers(&self, edge: &EdgePlan) -> bool {
         let services = &self.plan.nodes[edge.producer].services;
         let mut clients = services.iter().flat_map(|service| &service.clients);
-        clients.any(|client| client.output as usize == edge.output)
+        clients.any(|client| {
+            let feedback = client.feedback.map(|output| output as usize);
+            client.output as usize == edge.output || feedback == Some(edge.output)
+        })
     }
 
     pub fn has_timer(&self, node: usize) -> bool {

@@ -5,6 +5,7 @@
 //! and answers may arrive in any order. No more requests are in flight than the queues hold, so
 //! that neither queue can overflow.
 
+use super::goal_state::GoalState;
 use super::request::{UNREACHED_KEY, failure_of};
 use crate::core::Core;
 use crate::error::UnknownName;
@@ -13,6 +14,7 @@ use crate::sending::{Envelope, Publisher};
 use nervure_message::Value;
 use nervure_protocol::wiring::ClientSpec;
 use nervure_shm::{Receipt, SendError, monotonic_nanos};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,6 +60,18 @@ pub enum CallError {
         service: String,
         /// Requests in flight.
         count: usize,
+    },
+    /// The goal of an action was cancelled.
+    #[error("the goal of {service} was cancelled")]
+    Canceled {
+        /// `node/action`.
+        service: String,
+    },
+    /// The client is one of a service, which has neither feedback nor cancellation.
+    #[error("{service} is a service, not an action: declare it in `actions` of its node")]
+    NoAction {
+        /// `node/service`.
+        service: String,
     },
     /// The service reported a failure.
     #[error("service {service} failed: {reason}")]
@@ -107,7 +121,22 @@ struct Client {
     /// its place in the queues.
     waiting: Vec<(u64, bool)>,
     answered: Vec<(u64, Answer)>,
+    /// Of an action: the goals in flight, and those whose result was not taken.
+    goals: Vec<GoalProgress>,
 }
+
+/// The progress of a goal.
+#[derive(Debug)]
+struct GoalProgress {
+    id: u64,
+    state: GoalState,
+    is_cancelled: bool,
+    /// The oldest first, at most [`MAX_UPDATES`].
+    updates: VecDeque<Sample>,
+}
+
+/// Feedback that waits for the program. Each sample holds a block of the action's node.
+const MAX_UPDATES: usize = 8;
 
 impl Calls {
     pub(super) fn new(core: &Core) -> Self {
@@ -119,6 +148,7 @@ impl Calls {
                 max_in_flight: queue.map_or(DEFAULT_MAX_IN_FLIGHT, |queue| queue.depth) as usize,
                 waiting: Vec::new(),
                 answered: Vec::new(),
+                goals: Vec::new(),
             }
         };
         Self {
@@ -175,6 +205,14 @@ impl Calls {
         self.last_id += 1;
         let id = self.last_id;
         state.waiting.push((id, true));
+        if state.spec.feedback.is_some() {
+            state.goals.push(GoalProgress {
+                id,
+                state: GoalState::Unknown,
+                is_cancelled: false,
+                updates: VecDeque::new(),
+            });
+        }
         Ok((
             Ticket { client, id },
             Publisher::new(output, core.clone(), None),
@@ -197,9 +235,9 @@ impl Calls {
             Ok(_) => CallError::NotRunning { service },
             Err(error) => error.into(),
         };
-        self.clients[ticket.client]
-            .waiting
-            .retain(|(id, _)| *id != ticket.id);
+        let state = &mut self.clients[ticket.client];
+        state.waiting.retain(|(id, _)| *id != ticket.id);
+        state.goals.retain(|goal| goal.id != ticket.id);
         Err(error)
     }
 
@@ -225,9 +263,86 @@ impl Calls {
                 service,
                 reason: reason.clone(),
             }),
+            _ if GoalState::reported(&sample) == Some(GoalState::Canceled) => {
+                Err(CallError::Canceled { service })
+            }
             _ => Ok(sample),
         };
+        if let Some(goal) = state.goals.iter_mut().find(|goal| goal.id == id) {
+            goal.state = match answer {
+                Ok(_) => GoalState::Succeeded,
+                Err(CallError::Canceled { .. }) => GoalState::Canceled,
+                Err(_) => GoalState::Aborted,
+            };
+        }
         state.answered.push((id, answer));
+    }
+
+    /// Stores feedback, or a change of state. That of an unknown goal is dropped.
+    pub(super) fn feedback(&mut self, client: usize, sample: Sample) {
+        let id = sample.header().correlation_id;
+        let mut goals = self.clients[client].goals.iter_mut();
+        let Some(goal) = goals.find(|goal| goal.id == id) else {
+            return;
+        };
+        let reported = GoalState::reported(&sample);
+        if reported.is_none() {
+            if goal.updates.len() == MAX_UPDATES {
+                goal.updates.pop_front();
+            }
+            goal.updates.push_back(sample);
+        }
+        // Numbers of states grow, and the result may have come before.
+        let state = reported.unwrap_or(GoalState::Executing);
+        if state as u8 > goal.state as u8 {
+            goal.state = state;
+        }
+    }
+
+    /// Takes the oldest feedback on a goal.
+    pub(super) fn take_update(&mut self, ticket: Ticket) -> Option<Sample> {
+        self.goal(ticket)?.updates.pop_front()
+    }
+
+    /// The state of a goal whose result was not taken.
+    pub(super) fn state(&mut self, ticket: Ticket) -> GoalState {
+        self.goal(ticket)
+            .map_or(GoalState::Unknown, |goal| goal.state)
+    }
+
+    fn goal(&mut self, ticket: Ticket) -> Option<&mut GoalProgress> {
+        let mut goals = self.clients[ticket.client].goals.iter_mut();
+        goals.find(|goal| goal.id == ticket.id)
+    }
+
+    /// The input on which feedback on the goals of a client arrives.
+    pub(super) fn feedback_input(&self, client: usize) -> Option<u32> {
+        self.clients[client].spec.feedback
+    }
+
+    /// The output for the cancellation of a goal, if it is in flight and was not cancelled before.
+    pub(super) fn begin_cancel(
+        &mut self,
+        core: &Arc<Core>,
+        ticket: Ticket,
+    ) -> Result<Option<Publisher>, CallError> {
+        let state = &mut self.clients[ticket.client];
+        if state.spec.feedback.is_none() {
+            return Err(CallError::NoAction {
+                service: state.spec.service.clone(),
+            });
+        }
+        if !state.waiting.iter().any(|(id, _)| *id == ticket.id) {
+            return Ok(None);
+        }
+        let mut goals = state.goals.iter_mut();
+        let goal = goals.find(|goal| goal.id == ticket.id && !goal.is_cancelled);
+        let Some(goal) = goal else {
+            return Ok(None);
+        };
+        goal.is_cancelled = true;
+        let output = core.outputs.get(state.spec.output as usize).cloned();
+        Ok(output.map(|output| Publisher::new(output, core.clone(), None)))
     }
 
     /// Fails all requests of a client: the process that was to answer them has ended.
@@ -245,7 +360,10 @@ impl Calls {
     pub(super) fn take(&mut self, ticket: Ticket) -> Option<Answer> {
         let answered = &mut self.clients[ticket.client].answered;
         let at = answered.iter().position(|(id, _)| *id == ticket.id)?;
-        Some(answered.swap_remove(at).1)
+        let (_, answer) = answered.swap_remove(at);
+        let goals = &mut self.clients[ticket.client].goals;
+        goals.retain(|goal| goal.id != ticket.id);
+        Some(answer)
     }
 
     /// Abandons a request: its answer will be dropped.
@@ -257,5 +375,6 @@ impl Calls {
             .filter(|(id, _)| *id == ticket.id)
             .for_each(|(_, is_wanted)| *is_wanted = false);
         state.answered.retain(|(id, _)| *id != ticket.id);
+        state.goals.retain(|goal| goal.id != ticket.id);
     }
 }

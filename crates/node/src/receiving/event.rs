@@ -1,7 +1,6 @@
 use super::request::Request;
 use super::sync::SyncedSamples;
 use crate::ParamValue;
-use crate::core::{Core, Notice};
 use crate::sample::Sample;
 use nervure_protocol::keeper_to_node::NeighbourEvent;
 use std::sync::Arc;
@@ -56,6 +55,13 @@ pub enum Event {
     },
     /// A request of another node: answer it with [`Request::reply`].
     Request(Request),
+    /// A goal of an action: send feedback with [`Request::update`], and the result with
+    /// [`Request::reply`].
+    Goal(Request),
+    /// A goal is to be cancelled: end it with [`Request::canceled`], or with its result. The request is
+    /// the goal's, without its value; [`Request::goal`] is the same number, [`Request::cancel_cause`] the
+    /// reason.
+    Cancel(Request),
     /// A parameter of this node was changed. [`crate::Handle::param`] already returns the new
     /// value.
     Param {
@@ -115,6 +121,8 @@ impl Event {
             Self::Stale { .. } => "STALE",
             Self::DeadlineMissed { .. } => "DEADLINE_MISSED",
             Self::Request(_) => "REQUEST",
+            Self::Goal(_) => "GOAL",
+            Self::Cancel(_) => "CANCEL",
             Self::Param { .. } => "PARAM",
             Self::NodeFailed { .. } => "NODE_FAILED",
             Self::NodeRestarted { .. } => "NODE_RESTARTED",
@@ -127,17 +135,11 @@ impl Event {
 }
 
 impl Event {
-    /// The event of a notice, if there is one.
-    pub(super) fn of(notice: Notice, core: &Arc<Core>) -> Option<Self> {
-        match notice {
-            Notice::ParamChanged(param) => Some(Self::Param {
-                name: param.name,
-                value: param.value,
-            }),
-            Notice::Event(event) => Some(event.into()),
-            Notice::Call(call) => Request::of_tool(core, &call).map(Self::Request),
-            // It passes through its input.
-            Notice::Sample(..) => None,
+    /// The request of this event, if it has one.
+    pub fn request(&self) -> Option<&Request> {
+        match self {
+            Self::Request(request) | Self::Goal(request) | Self::Cancel(request) => Some(request),
+            _ => None,
         }
     }
 }

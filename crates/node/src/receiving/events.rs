@@ -5,17 +5,19 @@
 //! right after its tick lets one sample pass first, so that a slow handler of ticks cannot starve
 //! the inputs. Samples of one input keep their order; samples of different inputs have none.
 
+mod acting;
 mod calling;
 mod looking_up;
 
+pub use acting::Actions;
 pub use looking_up::Transforms;
 
 use super::adaptive_poll::AdaptivePoll;
 use super::calls::Calls;
 use super::deadlines::{LoopDeadline, Overrun};
 use super::event::Event;
+use super::goals::Goals;
 use super::known_transforms::KnownTransforms;
-use super::request::Request;
 use super::schedule::{DueItem, Schedule};
 use super::sync::Synchroniser;
 use super::wait::{WaitPlan, Waiter};
@@ -52,6 +54,8 @@ pub struct Events {
     schedule: Schedule,
     sync: Option<Synchroniser>,
     calls: Calls,
+    /// Goals of actions that the program works on.
+    goals: Goals,
     transforms: Option<KnownTransforms>,
     loop_deadline: Option<LoopDeadline>,
     /// Events that are not about samples and not delivered yet.
@@ -114,6 +118,8 @@ enum Role {
     Requests { service: usize, client: usize },
     /// Answers to a client, by its index.
     Answers { client: usize },
+    /// Feedback on the goals of a client, by its index.
+    Feedback { client: usize },
     /// Transforms between frames, which are no events.
     Transforms,
 }
@@ -123,7 +129,7 @@ impl Role {
     fn is_beside(self) -> bool {
         match self {
             Self::Data | Self::Requests { .. } => false,
-            Self::Answers { .. } | Self::Transforms => true,
+            Self::Answers { .. } | Self::Feedback { .. } | Self::Transforms => true,
         }
     }
 }
@@ -133,6 +139,9 @@ fn roles(core: &Core) -> Vec<Role> {
     let mut set = |input: u32, role| roles.get_mut(input as usize).map(|known| *known = role);
     for (client, spec) in core.welcome.clients.iter().enumerate() {
         set(spec.input, Role::Answers { client });
+        if let Some(feedback) = spec.feedback {
+            set(feedback, Role::Feedback { client });
+        }
     }
     for (service, spec) in core.welcome.services.iter().enumerate() {
         for (client, asker) in spec.clients.iter().enumerate() {
@@ -177,6 +186,7 @@ impl Events {
             open_inputs: inputs.len() - schedule.timers() - beside,
             roles,
             calls: Calls::new(&core),
+            goals: Goals::default(),
             transforms: KnownTransforms::new(&core.welcome),
             schedule,
             loop_deadline: loop_deadline
@@ -349,7 +359,8 @@ impl Events {
         let due = due.and_then(|(due, _)| self.core.clock.monotonic_at(due));
         let poll = self.poll.as_ref();
         let poll = poll.map(|poll| poll.next_poll(monotonic_nanos()));
-        due.into_iter().chain(poll).min()
+        let goal = self.goals.next_deadline();
+        due.into_iter().chain(poll).chain(goal).min()
     }
 
     /// For event loops: makes [`Events::eventfd`] readable at the next news. Returns false if there
@@ -402,14 +413,23 @@ impl Events {
     /// Takes over the notices of the control thread.
     pub(crate) fn absorb_notices(&mut self) {
         let mut notices = self.core.notices();
+        let mut calls = Vec::new();
         let mut samples = Vec::new();
         for notice in notices.events.drain(..) {
-            if let Notice::Sample(input, sample) = notice {
-                samples.push((input, sample));
-                continue;
-            }
-            let Some(event) = Event::of(notice, &self.core) else {
-                continue;
+            let event = match notice {
+                Notice::ParamChanged(param) => Event::Param {
+                    name: param.name,
+                    value: param.value,
+                },
+                Notice::Event(event) => event.into(),
+                Notice::Call(call) => {
+                    calls.push(call);
+                    continue;
+                }
+                Notice::Sample(input, sample) => {
+                    samples.push((input, sample));
+                    continue;
+                }
             };
             match event {
                 Event::Pause => self.is_paused = true,
@@ -434,6 +454,9 @@ impl Events {
             self.schedule.start(self.core.clock.now());
         }
         drop(notices);
+        for call in calls {
+            self.goals.take_call(&self.core, &call, &mut self.pending);
+        }
         for (input, sample) in samples {
             if self.roles.get(input as usize) == Some(&Role::Data) {
                 let arrival = Arrival::Sample {
@@ -473,7 +496,8 @@ impl Events {
     #[inline]
     fn pending_or_due(&mut self) -> Option<Event> {
         let is_quiet = self.stop.is_none() && self.pending.is_empty();
-        if is_quiet && self.schedule.is_empty() {
+        let nothing_due = self.schedule.is_empty() && self.goals.next_deadline().is_none();
+        if is_quiet && nothing_due {
             None
         } else {
             self.next_pending_or_due()
@@ -491,6 +515,8 @@ impl Events {
             };
             return Some(Event::Stop { reason });
         }
+        let late = self.goals.cancel_late(monotonic_nanos());
+        self.pending.extend(late.into_iter().map(Event::Cancel));
         if let Some(event) = self.pending.pop_front() {
             return Some(event);
         }
@@ -553,10 +579,16 @@ impl Events {
                 self.calls.answer(client, sample);
                 return None;
             }
+            Role::Feedback { client } => {
+                self.calls.feedback(client, sample);
+                return None;
+            }
             Role::Requests { service, client } => {
                 self.handles_traced |= self.core.begins_trace(input, &sample);
-                let request = Request::received(&self.core, service, client, sample);
-                return request.map(Event::Request);
+                let (core, events) = (&self.core, &mut self.pending);
+                self.goals
+                    .take_request(core, (service, client), input, sample, events);
+                return self.pending.pop_front();
             }
             Role::Transforms => {
                 let (name, counters) = (&self.names[input], &self.core.producer.counters);
@@ -612,9 +644,14 @@ impl Events {
         match arrival {
             Arrival::Sample { .. } => None,
             Arrival::Ended { input } => {
+                if matches!(self.roles[input as usize], Role::Requests { .. }) {
+                    let cancelled = self.goals.cancel_of_input(input as usize);
+                    self.pending
+                        .extend(cancelled.into_iter().map(Event::Cancel));
+                }
                 match self.roles[input as usize] {
                     Role::Answers { client } => self.calls.fail_all(client),
-                    Role::Transforms => {}
+                    Role::Feedback { .. } | Role::Transforms => {}
                     Role::Data | Role::Requests { .. } if self.reports_ended_producers => {
                         return Some(Event::Other {
                             kind: PRODUCER_ENDED.to_owned(),

@@ -5,6 +5,8 @@ mod calls;
 mod deadlines;
 mod event;
 mod events;
+mod goal_state;
+mod goals;
 mod known_transforms;
 mod request;
 mod schedule;
@@ -14,12 +16,13 @@ mod wait;
 
 pub(crate) use self::{
     calls::ENDED,
-    request::{failure_of, send_unreached},
+    request::{failure_of, feedback_to_tool, send_unreached},
 };
 pub use self::{
     calls::{CallError, Ticket},
     event::Event,
-    events::{ALL_INPUTS_CLOSED, Events, Next, PRODUCER_ENDED, Transforms},
+    events::{ALL_INPUTS_CLOSED, Actions, Events, Next, PRODUCER_ENDED, Transforms},
+    goal_state::{CancelCause, GoalState, WITHIN_KEY},
     request::{ReplyError, Request},
     sync::SyncedSamples,
     wait::{WaitPlan, Waiter},

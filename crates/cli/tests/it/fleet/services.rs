@@ -34,6 +34,59 @@ fn start_pair(fleet: &Fleet, client: &str) {
     }));
 }
 
+#[test]
+fn goals_cross_machines_and_tools_reach_services_there() {
+    let fleet = Fleet::with_own_name(None);
+    let node = |id: &str, machine: &str, arguments: &str, more: Value| {
+        let node = json!({"id": id, "machine": machine, "path": test_node(), "args": arguments});
+        let all = [&node, &more].into_iter().filter_map(Value::as_object);
+        let all = all
+            .flatten()
+            .map(|(key, value)| (key.clone(), value.clone()));
+        Value::Object(all.collect())
+    };
+    let counter = json!({
+        "actions": ["count"], "services": ["double"], "inputs": {"tick": "nervure/timer/millis/5"},
+    });
+    let clients = json!({"count": "counter/count", "twice": "counter/double"});
+    fleet.start(&json!({
+        "machines": {"robot": {}, "edge": {}},
+        "nodes": [
+            node("counter", "robot", "work", counter),
+            node("server", "robot", "serve", json!({"services": ["double"]})),
+            node("client", "edge", "act", json!({"clients": clients})),
+        ],
+    }));
+    let last = "counter/double is a service, not an action: declare it in `actions` of its node";
+    await_line(&fleet, 0, last);
+    let printed = fleet.printed(0, "client");
+    // The last feedback may come after the result.
+    assert!(printed[0].ends_with("then 30"), "{printed:?}");
+    assert_eq!(
+        printed[1..],
+        [
+            "service counter/count failed: it is nothing",
+            "ACCEPTED",
+            "the goal of counter/count was cancelled",
+            "ACCEPTED",
+            "result 7",
+            "the goal of counter/count was cancelled",
+            "service counter/count has not answered within 50ms",
+            last,
+        ]
+    );
+    let dataflow = &fleet.dataflow;
+    let doubled = fleet.output(
+        0,
+        &["service", "call", "-d", dataflow, "server/double", "21"],
+    );
+    assert_eq!(doubled, "42\n");
+    let counted = fleet.output(0, &["action", "send", "-d", dataflow, "counter/count", "3"]);
+    assert!(counted.ends_with("SUCCEEDED 30\n"), "{counted}");
+    fleet.output(0, &["stop", "-d", dataflow]);
+    fleet.check_nothing_left();
+}
+
 /// Waits for a line of the client that begins with this text, behind the first `after` lines. Returns
 /// the number of lines up to it.
 fn await_line(fleet: &Fleet, after: usize, text: &str) -> usize {

@@ -43,6 +43,8 @@ impl Requests {
             client: self.clients.name(client),
             correlation_id: call.correlation_id,
             value: call.value,
+            cancels: call.cancels,
+            within_nanos: call.within_nanos,
         };
         turn.send(node, Message::Call(request));
         Ok(())

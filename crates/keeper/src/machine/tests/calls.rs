@@ -22,6 +22,7 @@ fn world() -> World {
         name: "plan".to_owned(),
         clients: Vec::new(),
         tools: Some(1),
+        action: None,
     }];
     let mut world = World::running(vec![planner, node("sink", Never)], &[drop_oldest(0, 1)]);
     world.ask(
@@ -40,6 +41,8 @@ fn call(world: &mut World, node: &str, service: &str) -> Result<(), (String, Opt
         service: service.to_owned(),
         correlation_id: u64::MAX,
         value: json!(6),
+        cancels: false,
+        within_nanos: None,
     };
     match world.ask(1, Message::Call(call)) {
         Answer::Done => Ok(()),
@@ -57,6 +60,8 @@ fn a_request_reaches_the_node_of_its_service() {
         client: "service@1001".to_owned(),
         correlation_id: u64::MAX,
         value: json!(6),
+        cancels: false,
+        within_nanos: None,
     };
     assert_eq!(world.processes[0].calls, [expected]);
 }

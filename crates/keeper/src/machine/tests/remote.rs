@@ -86,6 +86,7 @@ fn calls_do_not_wait_for_the_daemon() {
         service: "lens/zoom".to_owned(),
         output: 0,
         input: 0,
+        feedback: None,
     });
     let mut world = camera_and_stand_in(client);
     world.give(Event::ClientGone { client: 1 });

@@ -114,7 +114,7 @@ impl Events {
     }
 
     /// Takes in the answers to a client. The queues of all other inputs stay as they are.
-    fn collect_answers(&mut self, client: usize) {
+    pub(super) fn collect_answers(&mut self, client: usize) {
         // A ring of the doorbell from here on ends the wait that follows.
         self.inbox.collect();
         if self.inbox.take_commands() {
@@ -122,6 +122,11 @@ impl Events {
         }
         let input = self.calls.input(client);
         while let Some(arrival) = self.inbox.next_of(input) {
+            self.handle_arrival(arrival);
+        }
+        // After the results: feedback that was sent before one of them is there by now.
+        let feedback = self.calls.feedback_input(client);
+        while let Some(arrival) = feedback.and_then(|input| self.inbox.next_of(input)) {
             self.handle_arrival(arrival);
         }
     }
