@@ -158,6 +158,8 @@ codes! {
     UnknownInput = "unknown-input",
     /// An input and its output have different types.
     TypeMismatch = "type-mismatch",
+    /// A type that does not exist.
+    UnknownType = "unknown-type",
     /// An environment variable that the file uses is not set.
     UnsetVariable = "unset-variable",
     /// The program of a node does not exist.

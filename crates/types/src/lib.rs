@@ -38,5 +38,5 @@ pub use misfit::Misfit;
 #[cfg(feature = "rihs")]
 pub use rihs::rihs01;
 pub use sections::{Format, Sections, interface_of};
-pub use standard::{standard, standard_names, standard_type};
+pub use standard::{STANDARD_NAMESPACE, standard, standard_names, standard_type};
 pub use tensor_rule::{Axis, Elements, TensorRule};

@@ -9,7 +9,7 @@ use crate::library::Library;
 use crate::sections::{Format, Sections};
 
 /// The namespace of the standard types.
-const NAMESPACE: &str = "std";
+pub const STANDARD_NAMESPACE: &str = "std";
 /// The version of all of them.
 const VERSION: u32 = 1;
 
@@ -42,8 +42,8 @@ standard_types! {
 /// # Ok::<(), nervure_message::TypeNameError>(())
 /// ```
 pub fn standard_type(name: &TypeName) -> Option<Arc<Definition>> {
-    let is_in_set = name.namespace() == NAMESPACE && name.version() == VERSION;
-    let plain = format!("{NAMESPACE}/{}", name.name());
+    let is_in_set = name.namespace() == STANDARD_NAMESPACE && name.version() == VERSION;
+    let plain = format!("{STANDARD_NAMESPACE}/{}", name.name());
     if !is_in_set || !standard().has(&plain) {
         return None;
     }

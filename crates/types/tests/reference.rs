@@ -18,6 +18,7 @@ it is sent, in every language. A sample that does not fit is refused with an err
 the output `imu` sends std/Imu@1, field `angular_velocity.x`: expected `float64`, found text
 ```
 
+Another name of the namespace `std` with a version, such as `std/Imuu@1`, is an error of the dataflow file.
 Types without a version (`std/Imu`) and types of other namespaces (`my/Pose@1`) are names: their samples are not checked.
 Nor are samples from another machine, which were checked there. `nervure types show std/Imu@1` prints a definition in the terminal.
 

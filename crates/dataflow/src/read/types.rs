@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use nervure_protocol::nearest;
+use nervure_types::{STANDARD_NAMESPACE, standard_names};
 
 use super::map::{Keys, read_entries};
 use super::reader::Reader;
 use crate::diagnostic::{Code, Finding};
 use crate::keys::{OTHER_KINDS_OF_NODES, Shape};
+use crate::name::TypeName;
 use crate::parsed::DeclaredType;
 use crate::quote::quoted;
 use crate::tree::{Text, Value};
@@ -20,7 +22,7 @@ pub(super) fn read_type(reader: &mut Reader<'_>, value: &Value) -> Option<Declar
 fn read_declared(reader: &mut Reader<'_>, value: &Value, is_strict: bool) -> Option<DeclaredType> {
     let text = reader.text(value, Shape::Type)?;
     match text.text.parse() {
-        Ok(value) => Some(DeclaredType {
+        Ok(value) => check_standard(reader, &text, &value).then_some(DeclaredType {
             span: text.span,
             value,
             is_strict,
@@ -31,6 +33,30 @@ fn read_declared(reader: &mut Reader<'_>, value: &Value, is_strict: bool) -> Opt
             None
         }
     }
+}
+
+/// False for a type of the namespace `std`, with a version, that is not in the standard set, which is
+/// reported. Without a version it is a mere name, as those of dora are (`std/media/v1/Image`).
+fn check_standard(reader: &mut Reader<'_>, text: &Text, declared: &TypeName) -> bool {
+    let Some((STANDARD_NAMESPACE, name)) = declared.name().split_once('/') else {
+        return true;
+    };
+    if declared.version().is_none() {
+        return true;
+    }
+    let declared = declared.to_string();
+    let names: Vec<_> = standard_names().collect();
+    if names.iter().any(|known| known.to_string() == declared) {
+        return true;
+    }
+    let near = nearest(name, names.iter().map(|known| known.name()));
+    let near = near.and_then(|near| names.iter().find(|known| known.name() == near));
+    let near = near.map(ToString::to_string);
+    let message = format!("there is no standard type {}", quoted(&declared));
+    let finding = Finding::error(Code::UnknownType, text.span, message)
+        .expected("a type of `nervure types list`, or of a namespace of your own");
+    reader.report(finding.nearest(near.as_deref(), || None));
+    false
 }
 
 /// Types by the name of an input or output: `input_types` or `output_types`.
