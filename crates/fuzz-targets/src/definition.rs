@@ -4,7 +4,9 @@
 //! Seeds: the definition, a line of `===`, the file beside it.
 
 use nervure_message::Layout;
-use nervure_types::{DefinitionError, Format, Library, SampleCheck, Sections, compare, humble};
+use nervure_types::{
+    Definition, DefinitionError, Format, Library, SampleCheck, Sections, compare, humble,
+};
 
 const NAME: &str = "a/B";
 const BETWEEN: &[u8] = b"\n===\n";
@@ -36,6 +38,9 @@ pub fn run(bytes: &[u8]) {
         Err(error) => return assert_position(&error, text),
     };
     assert_eq!(compare(&definition, &definition), []);
+    let portable = definition.to_portable();
+    let passed = Definition::from_portable(&portable).expect("a definition passes as JSON");
+    assert_eq!(passed.to_portable(), portable);
     let _ = definition.schema();
     let _ = SampleCheck::new("a/B@1", definition).check(&Layout::Text, None);
 }

@@ -2,7 +2,10 @@
 //! everything in them has a limit. Types must not contain themselves, and fields are counted each
 //! time their type is used.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
 
 use crate::tensor_rule::TensorRule;
 
@@ -24,8 +27,10 @@ pub struct Definition {
 }
 
 /// Facts about a whole type.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Facts {
+    /// Its version; `None` for the first.
+    pub version: Option<NonZeroU32>,
     /// The message of ROS 2 that it corresponds to, such as `sensor_msgs/Image`.
     pub ros: Option<String>,
     /// The message of Foxglove that it corresponds to, such as `foxglove.RawImage`.
@@ -117,6 +122,11 @@ pub enum Number {
 }
 
 impl Definition {
+    /// Its version: the number after `@` in dataflow files.
+    pub fn version(&self) -> u32 {
+        self.facts.version.map_or(1, NonZeroU32::get)
+    }
+
     /// The field that is the whole payload, unless samples are records of all fields.
     pub fn payload(&self) -> Option<&Field> {
         let name = self.facts.payload.as_ref()?;

@@ -21,6 +21,7 @@ mod idl;
 mod library;
 mod line;
 mod misfit;
+mod portable;
 #[cfg(feature = "rihs")]
 mod rihs;
 mod sections;
@@ -35,6 +36,7 @@ pub use error::{DefinitionError, Place, SyntaxError};
 pub use humble::{humble, unchanged};
 pub use library::Library;
 pub use misfit::Misfit;
+pub use portable::PortableError;
 #[cfg(feature = "rihs")]
 pub use rihs::rihs01;
 pub use sections::{Format, Sections, interface_of};

@@ -100,15 +100,28 @@ impl Sections {
         source: &str,
         text: &str,
     ) -> Result<(), DefinitionError> {
-        let section = self
-            .0
+        let section = self.section_mut(name)?;
+        section.sidecar = Sidecar::parse(source, text, &section.lines)?;
+        Ok(())
+    }
+
+    /// Adds facts about the type `name`.
+    pub(crate) fn set_sidecar(
+        &mut self,
+        name: &str,
+        sidecar: Sidecar,
+    ) -> Result<(), DefinitionError> {
+        self.section_mut(name)?.sidecar = sidecar;
+        Ok(())
+    }
+
+    fn section_mut(&mut self, name: &str) -> Result<&mut Section, DefinitionError> {
+        self.0
             .get_mut(name)
             .ok_or_else(|| DefinitionError::Unknown {
                 name: shortened(name),
                 hint: None,
-            })?;
-        section.sidecar = Sidecar::parse(source, text, &section.lines)?;
-        Ok(())
+            })
     }
 
     /// The names of the types, sorted.

@@ -1,6 +1,7 @@
 //! Facts about a type that its `.msg` file cannot say, from a file in TOML beside it.
 //!
 //! ```toml
+//! version = 1
 //! ros = "sensor_msgs/Image"
 //! foxglove = "foxglove.RawImage"
 //! payload = "data"
@@ -13,10 +14,11 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use nervure_protocol::nearest;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
 use crate::definition::{Definition, Facts};
@@ -25,7 +27,7 @@ use crate::line::{Item, Line};
 use crate::tensor_rule::TensorRule;
 
 /// The content of a file.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Sidecar {
     facts: Facts,
     fields: BTreeMap<String, FieldFacts>,
@@ -34,6 +36,7 @@ pub(crate) struct Sidecar {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
+    version: Option<NonZeroU32>,
     ros: Option<String>,
     foxglove: Option<String>,
     payload: Option<Spanned<String>>,
@@ -41,7 +44,7 @@ struct File {
     fields: BTreeMap<Spanned<String>, FieldFacts>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FieldFacts {
     #[serde(default)]
@@ -78,6 +81,7 @@ impl Sidecar {
             }),
         };
         let facts = Facts {
+            version: file.version,
             ros: file.ros,
             foxglove: file.foxglove,
             payload: file.payload.as_ref().map(known).transpose()?,
@@ -90,6 +94,22 @@ impl Sidecar {
             facts,
             fields: fields.collect::<Result<_, SyntaxError>>()?,
         })
+    }
+
+    /// The facts of a definition.
+    pub(crate) fn of(definition: &Definition) -> Self {
+        let fields = definition.fields.iter().map(|field| {
+            let facts = FieldFacts {
+                optional: field.is_optional,
+                enumeration: field.enumeration.clone(),
+                tensors: field.tensors.clone(),
+            };
+            (field.name.clone(), facts)
+        });
+        Self {
+            facts: definition.facts.clone(),
+            fields: fields.collect(),
+        }
     }
 
     /// Adds the facts to the definition.
@@ -153,6 +173,7 @@ mod tests {
                 "\n[fields.encodin]\noptional = true",
                 "a/B.toml:2:9: found `encodin`, expected a field",
             ),
+            ("version = 0", "a/B.toml:1:11: found `0`"),
             (
                 "[fields.data]\noptinal = true",
                 "a/B.toml:2:1: found `optinal`",

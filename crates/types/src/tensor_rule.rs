@@ -1,10 +1,10 @@
 //! The tensors that a field of a type may be.
 
 use nervure_message::DType;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// Tensors that a field may be.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TensorRule {
     /// Types of the elements; empty for the type of the field's numbers.
@@ -15,8 +15,8 @@ pub struct TensorRule {
 }
 
 /// A type of elements, by NumPy's name, or `struct` for any structured type.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum Elements {
     /// This type.
     Plain(DType),
@@ -25,7 +25,7 @@ pub enum Elements {
 }
 
 /// The length of a tensor along an axis.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Axis {
     /// Always this.
@@ -83,6 +83,12 @@ impl TryFrom<String> for Elements {
                 "`{name}` is no type of elements: write NumPy's name, such as `f4`, or `struct`"
             )
         })
+    }
+}
+
+impl From<Elements> for String {
+    fn from(elements: Elements) -> Self {
+        elements.to_string()
     }
 }
 
