@@ -276,6 +276,7 @@ fn player(
         git: None,
         inputs: Vec::new(),
         outputs: Vec::new(),
+        types: BTreeMap::new(),
         services: Vec::new(),
         clients: Vec::new(),
         shared_memory: None,

@@ -160,6 +160,8 @@ codes! {
     TypeMismatch = "type-mismatch",
     /// A type that does not exist.
     UnknownType = "unknown-type",
+    /// The definition of a type cannot be used.
+    InvalidType = "invalid-type",
     /// An environment variable that the file uses is not set.
     UnsetVariable = "unset-variable",
     /// The program of a node does not exist.

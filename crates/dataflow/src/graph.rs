@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nervure_protocol::graph::{NodeSettings, Program, StaticTransform};
 use nervure_protocol::nanos;
 use nervure_protocol::wiring::{self, NewGoal, Policy};
+use nervure_types::Definition;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::json;
 
@@ -98,6 +100,9 @@ pub struct Node {
     pub inputs: Vec<Input>,
     /// Its outputs, in the order of the file.
     pub outputs: Vec<Output>,
+    /// Definitions of the types of its outputs, by the name in the file, for types of folders.
+    #[serde(skip)]
+    pub types: BTreeMap<String, Arc<Definition>>,
     /// Requests that it answers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<Service>,

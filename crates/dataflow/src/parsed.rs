@@ -8,6 +8,7 @@ use nervure_protocol::wiring::NewGoal;
 
 use crate::graph::{GitSource, InputQueue, Labels, Qos, Resources};
 use crate::name::TypeName;
+use crate::read::type_folders::DefinedType;
 use crate::source::Span;
 use crate::tree::Text;
 
@@ -148,6 +149,8 @@ pub(crate) struct DeclaredType {
     pub value: TypeName,
     /// Whether it is declared by `type`. Types by dora's keys may differ between the two ends.
     pub is_strict: bool,
+    /// Its definition in a folder of `types`.
+    pub defined: Option<DefinedType>,
 }
 
 /// A program, and whether it exists yet.

@@ -173,6 +173,7 @@ impl Renumbering {
             build: _,
             git: _,
             outputs: _,
+            types: _,
             shared_memory: _,
             line: _,
         } = node;

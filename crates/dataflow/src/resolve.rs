@@ -5,12 +5,15 @@ use std::mem;
 use std::path::Path;
 
 use nervure_protocol::nearest;
+use nervure_types::{Difference, compare};
 
 use crate::diagnostic::{Code, Finding, Findings};
 use crate::graph::{Dataflow, Edge, Input, InputIndex, Node, Output, OutputIndex, Source};
 use crate::keys::Shape;
 use crate::name::{check_name, repair_name};
-use crate::parsed::{LocatedProgram, ParsedDataflow, ParsedInput, ParsedNode, ParsedSource};
+use crate::parsed::{
+    LocatedProgram, ParsedDataflow, ParsedInput, ParsedNode, ParsedOutput, ParsedSource,
+};
 use crate::quote::{listed, quoted};
 use crate::resolve_services::{self, FoundClient, Servers};
 use crate::resolve_transforms;
@@ -215,7 +218,7 @@ impl Resolver<'_> {
             return;
         };
         if expected.value == sent.value {
-            return;
+            return check_definitions(input, output, findings);
         }
         let message = format!(
             "the input {} expects `{}`, and the output {} sends `{}`",
@@ -242,6 +245,40 @@ impl Resolver<'_> {
             .related(sent.span, "the output's type");
         findings.push(finding);
     }
+}
+
+/// Reports an edge whose ends have different definitions of one type: those of two modules.
+fn check_definitions(input: &ParsedInput, output: &ParsedOutput, findings: &mut Findings<'_>) {
+    let (Some(expected), Some(sent)) = (&input.type_name, &output.type_name) else {
+        return;
+    };
+    let (Some(of_input), Some(of_output)) = (&expected.defined, &sent.defined) else {
+        return;
+    };
+    // Either end may be the older one.
+    let differences = compare(&of_input.definition, &of_output.definition);
+    let reverse = compare(&of_output.definition, &of_input.definition);
+    let is_compatible = |found: &[Difference]| found.iter().all(Difference::is_compatible);
+    if is_compatible(&differences) || is_compatible(&reverse) {
+        return;
+    }
+    let differences: Vec<String> = differences.iter().map(ToString::to_string).collect();
+    let message = format!(
+        "the input {} and the output {} have different definitions of `{}`",
+        quoted(&input.name.text),
+        quoted(&output.name.text),
+        sent.value
+    );
+    let finding = Finding::error(Code::TypeMismatch, expected.span, message)
+        .expected(format!("the definition in {}", of_output.file))
+        .hint(format!(
+            "from {} to {}: {}",
+            of_input.file,
+            of_output.file,
+            differences.join(", ")
+        ))
+        .related(sent.span, "the output's type");
+    findings.push(finding);
 }
 
 /// The dataflow, if every name and every program was found.
@@ -321,6 +358,15 @@ fn assemble_node(
             qos: input.qos,
         })
     });
+    let declared = node
+        .outputs
+        .iter()
+        .filter_map(|output| output.type_name.as_ref());
+    let types = declared.filter_map(|declared| {
+        let defined = declared.defined.as_ref()?;
+        Some((declared.value.to_string(), defined.definition.clone()))
+    });
+    let types = types.collect();
     let outputs = node.outputs.into_iter().map(|output| Output {
         line: line_of(output.name.span),
         name: output.name.text,
@@ -342,6 +388,7 @@ fn assemble_node(
         git: node.git,
         inputs: inputs.collect::<Option<_>>()?,
         outputs: outputs.collect(),
+        types,
         services: services
             .map(|service| resolve_services::service(service.name.text, service.action))
             .collect(),

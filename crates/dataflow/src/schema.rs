@@ -178,6 +178,7 @@ fn shape_schema(shape: Shape) -> Value {
                 "additionalProperties": { "oneOf": [{ "type": "null" }, reference(&ACTION)] },
             },
         ] }),
+        Shape::Folders => json!({ "type": "array", "items": text }),
         Shape::Clients => json!({
             "type": ["object", "null"],
             "propertyNames": names(),

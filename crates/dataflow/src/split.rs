@@ -366,6 +366,8 @@ fn stand_in(of: &Node, id: String, machine: String, outputs: Vec<Output>) -> Nod
         git: None,
         inputs: Vec::new(),
         outputs,
+        // Checked on the machine of the node.
+        types: BTreeMap::new(),
         services: Vec::new(),
         clients: Vec::new(),
         shared_memory: of.shared_memory,

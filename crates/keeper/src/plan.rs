@@ -4,7 +4,7 @@
 //! outputs as they see them (`nervure_protocol::wiring`). `run` writes the plan as JSON into a
 //! memfd, because a graph of a thousand edges does not fit a control message.
 
-use std::{path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 pub use nervure_protocol::graph::{
     LastValueSpec, NodeSettings, Program, Ready, Restart, RestartPolicy, Scheduling,
@@ -79,6 +79,9 @@ pub struct NodePlan {
     pub settings: NodeSettings,
     /// Its outputs; edges refer to them by index.
     pub outputs: Vec<OutputSpec>,
+    /// Definitions of types of its outputs, for its process.
+    #[serde(default)]
+    pub types: BTreeMap<String, serde_json::Value>,
     /// Its inputs; edges refer to them by index.
     pub inputs: Vec<InputSpec>,
     /// Limit on its shared memory, in bytes.

@@ -106,7 +106,7 @@ fn excesses(dataflow: &Dataflow, plan: &NodePlans, index: usize) -> Vec<Excess> 
                 node.settings.params.len()
             ),
             expected: format!("at most {MAX_MESSAGE_BYTES} bytes"),
-            hint: "divide the node, or use shorter names",
+            hint: "divide the node, or use shorter names, or smaller definitions of types",
         });
     }
     excesses
@@ -126,6 +126,7 @@ fn oversized_welcome(dataflow: &str, node: &NodePlan) -> Option<usize> {
         manual_ready: false,
         shared_memory_bytes: node.shared_memory_bytes,
         outputs: node.outputs.clone(),
+        types: node.types.clone(),
         inputs: node.inputs.clone(),
         services: node.services.clone(),
         clients: node.clients.clone(),

@@ -162,6 +162,11 @@ fn node_plan(
         program: node.program.clone(),
         settings: node.settings.clone(),
         outputs: node.outputs.iter().enumerate().map(output).collect(),
+        types: node
+            .types
+            .iter()
+            .map(|(name, definition)| (name.clone(), definition.to_portable()))
+            .collect(),
         inputs: node
             .inputs
             .iter()

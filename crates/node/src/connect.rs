@@ -274,6 +274,6 @@ fn assemble(
     });
     let outputs = outputs.collect();
     let inbox = Inbox::new(wake, Arc::new(eventfd));
-    let core = Arc::new(Core::new(welcome, socket, clock, producer, outputs));
+    let core = Arc::new(Core::new(welcome, socket, clock, producer, outputs)?);
     Ok((core.clone(), Events::new(core, inbox)))
 }

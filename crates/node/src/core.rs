@@ -1,5 +1,6 @@
 //! State that every part of a node shares: sending, receiving and the control thread.
 
+use crate::error::ConnectError;
 use crate::sample::Sample;
 use crate::trace::Traces;
 use nervure_message::{Header, JsonSample, Metadata, TypeName};
@@ -8,10 +9,10 @@ use nervure_protocol::node_to_keeper::Message;
 use nervure_protocol::params::Param;
 use nervure_protocol::wiring::{OutputSpec, Source};
 use nervure_shm::{ControlPage, Output, Producer, ReceivedSample, Seqpacket, monotonic_nanos};
-use nervure_types::SampleCheck;
+use nervure_types::{Definition, SampleCheck};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::AsFd;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
@@ -74,11 +75,28 @@ pub(crate) enum Notice {
     Sample(u32, Box<ReceivedSample>),
 }
 
-/// The check of an output with a type of the standard set. Other types have no definition here.
-fn check_of(output: &OutputSpec) -> Option<Arc<SampleCheck>> {
-    let name: TypeName = output.type_name.as_ref()?.parse().ok()?;
-    let definition = nervure_types::standard_type(&name)?;
-    Some(Arc::new(SampleCheck::new(&name.to_string(), definition)))
+/// The check of an output, if its type is in the standard set, or the keeper has sent its definition.
+fn check_of(
+    output: &OutputSpec,
+    types: &BTreeMap<String, serde_json::Value>,
+) -> Result<Option<Arc<SampleCheck>>, ConnectError> {
+    let Some(name) = &output.type_name else {
+        return Ok(None);
+    };
+    let definition = match types.get(name) {
+        Some(sent) => {
+            let definition = Definition::from_portable(sent);
+            Some(definition.map_err(|cause| ConnectError::Type {
+                name: name.clone(),
+                cause,
+            })?)
+        }
+        None => {
+            let standard: Option<TypeName> = name.parse().ok();
+            standard.and_then(|name| nervure_types::standard_type(&name))
+        }
+    };
+    Ok(definition.map(|definition| Arc::new(SampleCheck::new(name, definition))))
 }
 
 /// Whether a socket has a packet, or is closed.
@@ -109,9 +127,11 @@ impl Core {
         clock: ControlPage,
         producer: Producer,
         outputs: Vec<Output>,
-    ) -> Self {
+    ) -> Result<Self, ConnectError> {
         let params = RwLock::new(welcome.params.clone());
-        let checks = welcome.outputs.iter().map(check_of).collect();
+        let checks = welcome.outputs.iter();
+        let checks = checks.map(|output| check_of(output, &welcome.types));
+        let checks = checks.collect::<Result<_, _>>()?;
         let transforms = welcome.transforms.as_ref();
         let transforms = transforms.map_or(0, |spec| spec.inputs.len());
         let mut core = Self {
@@ -130,7 +150,7 @@ impl Core {
             traces: Arc::default(),
         };
         core.traces = Arc::new(Traces::of_environment(&core.welcome, core.is_source()));
-        core
+        Ok(core)
     }
 
     /// The check of the output at an index, if its type is known.

@@ -71,6 +71,14 @@ pub enum ConnectError {
         /// The message or number of descriptors that arrived.
         got: String,
     },
+    /// The definition of a type cannot be used.
+    #[error("the keeper's definition of {name} cannot be used: {cause}")]
+    Type {
+        /// The type.
+        name: String,
+        /// The defect.
+        cause: nervure_types::PortableError,
+    },
     /// The caller ended the wait.
     #[error("interrupted by a signal")]
     Interrupted,

@@ -6,6 +6,7 @@
 use crate::graph::{DeadlineSpec, SyncSpec, TransformsSpec};
 use crate::wiring::{ClientSpec, InputSpec, OutputSpec, Queue, Return, ServiceSpec};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// A message from a keeper to a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,6 +104,10 @@ pub struct Welcome {
     pub shared_memory_bytes: u64,
     /// Its outputs; edges refer to them by index.
     pub outputs: Vec<OutputSpec>,
+    /// Definitions of types of its outputs that are not in the standard set, as JSON of
+    /// `nervure_types`, by name.
+    #[serde(default)]
+    pub types: BTreeMap<String, serde_json::Value>,
     /// Its inputs; edges refer to them by index.
     pub inputs: Vec<InputSpec>,
     /// The requests that it answers.

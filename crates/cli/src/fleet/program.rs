@@ -82,6 +82,7 @@ fn differing(old: &Node, new: &Node) -> Option<&'static str> {
         ("machine", old.machine == new.machine),
         ("inputs", inputs == new.inputs),
         ("outputs", old.outputs == new.outputs),
+        ("types", old.types == new.types),
         ("services", old.services == new.services),
         ("clients", old.clients == new.clients),
         (

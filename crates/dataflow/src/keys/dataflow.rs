@@ -23,6 +23,11 @@ pub(crate) static DATAFLOW: Level = Level {
         ),
         required("nodes", Nodes, "The nodes."),
         optional(
+            "types",
+            Folders,
+            "Folders with definitions of types, such as `[msgs]`: `msgs/my/Pose.msg` or `msgs/my/msg/Pose.msg` defines `my/Pose@1` in the syntax of ROS. `Pose.toml` beside it has its version and what `.msg` cannot say (docs/reference/types.md).",
+        ),
+        optional(
             "machines",
             Machines,
             "Roles of the machines that nodes run on, by name, such as `{robot: {}, edge: {}}`. `nervure start` binds each role to a machine. `nervure run` runs all nodes on this host.",
@@ -168,6 +173,11 @@ pub(crate) static MODULE_FILE: Level = Level {
             "nodes",
             Nodes,
             "The nodes. Their paths are relative to this file. The source `_mod/input` is that of an input of the module.",
+        ),
+        optional(
+            "types",
+            Folders,
+            "Folders with definitions of types, relative to this file. They take precedence over those of the including file.",
         ),
         optional(
             "build",

@@ -93,6 +93,8 @@ pub(crate) enum Shape {
     Names,
     /// Actions by name.
     Actions,
+    /// Paths of folders.
+    Folders,
     /// `node/service` by name.
     Clients,
     /// Operators of dora that share a process.
@@ -296,6 +298,7 @@ impl Shape {
             Number => "a number".to_owned(),
             Names => "a list of names".to_owned(),
             Actions => "a list of actions, or a map".to_owned(),
+            Folders => "a list of folders".to_owned(),
             Clients => "a map from names to `node/service`".to_owned(),
             Operators => "a list of operators".to_owned(),
             PythonSource => "the path of a script, or a map".to_owned(),

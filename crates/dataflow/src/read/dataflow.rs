@@ -12,6 +12,7 @@ use super::node::Host;
 use super::program::ProgramLocator;
 use super::reader::Reader;
 use super::transforms::read_static_transforms;
+use super::type_folders::read_type_folders;
 use super::variables::Variables;
 use crate::diagnostic::{Code, Finding};
 use crate::keys::{DATAFLOW, FORMAT_VERSION};
@@ -38,6 +39,9 @@ pub(crate) fn read_dataflow(
     let name = keys
         .value("name")
         .and_then(|value| reader.name(value, "name of the dataflow"));
+    if let Some(value) = keys.value("types") {
+        read_type_folders(reader, value, directory, surroundings);
+    }
     let nodes = keys
         .value("nodes")
         .map_or(&[][..], |value| node_list(reader, value));

@@ -12,6 +12,7 @@ use super::node::{Host, read_node};
 use super::program::{ProgramLocator, read_build};
 use super::reader::{Reader, wrong_type};
 use super::sync::renumber_inputs;
+use super::type_folders::read_type_folders;
 use super::variables::Variables;
 use crate::decode::decode;
 use crate::diagnostic::{Code, Finding, Findings};
@@ -184,6 +185,7 @@ fn include(
         None => tree::parse(&source, &mut findings),
     };
     let mut own = Reader::new(findings);
+    own.set_types(reader.types());
     let variables = Variables {
         surroundings: host.variables.surroundings,
         params: host
@@ -308,6 +310,10 @@ fn read_file(
     let hint = "a module file has `module:` and `nodes:`";
     let keys = read_keys(reader, tree, &MODULE_FILE, Some(hint))?;
     let header = read_keys(reader, keys.value("module")?, &MODULE, None)?;
+    if let Some(value) = keys.value("types") {
+        let (folder, surroundings) = (&host.programs.directory, host.variables.surroundings);
+        read_type_folders(reader, value, folder, surroundings);
+    }
     let values = node_list(reader, keys.value("nodes")?);
     let read = read_nodes(reader, host, values, depth + 1);
     Some(Module {

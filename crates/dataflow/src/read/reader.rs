@@ -2,10 +2,12 @@
 
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
+use std::rc::Rc;
 use std::time::Duration;
 
 use nervure_protocol::nearest;
 
+use super::type_folders::TypeFolders;
 use crate::diagnostic::{Code, Finding, Findings, ModuleFindings};
 use crate::keys::{Key, Shape};
 use crate::name::{
@@ -24,6 +26,8 @@ pub(crate) struct Reader<'a> {
     findings: Findings<'a>,
     /// Keys with a reported warning.
     warned: HashSet<*const Key>,
+    /// Definitions of types for this file.
+    types: Rc<TypeFolders>,
 }
 
 impl<'a> Reader<'a> {
@@ -31,6 +35,7 @@ impl<'a> Reader<'a> {
         Self {
             findings,
             warned: HashSet::new(),
+            types: Rc::default(),
         }
     }
 
@@ -39,7 +44,16 @@ impl<'a> Reader<'a> {
         self.findings
     }
 
-    /// Adds the findings about a module file.
+    /// Definitions of types for this file.
+    pub(super) fn types(&self) -> Rc<TypeFolders> {
+        self.types.clone()
+    }
+
+    pub(super) fn set_types(&mut self, types: Rc<TypeFolders>) {
+        self.types = types;
+    }
+
+    /// Adds the findings about a module file or a definition.
     pub fn absorb(&mut self, module: ModuleFindings) {
         self.findings.absorb(module);
     }

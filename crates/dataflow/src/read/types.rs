@@ -22,11 +22,16 @@ pub(super) fn read_type(reader: &mut Reader<'_>, value: &Value) -> Option<Declar
 fn read_declared(reader: &mut Reader<'_>, value: &Value, is_strict: bool) -> Option<DeclaredType> {
     let text = reader.text(value, Shape::Type)?;
     match text.text.parse() {
-        Ok(value) => check_standard(reader, &text, &value).then_some(DeclaredType {
-            span: text.span,
-            value,
-            is_strict,
-        }),
+        Ok(value) if !check_standard(reader, &text, &value) => None,
+        Ok(value) => {
+            let defined = reader.types().find(reader, &text, &value).ok()?;
+            Some(DeclaredType {
+                span: text.span,
+                value,
+                is_strict,
+                defined,
+            })
+        }
         Err(message) => {
             let finding = Finding::error(Code::InvalidValue, text.span, message);
             reader.report(finding.expected(Shape::Type.describe()));

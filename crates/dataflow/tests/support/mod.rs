@@ -1,6 +1,6 @@
 //! A fake host, so that results do not depend on the real one.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nervure_dataflow::{Entry, Report, Surroundings};
 
@@ -17,16 +17,25 @@ const FILES: &[(&str, bool)] = &[
     ("/robot/control", true),
     ("/robot/notes.txt", false),
     ("/robot/libs/libplanner.so", false),
+    ("/robot/msgs/my/Boxes.msg", false),
+    ("/robot/msgs/my/Goal.msg", false),
 ];
+
+const FOLDERS: &[&str] = &[DIRECTORY, "/robot/models", "/robot/msgs", "/robot/msgs/my"];
 
 const MODULES: &[(&str, &str)] = &[
     ("/robot/modules/transform.yml", TRANSFORM),
     ("/robot/modules/../modules/inner.yml", INNER),
     ("/robot/modules/endless.yml", ENDLESS),
     ("/robot/modules/wrong.yml", WRONG),
+    ("/robot/msgs/my/Boxes.msg", "float64[] x\n"),
+    ("/robot/msgs/my/Goal.msg", "flaot64 x\n"),
+    ("/robot/modules/../msgs/my/Boxes.msg", "float64[] x\n"),
+    ("/robot/modules/../msgs/my/Goal.msg", "flaot64 x\n"),
 ];
 
 const TRANSFORM: &str = "
+types: [../msgs]
 module: {name: transform, inputs: [raw], inputs_optional: [extra], outputs: [result]}
 build: pip install transform
 nodes:
@@ -64,17 +73,8 @@ impl Surroundings for FakeHost {
     }
 
     fn entry(&self, path: &Path) -> Entry {
-        let path = path
-            .components()
-            .fold(std::path::PathBuf::new(), |mut path, part| {
-                match part.as_os_str().to_str() {
-                    Some(".") => {}
-                    Some("..") => drop(path.pop()),
-                    _ => path.push(part),
-                }
-                path
-            });
-        if path == Path::new(DIRECTORY) || path == Path::new("/robot/models") {
+        let path = normal(path);
+        if FOLDERS.contains(&path.to_str().unwrap_or_default()) {
             return Entry::Folder;
         }
         let file = FILES.iter().find(|(name, _)| Path::new(name) == path);
@@ -84,10 +84,14 @@ impl Surroundings for FakeHost {
     }
 
     fn names_in(&self, folder: &Path) -> Vec<String> {
+        let folder = normal(folder);
         let inside = FILES
             .iter()
-            .filter_map(|(name, _)| Path::new(name).strip_prefix(folder).ok());
-        inside.map(|name| name.display().to_string()).collect()
+            .map(|(name, _)| *name)
+            .chain(FOLDERS.iter().copied())
+            .filter(|name| Path::new(name).parent() == Some(&folder));
+        let name = |path: &str| Path::new(path).file_name()?.to_str().map(str::to_owned);
+        inside.filter_map(name).collect()
     }
 
     fn read(&self, path: &Path) -> Result<Vec<u8>, String> {
@@ -99,6 +103,18 @@ impl Surroundings for FakeHost {
     fn has_command(&self, name: &str) -> bool {
         matches!(name, "python3" | "sh" | "opencv-video-capture")
     }
+}
+
+/// The path without `.` and `..`.
+fn normal(path: &Path) -> PathBuf {
+    path.components().fold(PathBuf::new(), |mut path, part| {
+        match part.as_os_str().to_str() {
+            Some(".") => {}
+            Some("..") => drop(path.pop()),
+            _ => path.push(part),
+        }
+        path
+    })
 }
 
 /// Parses `bytes` as a dataflow file of the fake host.

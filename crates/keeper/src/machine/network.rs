@@ -243,6 +243,7 @@ impl Network {
             manual_ready: plan.settings.ready == Ready::Manual,
             shared_memory_bytes: plan.shared_memory_bytes,
             outputs: plan.outputs.clone(),
+            types: plan.types.clone(),
             inputs: plan.inputs.clone(),
             services: plan.services.clone(),
             clients: plan.clients.clone(),

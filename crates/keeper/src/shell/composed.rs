@@ -403,6 +403,7 @@ fn host_plan(plan: &Plan, process: &str) -> Option<NodePlan> {
     let mut nodes = plan.nodes.iter();
     let first = nodes.find(|node| node.host() == Some(process))?;
     Some(NodePlan {
+        types: Default::default(),
         id: process.to_owned(),
         program: first.program.clone(),
         settings: NodeSettings {

@@ -120,6 +120,7 @@ fn guest_plan(id: String, inputs: Vec<InputSpec>) -> NodePlan {
         id,
         settings: NodeSettings::default(),
         outputs: Vec::new(),
+        types: Default::default(),
         inputs,
         shared_memory_bytes: 0,
         services: Vec::new(),

@@ -35,6 +35,7 @@ pub fn node(id: &str, policy: RestartPolicy) -> NodePlan {
             ..NodeSettings::default()
         },
         outputs: Vec::new(),
+        types: Default::default(),
         inputs: Vec::new(),
         shared_memory_bytes: 1 << 20,
         services: Vec::new(),
