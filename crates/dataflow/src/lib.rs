@@ -61,6 +61,7 @@ mod surroundings;
 mod syntax_error;
 mod timer;
 mod tree;
+mod type_folders;
 mod unit;
 
 pub use diagnostic::{Code, Diagnostic, MAX_DIAGNOSTICS, Related, Severity};

@@ -8,9 +8,9 @@ use nervure_protocol::wiring::NewGoal;
 
 use crate::graph::{GitSource, InputQueue, Labels, Qos, Resources};
 use crate::name::TypeName;
-use crate::read::type_folders::DefinedType;
 use crate::source::Span;
 use crate::tree::Text;
+use crate::type_folders::DefinedType;
 
 #[derive(Debug)]
 pub(crate) struct ParsedDataflow {

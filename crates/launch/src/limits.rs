@@ -118,7 +118,7 @@ fn oversized_welcome(dataflow: &str, node: &NodePlan) -> Option<usize> {
         name: spec.name.clone(),
         value: spec.value.clone(),
     };
-    let welcome = Message::Welcome(Welcome {
+    let welcome = Welcome {
         version: VERSIONS.max,
         dataflow: dataflow.to_owned(),
         node: node.id.clone(),
@@ -135,8 +135,8 @@ fn oversized_welcome(dataflow: &str, node: &NodePlan) -> Option<usize> {
         sync: node.settings.sync.clone(),
         transforms: node.settings.transforms.clone().map(Box::new),
         memory_lock: node.settings.memory_lock,
-    });
-    match encode(&welcome) {
+    };
+    match encode(&Message::Welcome(Box::new(welcome))) {
         Err(ProtocolError::TooLarge { bytes }) => Some(bytes),
         _ => None,
     }

@@ -218,7 +218,7 @@ fn receive_welcome(
     };
     match nervure_protocol::decode(&buffer)? {
         Message::Welcome(welcome) => match <[OwnedFd; WELCOME_FDS]>::try_from(fds) {
-            Ok(fds) => Ok((welcome, fds)),
+            Ok(fds) => Ok((*welcome, fds)),
             Err(fds) => unexpected(format!("{} descriptors", fds.len())),
         },
         Message::Refused { reason } => Err(ConnectError::Refused(reason)),

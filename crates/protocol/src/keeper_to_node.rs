@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 pub enum Message {
     /// The answer to `Hello`. Descriptors: control page (mapped read-only), the node's own wake
     /// page, its own eventfd, its own counters page.
-    Welcome(Welcome),
+    Welcome(Box<Welcome>),
     /// `Hello` was refused; the node reports the reason to its user and ends.
     Refused {
         /// Why, for people.

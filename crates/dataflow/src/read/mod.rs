@@ -25,6 +25,6 @@ mod services;
 mod sources;
 mod sync;
 mod transforms;
-pub(crate) mod type_folders;
+mod type_folders;
 mod types;
 mod variables;

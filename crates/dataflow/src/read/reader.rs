@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use nervure_protocol::nearest;
 
-use super::type_folders::TypeFolders;
 use crate::diagnostic::{Code, Finding, Findings, ModuleFindings};
 use crate::keys::{Key, Shape};
 use crate::name::{
@@ -16,6 +15,7 @@ use crate::name::{
 };
 use crate::quote::quoted;
 use crate::tree::{Kind, Text, Value};
+use crate::type_folders::TypeFolders;
 use crate::unit::{self, UnitError};
 
 /// Shortest interval within which a node can act: a wake-up costs about 20 microseconds.

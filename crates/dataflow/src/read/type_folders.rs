@@ -1,54 +1,27 @@
-//! Definitions of types in folders beside a file: `types: [msgs]`.
+//! Reads folders with definitions of types: `types: [msgs]`.
 //!
 //! A folder has `NAMESPACE/Name.msg`, or `NAMESPACE/msg/Name.msg` as in packages of ROS, and
 //! optionally `Name.toml` beside it. A type is read when an input or output names it, so that a
 //! package may have others that cannot be used.
 
-use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::Arc;
 
-use nervure_protocol::nearest;
-use nervure_types::{
-    Definition, DefinitionError, Format, Library, Place, STANDARD_NAMESPACE, Sections, humble,
-    standard,
-};
+use nervure_types::{DefinitionError, Format, STANDARD_NAMESPACE};
 
 use super::reader::{Reader, wrong_type};
-use crate::diagnostic::{Code, Finding, Findings};
+use crate::diagnostic::{Code, Finding};
 use crate::keys::Shape;
-use crate::name::TypeName;
 use crate::quote::quoted;
-use crate::source::{SourceText, Span};
+use crate::source::SourceText;
 use crate::surroundings::{Entry, Surroundings};
 use crate::tree::{Kind, Text, Value};
+use crate::type_folders::TypeFolders;
 
 /// Limit on the entries of a folder: names beyond it may be missing in `names_in`.
 const MAX_ENTRIES: usize = 999;
 /// Limit on the definitions of a file, in bytes. Those of all packages of ROS 2 take 200 KB.
 const MAX_BYTES: usize = 4 << 20;
-
-/// The definitions of a file, and those of the file that includes it.
-#[derive(Default)]
-pub(super) struct TypeFolders {
-    sections: Sections,
-    namespaces: BTreeSet<String>,
-    /// By the name that messages show.
-    files: HashMap<String, SourceText>,
-    outer: Option<Rc<TypeFolders>>,
-    /// Types that were looked up; `None` if they have errors, which are reported.
-    found: RefCell<HashMap<String, Option<DefinedType>>>,
-}
-
-/// A type with a definition of its own.
-#[derive(Debug, Clone)]
-pub(crate) struct DefinedType {
-    pub definition: Arc<Definition>,
-    /// The file with the definition, for messages.
-    pub file: Arc<str>,
-}
 
 /// Reads the folders in `value`, and looks types up in them from here on.
 pub(super) fn read_type_folders(
@@ -67,10 +40,7 @@ pub(super) fn read_type_folders(
     };
     let mut loader = Loader {
         surroundings,
-        types: TypeFolders {
-            outer: Some(reader.types()),
-            ..TypeFolders::default()
-        },
+        types: TypeFolders::within(reader.types()),
         bytes: 0,
     };
     for item in items {
@@ -167,7 +137,7 @@ impl Loader<'_> {
         self.types.files.insert(shown.clone(), source);
         let sections = &mut self.types.sections;
         if let Err(error) = sections.add_file(Format::Message, name, &shown, &bytes) {
-            self.types.report(reader, &shown, &error);
+            reader.absorb(self.types.findings(&shown, &error));
             return Ok(());
         }
         let Some((shown, bytes)) = self.read(text, file, "toml")? else {
@@ -181,7 +151,7 @@ impl Loader<'_> {
         let source = SourceText::new(&shown, sidecar);
         self.types.files.insert(shown.clone(), source);
         if let Err(error) = added {
-            self.types.report(reader, &shown, &error);
+            reader.absorb(self.types.findings(&shown, &error));
         }
         Ok(())
     }
@@ -225,152 +195,3 @@ impl TypeFile {
     }
 }
 
-impl TypeFolders {
-    /// The definition of a declared type, or `None` for a mere name: a type without a version, or of a
-    /// namespace that no folder defines.
-    ///
-    /// # Errors
-    /// If there is no such type, or its definition has errors. They are reported.
-    pub fn find(
-        &self,
-        reader: &mut Reader<'_>,
-        text: &Text,
-        declared: &TypeName,
-    ) -> Result<Option<DefinedType>, ()> {
-        let namespace = declared.name().split('/').next().unwrap_or_default();
-        let Some(version) = declared.version() else {
-            return Ok(None);
-        };
-        if !self.namespaces.contains(namespace) {
-            return match &self.outer {
-                Some(outer) => outer.find(reader, text, declared),
-                None => Ok(None),
-            };
-        }
-        let name = declared.name();
-        if !self.sections.has(name) {
-            reader.report(self.unknown(text, declared, namespace));
-            return Err(());
-        }
-        let found = self.found.borrow().get(name).cloned();
-        let found = found.unwrap_or_else(|| {
-            let resolved = self.resolve(reader, name);
-            let resolved = resolved.map(|definition| DefinedType {
-                file: self.file_of(name).into(),
-                definition,
-            });
-            let mut known = self.found.borrow_mut();
-            known.insert(name.to_owned(), resolved.clone());
-            resolved
-        });
-        let found = found.ok_or(())?;
-        let has = found.definition.version();
-        if has != version {
-            let message = format!("{} defines version {has} of `{name}`", found.file);
-            let finding = Finding::error(Code::UnknownType, text.span, message);
-            let fix = format!("{name}@{has}");
-            reader.report(finding.nearest(Some(&fix), || None));
-            return Err(());
-        }
-        Ok(Some(found))
-    }
-
-    fn unknown(&self, text: &Text, declared: &TypeName, namespace: &str) -> Finding {
-        let prefix = format!("{namespace}/");
-        let names = self.sections.names();
-        let names: Vec<&str> = names
-            .into_iter()
-            .filter_map(|name| name.strip_prefix(&prefix))
-            .collect();
-        let word = declared.name().strip_prefix(&prefix).unwrap_or_default();
-        let near = nearest(word, names.iter().copied());
-        let version = declared.version().unwrap_or(1);
-        let near = near.map(|near| format!("{prefix}{near}@{version}"));
-        let message = format!("there is no type {}", quoted(&declared.to_string()));
-        Finding::error(Code::UnknownType, text.span, message)
-            .expected(format!(
-                "a type that the folders of `types` define in `{prefix}`"
-            ))
-            .nearest(near.as_deref(), || None)
-    }
-
-    fn resolve(&self, reader: &mut Reader<'_>, name: &str) -> Option<Arc<Definition>> {
-        let mut sources = vec![&self.sections];
-        let mut outer = self.outer.as_deref();
-        while let Some(folders) = outer {
-            sources.push(&folders.sections);
-            outer = folders.outer.as_deref();
-        }
-        sources.extend([standard(), humble()]);
-        let resolved = Library::new(&sources).definition(name);
-        resolved
-            .map_err(|error| self.report(reader, &self.file_of(name), &error))
-            .ok()
-    }
-
-    /// The file of a type, by the name that messages show.
-    fn file_of(&self, name: &str) -> String {
-        let (namespace, name) = name.split_once('/').unwrap_or_default();
-        let ends = [
-            Path::new(namespace).join(format!("{name}.msg")),
-            Path::new(namespace).join(format!("msg/{name}.msg")),
-        ];
-        let is_of = |file: &&String| ends.iter().any(|end| Path::new(file).ends_with(end));
-        self.files
-            .keys()
-            .filter(is_of)
-            .min()
-            .cloned()
-            .unwrap_or_default()
-    }
-
-    fn source(&self, file: &str) -> Option<&SourceText> {
-        let outer = || self.outer.as_ref()?.source(file);
-        self.files.get(file).or_else(outer)
-    }
-
-    /// Reports an error at its place; one without a place in the file `shown`.
-    fn report(&self, reader: &mut Reader<'_>, shown: &str, error: &DefinitionError) {
-        let empty = SourceText::new(shown, "");
-        let (source, finding) = match error {
-            DefinitionError::Syntax(error) => {
-                let source = self.source(&error.place.source).unwrap_or(&empty);
-                let span = span_of(source.text(), &error.place, &error.found);
-                let message = format!("{} does not belong here", quoted(&error.found));
-                let mut finding = Finding::error(Code::InvalidType, span, message);
-                finding.hint.clone_from(&error.hint);
-                (source, finding.expected(&error.expected))
-            }
-            other => {
-                let source = self.source(shown).unwrap_or(&empty);
-                (
-                    source,
-                    Finding::without_span(Code::InvalidType, other.to_string()),
-                )
-            }
-        };
-        let mut findings = Findings::new(source);
-        findings.push(finding);
-        reader.absorb(findings.into_module());
-    }
-}
-
-/// The place of `found` in a text.
-fn span_of(text: &str, place: &Place, found: &str) -> Span {
-    let mut lines = text.split_inclusive('\n');
-    let before: usize = lines.by_ref().take(place.line - 1).map(str::len).sum();
-    let line = lines.next().unwrap_or_default();
-    let column = line.char_indices().nth(place.column - 1);
-    let start = column.map_or(line.trim_end().len(), |(at, _)| at);
-    // A type without its namespace is found with it.
-    let written = [found, found.rsplit('/').next().unwrap_or_default()];
-    let mut written = written
-        .iter()
-        .filter(|text| line[start..].starts_with(**text));
-    let length = written.next().map_or(0, |text| text.len());
-    let start = before + start;
-    Span {
-        start,
-        end: start + length,
-    }
-}

@@ -13,6 +13,7 @@ use crate::name::TypeName;
 use crate::parsed::DeclaredType;
 use crate::quote::quoted;
 use crate::tree::{Text, Value};
+use crate::type_folders::TypeError;
 
 /// The type in `type`.
 pub(super) fn read_type(reader: &mut Reader<'_>, value: &Value) -> Option<DeclaredType> {
@@ -24,7 +25,13 @@ fn read_declared(reader: &mut Reader<'_>, value: &Value, is_strict: bool) -> Opt
     match text.text.parse() {
         Ok(value) if !check_standard(reader, &text, &value) => None,
         Ok(value) => {
-            let defined = reader.types().find(reader, &text, &value).ok()?;
+            let defined = match reader.types().find(&text, &value) {
+                Ok(defined) => defined,
+                Err(error) => {
+                    report(reader, error);
+                    return None;
+                }
+            };
             Some(DeclaredType {
                 span: text.span,
                 value,
@@ -37,6 +44,14 @@ fn read_declared(reader: &mut Reader<'_>, value: &Value, is_strict: bool) -> Opt
             reader.report(finding.expected(Shape::Type.describe()));
             None
         }
+    }
+}
+
+fn report(reader: &mut Reader<'_>, error: TypeError) {
+    match error {
+        TypeError::Declared(finding) => reader.report(finding),
+        TypeError::Defined(findings) => reader.absorb(findings),
+        TypeError::Known => {}
     }
 }
 

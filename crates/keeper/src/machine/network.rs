@@ -235,7 +235,7 @@ impl Network {
         let plan = self.graph.node(node);
         let state = &mut self.nodes[node];
         state.connect(plan.settings.ready == Ready::Auto);
-        let welcome = keeper_to_node::Message::Welcome(keeper_to_node::Welcome {
+        let welcome = keeper_to_node::Welcome {
             version,
             dataflow: self.graph.plan().dataflow.clone(),
             node: plan.id.clone(),
@@ -252,7 +252,8 @@ impl Network {
             sync: plan.settings.sync.clone(),
             transforms: plan.settings.transforms.clone().map(Box::new),
             memory_lock: plan.settings.memory_lock,
-        });
+        };
+        let welcome = keeper_to_node::Message::Welcome(Box::new(welcome));
         let restarted = state.incarnation() > 0 && !self.graph.is_guest(node);
         let descriptors = vec![
             Descriptor::ControlPage,
