@@ -41,6 +41,11 @@ pub fn run(bytes: &[u8]) {
     let portable = definition.to_portable();
     let passed = Definition::from_portable(&portable).expect("a definition passes as JSON");
     assert_eq!(passed.to_portable(), portable);
+    let default = |definition: &Definition| -> Vec<String> {
+        let fields = definition.fields.iter();
+        fields.map(|field| format!("{:?}", field.default)).collect()
+    };
+    assert_eq!(default(&passed), default(&definition));
     let _ = definition.schema();
     let _ = SampleCheck::new("a/B@1", definition).check(&Layout::Text, None);
 }

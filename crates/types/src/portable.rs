@@ -1,6 +1,6 @@
 //! A definition as JSON, with all messages that it uses: for processes that read no files of types.
 //!
-//! Comments, defaults and constants are not in it, because no sample has them.
+//! Comments and constants are not in it, because no sample has them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::definition::{Definition, Kind};
+use crate::definition::{Definition, Kind, Literal};
 use crate::error::DefinitionError;
 use crate::library::Library;
 use crate::sections::{Format, Sections};
@@ -71,7 +71,9 @@ fn collect(definition: &Definition, messages: &mut BTreeMap<String, Message>) {
     }
     let mut text = String::new();
     for field in &definition.fields {
-        writeln!(text, "{} {}", field.kind, field.name).expect("a text takes all");
+        let default = field.default.as_ref();
+        let default = default.map_or(String::new(), |value| format!(" {}", written(value)));
+        writeln!(text, "{} {}{default}", field.kind, field.name).expect("a text takes all");
     }
     let sidecar = Sidecar::of(definition);
     messages.insert(definition.name.clone(), Message { text, sidecar });
@@ -86,10 +88,58 @@ fn collect(definition: &Definition, messages: &mut BTreeMap<String, Message>) {
     }
 }
 
+/// A default in the syntax of `.msg` files.
+fn written(value: &Literal) -> String {
+    match value {
+        Literal::Text(text) => format!("\"{}\"", text.replace('"', "\\\"")),
+        Literal::List(items) => {
+            let items: Vec<String> = items.iter().map(written).collect();
+            format!("[{}]", items.join(", "))
+        }
+        Literal::Bool(_) | Literal::Integer(_) | Literal::Float(_) => value.to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{compare, humble, standard_names, standard_type};
+    use crate::{Change, Part, compare, humble, standard_names, standard_type};
+
+    /// All but the constants.
+    fn differences(sent: &Definition, passed: &Definition) -> Vec<String> {
+        let is_constant = |change: &Change| match change {
+            Change::Changed { part, .. } => *part == Part::Value,
+            Change::Added { .. } | Change::Removed { .. } | Change::ConstantAdded => false,
+        };
+        let found = compare(sent, passed).into_iter();
+        let found = found.filter(|found| !is_constant(&found.change));
+        found.map(|found| found.to_string()).collect()
+    }
+
+    #[test]
+    fn defaults_pass_as_json() {
+        let text = concat!(
+            "bool on true\nint8 low -128\nuint64 high 0xffffffffffffffff\nfloat64 least 1e-300\n",
+            "float32 far inf\nstring name it's \\ \"here\"\nstring quoted 'a \"b\" \\'\n",
+            "string empty \"\"\nint32[] list [1, -2]\nstring[2] words ['a b', \"c\"]\nbool[] none []\n",
+        );
+        let mut sections = Sections::default();
+        let added = sections.add_file(Format::Message, "a/B", "B.msg", text.as_bytes());
+        added.unwrap();
+        assert_eq!(sections.errors("a/B").next(), None);
+        let definition = Library::new(&[&sections]).definition("a/B").unwrap();
+        assert!(
+            definition
+                .fields
+                .iter()
+                .all(|field| field.default.is_some())
+        );
+        let value = serde_json::from_str(&definition.to_portable().to_string()).unwrap();
+        let passed = Definition::from_portable(&value).unwrap();
+        for (sent, passed) in definition.fields.iter().zip(&passed.fields) {
+            assert_eq!(sent.default, passed.default, "{}", sent.name);
+        }
+    }
 
     #[test]
     fn every_type_passes_as_json() {
@@ -107,13 +157,12 @@ mod tests {
             let passed = serde_json::from_str(&text).unwrap();
             let passed = Definition::from_portable(&passed).unwrap();
             assert_eq!(passed.facts, definition.facts);
-            let differs: Vec<_> = compare(&definition, &passed)
-                .into_iter()
-                .map(|found| found.to_string())
-                // Defaults and constants.
-                .filter(|found| !found.ends_with("then `none`"))
-                .collect();
-            assert_eq!(differs, [""; 0], "{}", definition.name);
+            assert_eq!(
+                differences(&definition, &passed),
+                [""; 0],
+                "{}",
+                definition.name
+            );
             assert_eq!(passed.to_portable(), value);
             count += 1;
         }
