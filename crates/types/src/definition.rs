@@ -127,6 +127,11 @@ impl Definition {
         self.facts.version.map_or(1, NonZeroU32::get)
     }
 
+    /// Its name in dataflow files: `my/Pose@1`.
+    pub fn versioned_name(&self) -> String {
+        format!("{}@{}", self.name, self.version())
+    }
+
     /// The field that is the whole payload, unless samples are records of all fields.
     pub fn payload(&self) -> Option<&Field> {
         let name = self.facts.payload.as_ref()?;

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use super::names::{GenerateError, Imports, refuse_reserved, simple_name, versioned_name};
+use super::names::{GenerateError, Imports, refuse_reserved, simple_name};
 use super::text::{field_comment, payload_note, sentence, wrapped};
 use crate::definition::{Constant, Definition, Field, Kind, Literal, Number};
 
@@ -168,7 +168,7 @@ fn write_struct(text: &mut String, definition: &Definition) {
     write_comment(text, "", &sentence(&definition.comment));
     write_comment(text, "", &payload_note(definition).unwrap_or_default());
     writeln!(text, "struct {} {{", simple_name(definition)).unwrap();
-    let name = versioned_name(definition);
+    let name = definition.versioned_name();
     writeln!(
         text,
         "    static constexpr std::string_view nervure_type = \"{name}\";"

@@ -48,11 +48,6 @@ pub(super) fn simple_name(definition: &Definition) -> &str {
     definition.name.rsplit('/').next().unwrap_or_default()
 }
 
-/// The name with its version. Definitions of files have the first one.
-pub(super) fn versioned_name(definition: &Definition) -> String {
-    format!("{}@1", definition.name)
-}
-
 /// Refuses names of fields and constants that a language reserves.
 pub(super) fn refuse_reserved(
     definition: &Definition,

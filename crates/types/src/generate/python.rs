@@ -4,7 +4,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use super::names::{GenerateError, Imports, refuse_reserved, simple_name, versioned_name};
+use super::names::{GenerateError, Imports, refuse_reserved, simple_name};
 use super::text::{field_comment, payload_note, sentence, wrapped};
 use crate::definition::{Constant, Definition, Field, Kind, Literal, Number};
 
@@ -69,7 +69,7 @@ fn write_class(text: &mut String, definition: &Definition) {
     let name = simple_name(definition);
     writeln!(text, "\n\n@dataclass(slots=True)\nclass {name}:").unwrap();
     write_docstring(text, definition);
-    let name = versioned_name(definition);
+    let name = definition.versioned_name();
     writeln!(text, "{INDENT}__nervure_type__: ClassVar[str] = \"{name}\"").unwrap();
     for constant in &definition.constants {
         write_constant(text, constant);

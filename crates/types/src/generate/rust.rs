@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use super::names::{Imports, simple_name, versioned_name};
+use super::names::{Imports, simple_name};
 use super::text::{field_comment, payload_note, sentence, wrapped};
 use crate::definition::{Constant, Definition, Kind, Literal, Number};
 
@@ -68,7 +68,7 @@ fn write_struct(text: &mut String, definition: &Definition) {
     }
     writeln!(text, "}}\n\nimpl {name} {{").unwrap();
     writeln!(text, "    /// The name of the type in dataflow files.").unwrap();
-    let versioned = versioned_name(definition);
+    let versioned = definition.versioned_name();
     writeln!(
         text,
         "    pub const NERVURE_TYPE: &'static str = \"{versioned}\";"
