@@ -1,4 +1,4 @@
-//! `nervure types`: the standard types and the messages of ROS 2.
+//! `nervure types`: the standard types, the messages of ROS 2, and those of files.
 
 mod find;
 mod generate;
@@ -6,6 +6,7 @@ mod generate;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use clap_complete::{ArgValueCompleter, PathCompleter};
 use nervure_types::{Definition, Field, humble, standard_names, standard_type};
 use serde_json::{Value, json};
 
@@ -23,15 +24,19 @@ pub struct TypesArguments {
 
 #[derive(Debug, Subcommand)]
 enum TypesCommand {
-    /// List the standard types.
+    /// List the standard types, or those of `.msg` files.
     List {
+        /// Folders with `NAMESPACE/Name.msg`, and `.msg` files, instead of the standard types.
+        #[arg(value_name = "FOLDER|FILE.msg", add = ArgValueCompleter::new(PathCompleter::any()))]
+        types: Vec<String>,
         /// Write one JSON value to stdout.
         #[arg(long)]
         json: bool,
     },
     /// Show the fields of a type.
     Show {
-        /// A standard type such as `std/Imu@1`, or a message of ROS 2 such as `sensor_msgs/Imu`.
+        /// A standard type such as `std/Imu@1`, a message of ROS 2 such as `sensor_msgs/Imu`, or a `.msg` file.
+        #[arg(value_name = "TYPE|FILE.msg", add = ArgValueCompleter::new(PathCompleter::file()))]
         name: String,
         /// Write one JSON value to stdout.
         #[arg(long)]
@@ -43,17 +48,23 @@ enum TypesCommand {
 
 pub fn types(arguments: &TypesArguments) -> Result<ExitCode, Failure> {
     match &arguments.command {
-        TypesCommand::List { json } => list(*json)?,
+        TypesCommand::List { types, json } => list(types, *json)?,
         TypesCommand::Show { name, json } => show(name, *json)?,
         TypesCommand::Generate(arguments) => generate::run(arguments)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn list(as_json: bool) -> Result<(), Failure> {
-    let all = standard_names().filter_map(|name| Some((name.to_string(), standard_type(&name)?)));
+fn list(types: &[String], as_json: bool) -> Result<(), Failure> {
+    let all = match types.is_empty() {
+        true => standard_names()
+            .filter_map(|name| Some((name.to_string(), standard_type(&name)?)))
+            .collect(),
+        false => find::find_all(types, None)?,
+    };
     if as_json {
         let types: Vec<Value> = all
+            .into_iter()
             .map(|(name, definition)| json!({"name": name, "comment": definition.comment}))
             .collect();
         return output::write(&format!("{}\n", Value::from(types)));
@@ -66,11 +77,16 @@ fn list(as_json: bool) -> Result<(), Failure> {
 }
 
 fn show(name: &str, as_json: bool) -> Result<(), Failure> {
-    let (name, definition) = find::find(name)?;
+    let found = find::find_all(&[name.to_owned()], None)?;
+    let [(name, definition)] = &found[..] else {
+        let text = format!("`{name}` is a folder with {} types", found.len());
+        let hint = format!("`nervure types list {name}` lists them");
+        return Err(Failure::invalid(text).hint(hint));
+    };
     if as_json {
-        return output::write(&format!("{}\n", described(&name, &definition)));
+        return output::write(&format!("{}\n", described(name, definition)));
     }
-    output::write(&printed(&name, &definition))
+    output::write(&printed(name, definition))
 }
 
 fn printed(name: &str, definition: &Definition) -> String {

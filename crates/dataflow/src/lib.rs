@@ -61,6 +61,7 @@ mod surroundings;
 mod syntax_error;
 mod timer;
 mod tree;
+mod type_files;
 mod type_folders;
 mod unit;
 
@@ -84,4 +85,5 @@ pub use schema::schema;
 pub use source::{Location, MAX_FILE_BYTES, SourceText, Span};
 pub use split::{Carries, Delivery, Incoming, Outgoing, Part, Stream};
 pub use surroundings::{Anywhere, Entry, Surroundings};
+pub use type_files::{TypeFileError, TypeFiles, TypeFilesError};
 pub use unit::{UnitError, parse_duration, parse_size};

@@ -1,27 +1,24 @@
-//! Definitions of types in folders beside a file, and the lookup of declared types in them.
+//! The lookup of declared types in folders beside a file, and in those of the file that includes it.
 
 use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap};
-use std::path::Path;
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use nervure_protocol::nearest;
-use nervure_types::{Definition, DefinitionError, Library, Place, Sections, humble, standard};
+use nervure_types::{Definition, DefinitionError, Place};
 
 use crate::diagnostic::{Code, Finding, Findings, ModuleFindings};
 use crate::name::TypeName;
 use crate::quote::quoted;
 use crate::source::{SourceText, Span};
 use crate::tree::Text;
+use crate::type_files::{TypeFileError, TypeFiles};
 
 /// The definitions of a file, and those of the file that includes it.
 #[derive(Default)]
 pub(crate) struct TypeFolders {
-    pub sections: Sections,
-    pub namespaces: BTreeSet<String>,
-    /// By the name that messages show.
-    pub files: HashMap<String, SourceText>,
+    pub files: TypeFiles,
     outer: Option<Rc<TypeFolders>>,
     /// Types that were looked up; `None` if they have errors.
     found: RefCell<HashMap<String, Option<DefinedType>>>,
@@ -38,7 +35,7 @@ pub(crate) struct DefinedType {
 /// Why a declared type has no definition that can be used.
 pub(crate) enum TypeError {
     /// It is declared wrongly.
-    Declared(Finding),
+    Declared(Box<Finding>),
     /// Its definition has errors.
     Defined(ModuleFindings),
     /// Its definition has errors, which an earlier lookup returned.
@@ -60,103 +57,78 @@ impl TypeFolders {
     /// # Errors
     /// If there is no such type, or its definition has errors.
     pub fn find(&self, text: &Text, declared: &TypeName) -> Result<Option<DefinedType>, TypeError> {
-        let namespace = declared.name().split('/').next().unwrap_or_default();
+        let name = declared.name();
+        let namespace = name.split('/').next().unwrap_or_default();
         let Some(version) = declared.version() else {
             return Ok(None);
         };
-        if !self.namespaces.contains(namespace) {
+        if self.files.names_of(namespace).next().is_none() {
             return match &self.outer {
                 Some(outer) => outer.find(text, declared),
                 None => Ok(None),
             };
         }
-        let name = declared.name();
-        if !self.sections.has(name) {
-            return Err(TypeError::Declared(self.unknown(text, declared, namespace)));
-        }
+        let Some(file) = self.files.file(name) else {
+            let finding = self.unknown(text, declared, namespace);
+            return Err(TypeError::Declared(Box::new(finding)));
+        };
         let known = self.found.borrow().get(name).cloned();
         let found = match known {
             Some(known) => known.ok_or(TypeError::Known)?,
-            None => self.define(name).map_err(TypeError::Defined)?,
+            None => self.define(name, file).map_err(TypeError::Defined)?,
         };
         let has = found.definition.version();
         if has != version {
-            let message = format!("{} defines version {has} of `{name}`", found.file);
+            let message = format!("{file} defines version {has} of `{name}`");
             let finding = Finding::error(Code::UnknownType, text.span, message);
-            let fix = format!("{name}@{has}");
-            return Err(TypeError::Declared(finding.nearest(Some(&fix), || None)));
+            let fix = found.definition.versioned_name();
+            let finding = finding.nearest(Some(&fix), || None);
+            return Err(TypeError::Declared(Box::new(finding)));
         }
         Ok(Some(found))
     }
 
     fn unknown(&self, text: &Text, declared: &TypeName, namespace: &str) -> Finding {
-        let prefix = format!("{namespace}/");
-        let names = self.sections.names();
-        let names: Vec<&str> = names
-            .into_iter()
-            .filter_map(|name| name.strip_prefix(&prefix))
-            .collect();
-        let word = declared.name().strip_prefix(&prefix).unwrap_or_default();
-        let near = nearest(word, names.iter().copied());
+        let near = nearest(declared.name(), self.files.names_of(namespace));
         let version = declared.version().unwrap_or(1);
-        let near = near.map(|near| format!("{prefix}{near}@{version}"));
+        let near = near.map(|near| format!("{near}@{version}"));
         let message = format!("there is no type {}", quoted(&declared.to_string()));
         Finding::error(Code::UnknownType, text.span, message)
             .expected(format!(
-                "a type that the folders of `types` define in `{prefix}`"
+                "a type that the folders of `types` define in `{namespace}/`"
             ))
             .nearest(near.as_deref(), || None)
     }
 
-    /// Reads the definition of a type of `sections`.
-    fn define(&self, name: &str) -> Result<DefinedType, ModuleFindings> {
-        let mut sources = vec![&self.sections];
-        let mut outer = self.outer.as_deref();
-        while let Some(folders) = outer {
-            sources.push(&folders.sections);
-            outer = folders.outer.as_deref();
-        }
-        sources.extend([standard(), humble()]);
-        let file = self.file_of(name);
-        let found = match Library::new(&sources).definition(name) {
-            Ok(definition) => Ok(DefinedType {
-                file: file.into(),
-                definition,
-            }),
-            Err(error) => Err(self.findings(&file, &error)),
-        };
+    /// Reads the definition of a type of these files.
+    fn define(&self, name: &str, file: &Arc<str>) -> Result<DefinedType, ModuleFindings> {
+        let definition = self.files.definition(name, &self.outer_files());
+        let found = definition.map(|definition| DefinedType {
+            definition,
+            file: file.clone(),
+        });
         let known = found.as_ref().ok().cloned();
         self.found.borrow_mut().insert(name.to_owned(), known);
-        found
+        found.map_err(|error| self.findings(&error))
     }
 
-    /// The file of a type, by the name that messages show.
-    fn file_of(&self, name: &str) -> String {
-        let (namespace, name) = name.split_once('/').unwrap_or_default();
-        let ends = [
-            Path::new(namespace).join(format!("{name}.msg")),
-            Path::new(namespace).join(format!("msg/{name}.msg")),
-        ];
-        let is_of = |file: &&String| ends.iter().any(|end| Path::new(file).ends_with(end));
-        self.files
-            .keys()
-            .filter(is_of)
-            .min()
-            .cloned()
-            .unwrap_or_default()
+    fn outer_files(&self) -> Vec<&TypeFiles> {
+        let outer =
+            std::iter::successors(self.outer.as_deref(), |folders| folders.outer.as_deref());
+        outer.map(|folders| &folders.files).collect()
     }
 
-    fn source(&self, file: &str) -> Option<&SourceText> {
-        let outer = || self.outer.as_ref()?.source(file);
-        self.files.get(file).or_else(outer)
-    }
-
-    /// An error at its place; one without a place in the file `shown`.
-    pub fn findings(&self, shown: &str, error: &DefinitionError) -> ModuleFindings {
-        let empty = SourceText::new(shown, "");
-        let (source, finding) = match error {
+    /// An error at its place in the files.
+    pub fn findings(&self, error: &TypeFileError) -> ModuleFindings {
+        let source = |file: &str| {
+            let outer = self.outer_files();
+            let mut all = std::iter::once(&self.files).chain(outer);
+            all.find_map(|files| files.source(file))
+        };
+        let empty = SourceText::new(&*error.file, "");
+        let (source, finding) = match &error.error {
             DefinitionError::Syntax(error) => {
-                let source = self.source(&error.place.source).unwrap_or(&empty);
+                let source = source(&error.place.source).unwrap_or(&empty);
                 let span = span_of(source.text(), &error.place, &error.found);
                 let message = format!("{} does not belong here", quoted(&error.found));
                 let mut finding = Finding::error(Code::InvalidType, span, message);
@@ -164,11 +136,8 @@ impl TypeFolders {
                 (source, finding.expected(&error.expected))
             }
             other => {
-                let source = self.source(shown).unwrap_or(&empty);
-                (
-                    source,
-                    Finding::without_span(Code::InvalidType, other.to_string()),
-                )
+                let finding = Finding::without_span(Code::InvalidType, other.to_string());
+                (source(&error.file).unwrap_or(&empty), finding)
             }
         };
         let mut findings = Findings::new(source);

@@ -52,29 +52,33 @@ fn a_type_of_a_folder_has_its_definition_in_the_node() {
 
 #[test]
 fn errors_of_definitions_name_file_line_and_column() {
-    let cases: [(&[u8], &[u8], &str, usize, usize); 4] = [
+    let sidecar = "version = 2\n[fields.note]\noptional = true\n";
+    for (text, sidecar, file, place) in [
         (
-            b"int32 ok\n flaot64 x\n",
-            SIDECAR.1,
+            "int32 ok\n flaot64 note\n",
+            sidecar,
             "msgs/my/Pose.msg",
-            2,
-            2,
+            (2, 2),
         ),
-        (b"int32\n", SIDECAR.1, "msgs/my/Pose.msg", 1, 6),
-        (b"Pose again\n", b"", "msgs/my/Pose.msg", 0, 0),
+        ("string note\nint32\n", sidecar, "msgs/my/Pose.msg", (2, 6)),
         (
-            b"string note\n",
-            b"version = 2\nnote = 1\n",
-            "msgs/my/Pose.toml",
-            2,
-            1,
+            "string note\nuint8 A=300\n",
+            sidecar,
+            "msgs/my/Pose.msg",
+            (2, 9),
         ),
-    ];
-    for (text, sidecar, file, line, column) in cases {
+        ("Pose again\n", "", "msgs/my/Pose.msg", (0, 0)),
+        (
+            "string note\n",
+            "version = 2\nnote = 1\n",
+            "msgs/my/Pose.toml",
+            (2, 1),
+        ),
+    ] {
         let files = [
             MAIN,
-            ("msgs/my/Pose.msg", text),
-            ("msgs/my/Pose.toml", sidecar),
+            ("msgs/my/Pose.msg", text.as_bytes()),
+            ("msgs/my/Pose.toml", sidecar.as_bytes()),
         ];
         let report = report(&files, |_| {});
         let found = report
@@ -83,11 +87,11 @@ fn errors_of_definitions_name_file_line_and_column() {
             .find(|found| found.code == Code::InvalidType);
         let found = found.unwrap_or_else(|| panic!("{}", report.render(false)));
         assert!(found.file.ends_with(file), "{found:?}");
-        let place = found
+        let found_at = found
             .location
             .as_ref()
             .map_or((0, 0), |at| (at.line, at.column));
-        assert_eq!(place, (line, column), "{found:?}");
+        assert_eq!(found_at, place, "{found:?}");
         assert!(report.render(false).contains(file));
     }
 }
@@ -103,7 +107,11 @@ fn hostile_folders_are_refused_with_a_limit() {
     let huge = vec![b'#'; 2 << 20];
     assert!(failed(("msgs/my/Huge.msg", &huge), |_| {}).contains("larger than the limits"));
     assert!(failed(("msgs/my/Odd.msg", b"\xff\xfe"), |_| {}).contains("is not UTF-8"));
-    assert!(failed(("msgs/std/Imu.msg", b"int32 x\n"), |_| {}).contains("namespace `std`"));
+    let standard = "msgs/std/Imu.msg is `std`";
+    assert!(failed(("msgs/std/Imu.msg", b"int32 x\n"), |_| {}).contains(standard));
+    let namespace = "msgs/a-b/Imu.msg is `a-b`, expected letters";
+    assert!(failed(("msgs/a-b/Imu.msg", b"int32 x\n"), |_| {}).contains(namespace));
+    assert!(failed(("msgs/my/a b.msg", b"int32 x\n"), |_| {}).contains("a b.msg is `a b`"));
     assert!(failed(("msgs/Odd.msg", b"int32 x\n"), |_| {}).contains("has no namespace"));
     let in_itself = |folder: &Path| {
         symlink("Loop.msg", folder.join("msgs/my/Loop.msg")).unwrap();
@@ -114,7 +122,7 @@ fn hostile_folders_are_refused_with_a_limit() {
             fs::write(folder.join(format!("msgs/my/M{number}.msg")), "int8 x\n").unwrap();
         }
     };
-    assert!(failed(("msgs/x", b""), many).contains("too many files"));
+    assert!(failed(("msgs/x", b""), many).contains("too many entries"));
     // A folder in itself is read to a depth of two.
     let report = report(&[MAIN, pose, SIDECAR], |folder| {
         symlink("..", folder.join("msgs/my/msg")).unwrap();

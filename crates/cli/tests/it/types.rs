@@ -167,14 +167,84 @@ fn code_is_generated_from_standard_types_and_files() {
         (&["Leg.msg"], "Leg.msg cannot be read"),
         (
             &["Arm.msg", "--package", "std"],
-            "Arm.msg: the package `std` is that of Nervure's types",
+            "the namespace of Arm.msg is `std`, which is that of Nervure's types",
         ),
         (
             &["Arm.msg", "--package", "a-b"],
-            "Arm.msg: the package is `a-b`, expected letters, digits and `_`",
+            "the namespace of Arm.msg is `a-b`, expected letters, digits and `_`",
         ),
     ] {
         let (code, _, error) = generate(&[&["-l", "rust"], arguments].concat());
+        assert_eq!(code, Some(2), "{error}");
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn types_of_files_and_folders_are_listed_shown_and_generated() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join("msgs").join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    write(
+        "arm/Joint.msg",
+        "# A joint. It turns.\nfloat64 angle  # [rad]\n",
+    );
+    write("arm/Joint.toml", "version = 2\n");
+    write("base/msg/State.msg", "arm/Joint[] joints\nuint8 gear 2\n");
+    std::fs::create_dir(folder.path().join("empty")).unwrap();
+    let types = |arguments: &[&str]| {
+        let mut command = nervure(folder.path());
+        command.arg("types").args(arguments);
+        output(command)
+    };
+    let (code, text, error) = types(&["list", "msgs"]);
+    assert_eq!(
+        (code, &*text),
+        (Some(0), "TYPE\narm/Joint@2   A joint\nbase/State@1\n"),
+        "{error}"
+    );
+    let (code, text, error) = types(&["list", "--json", "msgs/base/msg/State.msg", "msgs"]);
+    assert_eq!(code, Some(0), "{error}");
+    let names: Value = serde_json::from_str(&text).unwrap();
+    let names: Vec<&Value> = names
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| &it["name"])
+        .collect();
+    assert_eq!(names, ["base/State@1", "arm/Joint@2", "base/State@1"]);
+    let (code, text, error) = types(&["show", "msgs/arm/Joint.msg"]);
+    assert_eq!(code, Some(0), "{error}");
+    assert!(
+        text.starts_with("arm/Joint@2\nA joint. It turns.\n"),
+        "{text}"
+    );
+    let (code, text, error) = types(&["generate", "-l", "python", "msgs"]);
+    assert_eq!(code, Some(0), "{error}");
+    assert!(
+        text.contains("= \"arm/Joint@2\"") && text.contains("= \"base/State@1\""),
+        "{text}"
+    );
+    for (arguments, expected) in [
+        (
+            &["show", "msgs"][..],
+            "`nervure types list msgs` lists them",
+        ),
+        (
+            &["list", "msgs/arm"],
+            "msgs/arm/Joint.msg has no namespace: expected the folder around it",
+        ),
+        (&["list", "empty"], "the folder empty has no definitions"),
+        // Its package is not among the files.
+        (
+            &["show", "msgs/base/msg/State.msg"],
+            "State.msg:1:1: found `arm/Joint`, expected a type with a definition",
+        ),
+    ] {
+        let (code, _, error) = types(arguments);
         assert_eq!(code, Some(2), "{error}");
         assert!(error.contains(expected), "{error}");
     }

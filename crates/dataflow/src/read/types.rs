@@ -49,7 +49,7 @@ fn read_declared(reader: &mut Reader<'_>, value: &Value, is_strict: bool) -> Opt
 
 fn report(reader: &mut Reader<'_>, error: TypeError) {
     match error {
-        TypeError::Declared(finding) => reader.report(finding),
+        TypeError::Declared(finding) => reader.report(*finding),
         TypeError::Defined(findings) => reader.absorb(findings),
         TypeError::Known => {}
     }
