@@ -1,5 +1,6 @@
 //! Findings: errors and warnings about a dataflow file, as data.
 
+use nervure_types::ComparedField;
 use serde::Serialize;
 
 use crate::source::{Location, SourceText, Span};
@@ -43,6 +44,18 @@ pub struct Diagnostic {
     /// Other places that are part of the finding.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub related: Vec<Related>,
+    /// The two definitions of a type that differ.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub definitions: Option<Box<Definitions>>,
+}
+
+/// Two definitions of a type, side by side.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Definitions {
+    /// The files with the definitions.
+    pub files: [String; 2],
+    /// Their fields.
+    pub fields: Vec<ComparedField>,
 }
 
 /// Another place that is part of a finding.
@@ -202,6 +215,7 @@ pub(crate) struct Finding {
     pub hint: Option<String>,
     pub suggestion: Option<String>,
     pub related: Vec<(Span, String)>,
+    pub definitions: Option<Box<Definitions>>,
 }
 
 impl Finding {
@@ -227,6 +241,7 @@ impl Finding {
             hint: None,
             suggestion: None,
             related: Vec::new(),
+            definitions: None,
         }
     }
 
@@ -257,6 +272,11 @@ impl Finding {
 
     pub fn related(mut self, span: Span, message: impl Into<String>) -> Finding {
         self.related.push((span, message.into()));
+        self
+    }
+
+    pub fn definitions(mut self, definitions: Definitions) -> Finding {
+        self.definitions = Some(Box::new(definitions));
         self
     }
 }
@@ -345,6 +365,7 @@ impl<'a> Findings<'a> {
                     message,
                 })
                 .collect(),
+            definitions: finding.definitions,
         });
     }
 
@@ -389,6 +410,7 @@ impl<'a> Findings<'a> {
                 hint: Some("fix those above first".to_owned()),
                 suggestion: None,
                 related: Vec::new(),
+                definitions: None,
             });
         }
         let place =

@@ -65,7 +65,7 @@ mod type_files;
 mod type_folders;
 mod unit;
 
-pub use diagnostic::{Code, Diagnostic, MAX_DIAGNOSTICS, Related, Severity};
+pub use diagnostic::{Code, Definitions, Diagnostic, MAX_DIAGNOSTICS, Related, Severity};
 pub use graph::{
     Client, DEFAULT_HELD_BEYOND_QUEUE, DEFAULT_QUEUE_SIZE, Dataflow, Edge, GitReference, GitSource,
     Input, InputIndex, InputQueue, Labels, Node, Output, OutputIndex, Qos, QueuePolicy, Resources,

@@ -4,13 +4,15 @@ use std::ops::Range;
 
 use annotate_snippets::{Annotation, AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 
-use crate::diagnostic::{Diagnostic, Related, Severity};
+use crate::diagnostic::{Definitions, Diagnostic, Related, Severity};
 use crate::quote::visible;
 use crate::source::{Lines, Location, SourceText, Span};
 
 /// Longest line that is shown. Longer ones are not part of a dataflow, and their layout takes
 /// seconds.
 const MAX_SHOWN_LINE_BYTES: usize = 4_096;
+/// Limit on the fields of two definitions side by side. Of longer ones, only those that differ are shown.
+const MAX_SHOWN_FIELDS: usize = 24;
 
 /// `diagnostic` with its lines of `source`; ends with a line break.
 pub(crate) fn render(diagnostic: &Diagnostic, source: &SourceText, colour: bool) -> String {
@@ -34,11 +36,15 @@ pub(crate) fn render(diagnostic: &Diagnostic, source: &SourceText, colour: bool)
         ),
         None => group.element(Origin::path(file)),
     };
+    let definitions = diagnostic
+        .definitions
+        .as_ref()
+        .map(|definitions| Level::NOTE.message(side_by_side(definitions)));
     let hint = diagnostic
         .hint
         .as_ref()
         .map(|hint| Level::HELP.message(visible(hint)));
-    let report = &[group.elements(hint)];
+    let report = &[group.elements(definitions).elements(hint)];
     let renderer = if colour {
         Renderer::styled()
     } else {
@@ -48,6 +54,36 @@ pub(crate) fn render(diagnostic: &Diagnostic, source: &SourceText, colour: bool)
     // them.
     let is_c1 = |character: char| ('\u{80}'..='\u{9f}').contains(&character);
     format!("{}\n", renderer.render(report).replace(is_c1, "\u{fffd}"))
+}
+
+/// A table with a line for each field.
+fn side_by_side(definitions: &Definitions) -> String {
+    let Definitions { files, fields } = definitions;
+    let is_long = fields.len() > MAX_SHOWN_FIELDS;
+    let shown = fields
+        .iter()
+        .filter(|field| field.differs || !is_long)
+        .take(MAX_SHOWN_FIELDS);
+    let cells = shown.map(|field| {
+        let [first, second] = &field.types;
+        let mark = if field.differs { "differs" } else { "" };
+        [field.name(), first, second, mark].map(visible)
+    });
+    let [first, second] = files;
+    let mut rows = vec![["FIELD", first, second, ""].map(visible)];
+    rows.extend(cells);
+    let width = |column: usize| {
+        let widths = rows.iter().map(|row| row[column].chars().count());
+        widths.max().unwrap_or_default()
+    };
+    let widths = [width(0), width(1), width(2)];
+    let line = |[path, first, second, mark]: &[String; 4]| {
+        let [of_path, of_first, of_second] = widths;
+        let line = format!("{path:of_path$}  {first:of_first$}  {second:of_second$}  {mark}");
+        line.trim_end().to_owned()
+    };
+    let lines: Vec<String> = rows.iter().map(line).collect();
+    lines.join("\n")
 }
 
 /// The lines at `location` and at the related places, annotated.

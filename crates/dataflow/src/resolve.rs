@@ -5,9 +5,9 @@ use std::mem;
 use std::path::Path;
 
 use nervure_protocol::nearest;
-use nervure_types::{Difference, compare};
+use nervure_types::{ComparedField, Difference, compare, side_by_side};
 
-use crate::diagnostic::{Code, Finding, Findings};
+use crate::diagnostic::{Code, Definitions, Finding, Findings};
 use crate::graph::{Dataflow, Edge, Input, InputIndex, Node, Output, OutputIndex, Source};
 use crate::keys::Shape;
 use crate::name::{check_name, repair_name};
@@ -262,7 +262,9 @@ fn check_definitions(input: &ParsedInput, output: &ParsedOutput, findings: &mut 
     if is_compatible(&differences) || is_compatible(&reverse) {
         return;
     }
-    let differences: Vec<String> = differences.iter().map(ToString::to_string).collect();
+    let fields = side_by_side(&of_input.definition, &of_output.definition);
+    let differing = fields.iter().filter(|field| field.differs);
+    let differing = listed(differing.map(ComparedField::name));
     let message = format!(
         "the input {} and the output {} have different definitions of `{}`",
         quoted(&input.name.text),
@@ -271,11 +273,12 @@ fn check_definitions(input: &ParsedInput, output: &ParsedOutput, findings: &mut 
     );
     let finding = Finding::error(Code::TypeMismatch, expected.span, message)
         .expected(format!("the definition in {}", of_output.file))
+        .definitions(Definitions {
+            files: [&of_input.file, &of_output.file].map(|file| file.to_string()),
+            fields,
+        })
         .hint(format!(
-            "from {} to {}: {}",
-            of_input.file,
-            of_output.file,
-            differences.join(", ")
+            "they differ in {differing}: make them equal, or give one of them another version"
         ))
         .related(sent.span, "the output's type");
     findings.push(finding);

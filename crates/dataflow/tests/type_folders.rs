@@ -168,13 +168,51 @@ fn an_edge_between_modules_with_different_definitions_is_refused() {
         ),
         (Code::TypeMismatch, 3, 2)
     );
-    let hint = found.hint.as_deref().unwrap();
-    assert!(
-        hint.contains("b/msgs/my/Pose.msg") && hint.contains("a/msgs/my/Pose.msg"),
-        "{hint}"
-    );
-    assert!(
-        hint.contains("c: type `float64[6]`, then `float64[9]`"),
-        "{hint}"
+    let definitions = found.definitions.as_ref().unwrap();
+    let ends = |file: &str, end: &str| assert!(file.ends_with(end), "{file}");
+    ends(&definitions.files[0], "/b/msgs/my/Pose.msg");
+    ends(&definitions.files[1], "/a/msgs/my/Pose.msg");
+    let [x, c] = &definitions.fields[..] else {
+        panic!("{definitions:?}")
+    };
+    assert_eq!((&*x.path, x.differs), ("x", false));
+    assert_eq!((&*c.path, c.differs), ("c", true));
+    assert_eq!(c.types, ["float64[6]", "float64[9]"]);
+    let rendered = report.render(false);
+    let row = |field: &str| {
+        let line = rendered
+            .lines()
+            .find(|line| line.trim_start().starts_with(field));
+        let line = line.unwrap_or_else(|| panic!("{rendered}"));
+        line.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(row("x "), "x float64 float64");
+    assert_eq!(row("c "), "c float64[6] float64[9] differs");
+    assert!(rendered.contains("they differ in `c`"), "{rendered}");
+}
+
+#[test]
+fn a_module_with_another_definition_than_the_outer_file_is_refused() {
+    let main = "types: [msgs]\nnodes:\n  - {id: a, path: sh, outputs: {pose: {type: my/Pose@1}}}\n  - {id: b, module: b/b.yml, inputs: {pose: a/pose}}\n";
+    let sink = "module: {name: b, inputs: [pose]}\nnodes:\n  - {id: n, path: sh, inputs: {pose: {source: _mod/pose, type: my/Pose@1}}}\n";
+    let own = format!("types: [msgs]\n{sink}");
+    let with = |sink: &str| {
+        let files = [
+            ("main.yml", main),
+            ("b/b.yml", sink),
+            ("msgs/my/Pose.msg", "float64 x\n"),
+            ("b/msgs/my/Pose.msg", "float64 x\nfloat64 y\n"),
+        ];
+        report(&files.map(|(name, text)| (name, text.as_bytes())), |_| {})
+    };
+    let outer = with(sink);
+    assert!(!outer.has_errors(), "{}", outer.render(false));
+    let [found] = &with(&own).diagnostics[..] else {
+        panic!("one finding")
+    };
+    assert_eq!(found.code, Code::TypeMismatch);
+    assert_eq!(
+        found.definitions.as_ref().unwrap().fields[1].types,
+        ["float64", "-"]
     );
 }

@@ -36,6 +36,7 @@ pub fn check(report: &mut Report) {
             hint: Some(excess.hint.to_owned()),
             suggestion: None,
             related: Vec::new(),
+            definitions: None,
         });
     }
     report.dataflow = None;

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::Serialize;
+
 use crate::definition::{Constant, Definition, Field, Kind};
 
 /// A difference between an older and a newer definition.
@@ -77,6 +79,71 @@ impl Difference {
             Change::Added { is_optional, .. } => is_optional,
             Change::ConstantAdded => true,
             Change::Removed { .. } | Change::Changed { .. } => false,
+        }
+    }
+}
+
+/// A field of two definitions, side by side.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ComparedField {
+    /// The field or constant, such as `pose.covariance`; empty for the whole type.
+    pub path: String,
+    /// Its type in each definition, or another part that differs; `-` in one without it.
+    pub types: [String; 2],
+    /// Whether the definitions differ here.
+    pub differs: bool,
+}
+
+/// Two definitions, side by side: their fields, and what differs inside them.
+pub fn side_by_side(first: &Definition, second: &Definition) -> Vec<ComparedField> {
+    let mut differences = compare(first, second);
+    let mut compared = Vec::new();
+    for field in &first.fields {
+        let inside = format!("{}.", field.name);
+        let is_here =
+            |found: &mut Difference| found.path == field.name || found.path.starts_with(&inside);
+        let here: Vec<Difference> = differences.extract_if(.., is_here).collect();
+        if !here.iter().any(|found| found.path == field.name) {
+            compared.push(ComparedField {
+                path: field.name.clone(),
+                types: [field.kind.to_string(), field.kind.to_string()],
+                differs: false,
+            });
+        }
+        compared.extend(here.into_iter().map(ComparedField::from));
+    }
+    // Fields of the second one, constants, and the payload.
+    compared.extend(differences.into_iter().map(ComparedField::from));
+    compared
+}
+
+impl ComparedField {
+    /// The field or constant, for messages.
+    pub fn name(&self) -> &str {
+        name_of(&self.path)
+    }
+}
+
+impl From<Difference> for ComparedField {
+    fn from(found: Difference) -> Self {
+        let none = || "-".to_owned();
+        let types = match found.change {
+            Change::Added { kind, .. } => [none(), kind],
+            Change::Removed { kind } => [kind, none()],
+            Change::Changed {
+                part: Part::Kind,
+                older,
+                newer,
+            } => [older, newer],
+            Change::Changed { part, older, newer } => {
+                [older, newer].map(|value| format!("{part} {value}"))
+            }
+            Change::ConstantAdded => [none(), "constant".to_owned()],
+        };
+        Self {
+            path: found.path,
+            types,
+            differs: true,
         }
     }
 }
@@ -194,12 +261,16 @@ impl Comparison {
     }
 }
 
+fn name_of(path: &str) -> &str {
+    match path {
+        "" => "the type",
+        path => path,
+    }
+}
+
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = match self.path.as_str() {
-            "" => "the type",
-            path => path,
-        };
+        let path = name_of(&self.path);
         match &self.change {
             Change::Added {
                 kind,
@@ -339,6 +410,31 @@ mod tests {
         assert_eq!(
             found[0].to_string(),
             "position.y: presence `required`, then `optional`"
+        );
+    }
+
+    #[test]
+    fn definitions_stand_side_by_side() {
+        let first = definition("string name\nPoint at\nfloat64[9] c\nuint8 old\n", "");
+        let second = definition(
+            "Point at\nfloat64[6] c\nstring name\nbool new\nuint8 OK=0\n",
+            "",
+        );
+        let rows: Vec<_> = side_by_side(&first, &second)
+            .into_iter()
+            .map(|row| (row.path, row.types.join(" | "), row.differs))
+            .collect();
+        let expected = [
+            ("name", "string | string", false),
+            ("at", "a/Point | a/Point", false),
+            ("c", "float64[9] | float64[6]", true),
+            ("old", "uint8 | -", true),
+            ("new", "- | bool", true),
+            ("OK", "- | constant", true),
+        ];
+        assert_eq!(
+            rows,
+            expected.map(|(path, types, differs)| (path.to_owned(), types.to_owned(), differs))
         );
     }
 

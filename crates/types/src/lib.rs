@@ -30,7 +30,7 @@ mod standard;
 mod tensor_rule;
 
 pub use check::SampleCheck;
-pub use compare::{Change, Difference, Part, compare};
+pub use compare::{Change, ComparedField, Difference, Part, compare, side_by_side};
 pub use definition::{Constant, Definition, Facts, Field, Kind, Literal, Number, plain_name};
 pub use error::{DefinitionError, Place, SyntaxError};
 pub use humble::{humble, unchanged};
