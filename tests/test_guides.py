@@ -60,8 +60,8 @@ DURATION = re.compile(r"(?<![\w.])\d+(\.\d+)? (ns|us|ms|s)\b")
 NEEDS = re.compile(r"<!-- needs: ([\w-]+) -->\n$")
 LINK = re.compile(r"\]\((?!https?://)([^)\s]+)\)")
 RUN = re.compile(r"\b\d{8}T\d{6}Z-\d+\b")
-# Cargo and CMake find these files by their place.
-FOUND_BY_PLACE = re.compile(r"CMakeLists\.txt|Cargo\.toml|\.cargo/config\.toml|src/.*")
+# Cargo, CMake and the key `types` find these files by their place.
+FOUND_BY_PLACE = re.compile(r"msgs/.*|CMakeLists\.txt|Cargo\.toml|\.cargo/config\.toml|src/.*")
 
 
 @pytest.mark.timeout(900)

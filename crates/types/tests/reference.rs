@@ -36,9 +36,9 @@ optional = true
 tensors = [{ shapes = [[6, 6]] }]
 ```
 
-Their samples are checked as those of standard types. Errors name the file, line and column of the definition. A module may
-have its own `types`; an edge between two different definitions of one type is an error, before the first sample. An added
-optional field is none.
+Their samples are checked as those of standard types. Errors name the file, line and column of the definition. `nervure types
+list msgs` and `nervure types show msgs/my/Pose.msg` print them. A module may have its own `types`; an edge between two different
+definitions of one type is an error with both side by side, before the first sample. An added optional field is none.
 
 The check costs 20 ns for an image, 40 ns for a twist and 110 ns for odometry, and 1.5 to 5 us for the first sample of a layout
 (medians of `cargo run --release -p nervure-types --example check_cost` on an AMD EPYC, 2 cores, busy).

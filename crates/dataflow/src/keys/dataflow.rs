@@ -25,7 +25,7 @@ pub(crate) static DATAFLOW: Level = Level {
         optional(
             "types",
             Folders,
-            "Folders with definitions of types, such as `[msgs]`: `msgs/my/Pose.msg` or `msgs/my/msg/Pose.msg` defines `my/Pose@1` in the syntax of ROS. `Pose.toml` beside it has its version and what `.msg` cannot say (docs/reference/types.md).",
+            "Folders with definitions of types, such as `[msgs]`: `msgs/my/Pose.msg` or `msgs/my/msg/Pose.msg` defines `my/Pose@1` in the syntax of ROS. `Pose.toml` beside it has its version and what `.msg` cannot say (docs/reference/types.md). A fleet needs the folder inside that of this file.",
         ),
         optional(
             "machines",

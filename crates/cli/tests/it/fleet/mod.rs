@@ -24,6 +24,7 @@ mod services;
 mod telemetry;
 mod tools;
 mod twice;
+mod types;
 
 use std::{
     collections::BTreeSet,
