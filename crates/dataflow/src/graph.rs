@@ -360,6 +360,17 @@ impl Dataflow {
     }
 }
 
+impl Node {
+    /// Definitions of types as JSON of `nervure_types`, for the node's process.
+    #[must_use]
+    pub fn portable_types(&self) -> BTreeMap<String, serde_json::Value> {
+        let types = self.types.iter();
+        types
+            .map(|(name, definition)| (name.clone(), definition.to_portable()))
+            .collect()
+    }
+}
+
 impl InputQueue {
     /// The default: 10 samples, dropping the oldest.
     pub const DEFAULT: InputQueue = InputQueue::new(Policy::DropOldest, DEFAULT_QUEUE_SIZE);

@@ -162,11 +162,7 @@ fn node_plan(
         program: node.program.clone(),
         settings: node.settings.clone(),
         outputs: node.outputs.iter().enumerate().map(output).collect(),
-        types: node
-            .types
-            .iter()
-            .map(|(name, definition)| (name.clone(), definition.to_portable()))
-            .collect(),
+        types: node.portable_types(),
         inputs: node
             .inputs
             .iter()

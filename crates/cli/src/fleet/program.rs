@@ -82,7 +82,7 @@ fn differing(old: &Node, new: &Node) -> Option<&'static str> {
         ("machine", old.machine == new.machine),
         ("inputs", inputs == new.inputs),
         ("outputs", old.outputs == new.outputs),
-        ("types", old.types == new.types),
+        ("types", old.portable_types() == new.portable_types()),
         ("services", old.services == new.services),
         ("clients", old.clients == new.clients),
         (
@@ -121,9 +121,17 @@ mod tests {
     use super::*;
 
     fn dataflow(text: &str) -> Dataflow {
+        with_definition(text, "float64 x\n")
+    }
+
+    /// The dataflow in a folder with a definition of `my/Pose@1`.
+    fn with_definition(text: &str, definition: &str) -> Dataflow {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("two.yml");
         std::fs::write(&file, text).unwrap();
+        let package = folder.path().join("msgs/my");
+        std::fs::create_dir_all(&package).unwrap();
+        std::fs::write(package.join("Pose.msg"), definition).unwrap();
         let report = nervure_dataflow::load(&file);
         report
             .dataflow
@@ -138,12 +146,15 @@ nodes:
 "#;
 
     fn taken(new: &str) -> Result<Node, String> {
-        let mut old = dataflow(FILE);
+        taken_from(dataflow(FILE), &dataflow(new))
+    }
+
+    fn taken_from(mut old: Dataflow, new: &Dataflow) -> Result<Node, String> {
         let program = PartProgram {
             file: "programs/7/files/two.yml".into(),
             version: "7".to_owned(),
         };
-        let taken = take_program(&mut old, &dataflow(new), "motor", &program);
+        let taken = take_program(&mut old, new, "motor", &program);
         taken.map_err(|failure| failure.to_string())?;
         Ok(old.node("motor").unwrap().clone())
     }
@@ -189,5 +200,22 @@ nodes:
             let error = taken(&new).unwrap_err();
             assert!(error.contains(reason), "{error}");
         }
+    }
+
+    #[test]
+    fn a_node_with_another_definition_of_its_type_is_refused() {
+        let text = FILE
+            .replace("machines:", "types: [msgs]\nmachines:")
+            .replace(
+                "id: motor,",
+                "id: motor, outputs: {pose: {type: my/Pose@1}},",
+            );
+        let take = |definition: &str| {
+            let new = with_definition(&text, definition);
+            taken_from(dataflow(&text), &new)
+        };
+        take("# A comment.\nfloat64 x  # [m]\n").unwrap();
+        let error = take("float32 x\n").unwrap_err();
+        assert!(error.contains("has another `types`"), "{error}");
     }
 }
