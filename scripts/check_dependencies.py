@@ -79,6 +79,11 @@ FORBIDDEN = [
         "a store holds keys and values, whatever they mean",
     ),
     (
+        "nervure-http",
+        ["nervure-identity", "nervure-store", "nervure-protocol", "nervure-shm"],
+        "a connection carries requests, whatever they mean",
+    ),
+    (
         "nervure-coordinator",
         ["nervure-shm", "nervure-link", "nervure-node", "nervure-dataflow"],
         "the coordinator never touches payloads",

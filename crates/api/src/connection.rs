@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use nervure_coordinator::places::{InUse, Place, Places, host};
+use nervure_http::places::{InUse, Place, Places, host};
 use tokio::sync::Notify;
 
 /// Connections at a time that have not sent the token, and of one host.

@@ -22,8 +22,8 @@ use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
 };
-use nervure_coordinator::places::unless_lost;
 use nervure_fleet::connection::folder;
+use nervure_http::places::unless_lost;
 use prometheus_client::encoding::prometheus_text;
 use tokio::{
     io::{AsyncRead, AsyncWrite},

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use nervure_store::{Changes, Entry, Expected, LeaseId, Listing, Revision, StoreError};
+use nervure_store::{Changes, Entry, Expected, LeaseId, Listing, Part, Revision, StoreError};
 use serde::{Deserialize, Serialize};
 
 use crate::{Machine, Terms};
@@ -121,7 +121,7 @@ impl From<StoreError> for Answer {
             StoreError::Compacted { after, oldest } => Self::Compacted { after, oldest },
             StoreError::NoLease(lease) => Self::NoLease(lease),
             StoreError::Size {
-                what: "the key",
+                what: Part::Key,
                 bytes,
                 most,
             } => Self::KeySize { bytes, most },
@@ -148,12 +148,12 @@ impl Answer {
             Self::Compacted { after, oldest } => StoreError::Compacted { after, oldest },
             Self::NoLease(lease) => StoreError::NoLease(lease),
             Self::KeySize { bytes, most } => StoreError::Size {
-                what: "the key",
+                what: Part::Key,
                 bytes,
                 most,
             },
             Self::ValueSize { bytes, most } => StoreError::Size {
-                what: "the value",
+                what: Part::Value,
                 bytes,
                 most,
             },

@@ -19,8 +19,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::ends::Connected;
-use crate::places::{self, Place, Places, unless_lost};
 use crate::{ALPN, PEER_TIMEOUT, socket};
+use nervure_http::places::{self, Place, Places, unless_lost};
 
 /// The longest time that a client may receive nothing of an answer: then its connection ends (tcp(7)).
 const UNREAD: Duration = Duration::from_secs(60);

@@ -20,7 +20,6 @@ mod connections;
 mod ends;
 mod invitation;
 mod pairing;
-pub mod places;
 mod server;
 mod socket;
 

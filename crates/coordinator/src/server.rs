@@ -23,11 +23,11 @@ use crate::connections::{Answers, Connections, End};
 use crate::ends::{Copied, DAEMON, Ends};
 use crate::invitation::{Invitation, Terms};
 use crate::pairing::{Caller, Members};
-use crate::places::unless_lost;
 use crate::{
     Address, BUNDLES, INVITATIONS, MACHINES, MAX_BUNDLE_BYTES, Machine, PEER_TIMEOUT, Standing,
     own_addresses,
 };
+use nervure_http::places::unless_lost;
 
 /// How long the end of a coordinator waits for its threads.
 const SHUTDOWN: Duration = Duration::from_secs(1);

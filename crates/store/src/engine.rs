@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::{
     Change, Changes, Entry, Epoch, Expected, LeaseId, Listing, MAX_HISTORY, MAX_HISTORY_BYTES,
-    MAX_KEY_BYTES, MAX_VALUE_BYTES, Revision, StoreError,
+    MAX_KEY_BYTES, MAX_VALUE_BYTES, Part, Revision, StoreError,
 };
 
 /// The content of a store, apart from its history.
@@ -111,13 +111,7 @@ impl Engine {
         value: Option<&[u8]>,
         lease: Option<LeaseId>,
     ) -> Result<Step, StoreError> {
-        check_size("the key", key.len(), 1, MAX_KEY_BYTES)?;
-        check_size(
-            "the value",
-            value.map_or(0, <[u8]>::len),
-            0,
-            MAX_VALUE_BYTES,
-        )?;
+        check_sizes(key, value)?;
         let found = self.content.entries.get(key).map(|entry| entry.revision);
         let fits = match expected {
             Expected::Absent => found.is_none() && value.is_some(),
@@ -247,14 +241,13 @@ fn bytes_of(change: &Change) -> usize {
     change.key.len() + entry.map_or(0, |entry| entry.key.len() + entry.value.len())
 }
 
-pub(crate) fn check_size(
-    what: &'static str,
-    bytes: usize,
-    least: usize,
-    most: usize,
-) -> Result<(), StoreError> {
-    match (least..=most).contains(&bytes) {
-        true => Ok(()),
-        false => Err(StoreError::Size { what, bytes, most }),
-    }
+/// Checks the lengths of a key and its value.
+pub(crate) fn check_sizes(key: &str, value: Option<&[u8]>) -> Result<(), StoreError> {
+    let value_bytes = value.map_or(0, <[u8]>::len);
+    let (what, bytes, most) = match key.len() {
+        1..=MAX_KEY_BYTES if value_bytes <= MAX_VALUE_BYTES => return Ok(()),
+        1..=MAX_KEY_BYTES => (Part::Value, value_bytes, MAX_VALUE_BYTES),
+        bytes => (Part::Key, bytes, MAX_KEY_BYTES),
+    };
+    Err(StoreError::Size { what, bytes, most })
 }

@@ -23,19 +23,13 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use bytes::Bytes;
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::client::conn::http1;
-use hyper::{Method, Request, Response, body::Incoming};
-use hyper_util::rt::TokioIo;
+use nervure_http::{Answer, Connection, Request, header};
 use serde_json::{Value, json};
-use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 
-use crate::engine::check_size;
+use crate::engine::check_sizes;
 use crate::{
-    Change, Changes, Entry, Epoch, Expected, LeaseId, Listing, MAX_KEY_BYTES, MAX_VALUE_BYTES,
-    Revision, Store, StoreError,
+    Change, Changes, Entry, Epoch, Expected, LeaseId, Listing, Revision, Store, StoreError,
 };
 
 /// Time limit for an answer that waits for no change. It outlasts the election of a leader,
@@ -75,6 +69,15 @@ enum Fault {
 /// The status of gRPC for a missing object, in the `code` of an answer. Of the objects in these requests,
 /// only leases can have it (etcd, `api/v3rpc/rpctypes/error.go`).
 const NOT_FOUND: u64 = 5;
+
+impl From<nervure_http::Error> for Fault {
+    fn from(error: nervure_http::Error) -> Self {
+        match error.was_sent() {
+            true => Self::NotAnswered(unavailable(&error)),
+            false => Self::NotSent(unavailable(&error)),
+        }
+    }
+}
 
 impl Fault {
     fn into_error(self) -> StoreError {
@@ -181,12 +184,10 @@ impl Etcd {
     async fn exchange(&self, member: usize, path: &str, body: &Value) -> Result<Value, Fault> {
         let exchange = async {
             let answer = self.send(member, path, body).await?;
-            let status = answer.status();
-            let body = Limited::new(answer.into_body(), MAX_ANSWER_BYTES);
-            let failed = |error: String| Fault::NotAnswered(unavailable(&error));
-            let bytes = body.collect().await.map_err(|it| failed(it.to_string()))?;
-            let value: Value =
-                serde_json::from_slice(&bytes.to_bytes()).map_err(|it| failed(it.to_string()))?;
+            let status = answer.status;
+            let bytes = answer.bytes(MAX_ANSWER_BYTES).await?;
+            let value: Value = serde_json::from_slice(&bytes)
+                .map_err(|error| Fault::NotAnswered(unavailable(&error)))?;
             if status.is_success() {
                 return Ok(value);
             }
@@ -203,28 +204,14 @@ impl Etcd {
 
     /// Uses a new connection: a call takes a fraction of a millisecond more on one host, and no state of
     /// connections is kept.
-    async fn send(
-        &self,
-        member: usize,
-        path: &str,
-        body: &Value,
-    ) -> Result<Response<Incoming>, Fault> {
+    async fn send(&self, member: usize, path: &str, body: &Value) -> Result<Answer, Fault> {
         let address = self.members[member];
-        let stream = TcpStream::connect(address).await;
-        let stream = stream.map_err(|error| Fault::NotSent(unavailable(&error)))?;
-        let _ = stream.set_nodelay(true);
-        let (mut send, connection) = http1::handshake(TokioIo::new(stream))
-            .await
-            .map_err(|error| Fault::NotSent(unavailable(&error)))?;
-        tokio::spawn(connection);
-        let request = Request::builder()
-            .method(Method::POST)
-            .uri(format!("/v3/{path}"))
-            .header(hyper::header::HOST, address.to_string())
-            .body(Full::new(Bytes::from(body.to_string())))
-            .expect("method and path are valid");
-        let answer = send.send_request(request).await;
-        answer.map_err(|error| Fault::NotAnswered(unavailable(&error)))
+        let mut connection = Connection::open(address).await?;
+        let request = Request::post(format!("/v3/{path}"))
+            .header(header::HOST, address.to_string())
+            .body(body.to_string().into())
+            .expect("the path is valid");
+        Ok(connection.send(request).await?)
     }
 
     fn key(&self, key: &str) -> String {
@@ -304,7 +291,7 @@ impl Etcd {
         else {
             return timed_out();
         };
-        let mut body = opened.map_err(Fault::into_error)?.into_body();
+        let mut answer = opened.map_err(Fault::into_error)?;
         let mut line = Vec::new();
         while changes.revision < until || changes.changes.is_empty() {
             let is_behind = changes.revision < until;
@@ -313,13 +300,14 @@ impl Etcd {
             } else {
                 deadline
             };
-            let frame = match tokio::time::timeout_at(limit, body.frame()).await {
-                Ok(Some(frame)) => frame.map_err(|error| unavailable(&error))?,
-                Ok(None) => return Err(unavailable(&"it has ended a watch")),
+            let piece = match tokio::time::timeout_at(limit, answer.piece()).await {
+                Ok(Ok(Some(piece))) => piece,
+                Ok(Ok(None)) => return Err(unavailable(&"it has ended a watch")),
+                Ok(Err(error)) => return Err(unavailable(&error)),
                 Err(_) if is_behind => return timed_out(),
                 Err(_) => break,
             };
-            line.extend(frame.into_data().unwrap_or_default());
+            line.extend(piece);
             if line.len() > MAX_EVENT_BYTES {
                 return Err(unexpected("an event that is too large"));
             }
@@ -376,13 +364,7 @@ impl Store for Etcd {
         value: Option<&[u8]>,
         lease: Option<LeaseId>,
     ) -> Failed<Revision> {
-        check_size("the key", key.len(), 1, MAX_KEY_BYTES)?;
-        check_size(
-            "the value",
-            value.map_or(0, <[u8]>::len),
-            0,
-            MAX_VALUE_BYTES,
-        )?;
+        check_sizes(key, value)?;
         let conflict = |found| StoreError::Conflict {
             key: key.to_owned(),
             expected,

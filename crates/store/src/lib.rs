@@ -137,7 +137,8 @@ pub struct Changes {
 }
 
 /// Why a call failed.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
 pub enum StoreError {
     /// The key is in another state than expected.
     #[error("key `{key}` has changed: expected {expected:?}, found {found:?}")]
@@ -164,7 +165,7 @@ pub enum StoreError {
     #[error("{what} has {bytes} bytes, expected 1 to {most}")]
     Size {
         /// The key or the value.
-        what: &'static str,
+        what: Part,
         /// Its length.
         bytes: usize,
         /// The limit.
@@ -176,6 +177,25 @@ pub enum StoreError {
     /// The store cannot be read or written.
     #[error("the store cannot be used: {0}")]
     Unavailable(String),
+}
+
+/// A part of an entry with a limited length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    /// The key.
+    Key,
+    /// The value.
+    Value,
+}
+
+impl std::fmt::Display for Part {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Key => "the key",
+            Self::Value => "the value",
+        })
+    }
 }
 
 /// The store. All methods may be called from any thread.
