@@ -12,15 +12,10 @@ use axum::{
     Extension, Router,
     body::Bytes,
     extract::{DefaultBodyLimit, Request, State},
-    http::{HeaderMap, StatusCode, header},
+    http::{Extensions, HeaderMap, StatusCode, header},
     middleware::{self, Next},
     response::{IntoResponse, Response},
     routing::get,
-};
-use hyper::server::conn::http1;
-use hyper_util::{
-    rt::{TokioIo, TokioTimer},
-    service::TowerToHyperService,
 };
 use nervure_fleet::connection::folder;
 use nervure_http::places::unless_lost;
@@ -60,9 +55,6 @@ const MAX_BODY_BYTES: usize = 256 * 1024;
 
 /// Metrics of this age are served again, so that clients cannot burden the keepers.
 const FRESH: Duration = Duration::from_secs(1);
-
-/// The largest head of a request.
-const MAX_HEAD_BYTES: usize = 16 * 1024;
 
 /// Settings of a server.
 #[derive(Debug)]
@@ -138,11 +130,7 @@ fn router(access: Access) -> Router {
 async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, router: Router) {
     let connections = Connections::default();
     loop {
-        let Ok((stream, address)) = listener.accept().await else {
-            // Out of descriptors: connections end meanwhile.
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            continue;
-        };
+        let (stream, address) = nervure_http::accept(&listener).await;
         let (tls, router) = (tls.clone(), router.clone());
         let connection = connections.connection(address.ip());
         tokio::spawn(async move {
@@ -177,15 +165,10 @@ async fn http(
     router: Router,
     connection: Connection,
 ) {
-    let router = router.layer(Extension(connection.clone()));
-    let requests = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(CLIENT_TIMEOUT)
-        .max_buf_size(MAX_HEAD_BYTES)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let begin = |extensions: &mut Extensions| drop(extensions.insert(connection.clone()));
+    let requests = nervure_http::answer_requests(stream, router, CLIENT_TIMEOUT, begin);
     let mut requests = std::pin::pin!(requests);
     loop {
-        // The client already knows of an error.
         let ended = tokio::time::timeout(LIFETIME, &mut requests).await;
         if ended.is_ok() || !connection.is_streaming() {
             return;

@@ -27,7 +27,7 @@ use axum::{
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
-use hyper::body::Frame;
+use http_body::{Body as HttpBody, Frame};
 use nervure_inspect::{answers::ErrorAnswer, places, topics::select_topics};
 use nervure_protocol::report::Level;
 use regex_lite::Regex;
@@ -398,7 +398,7 @@ struct Events {
     _permit: OwnedSemaphorePermit,
 }
 
-impl hyper::body::Body for Events {
+impl HttpBody for Events {
     type Data = Bytes;
     type Error = std::convert::Infallible;
 

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
+use axum::http::Uri;
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::{Method, Request, StatusCode, Uri, client::conn::http1, header};
-use hyper_util::rt::TokioIo;
+use nervure_http::{Connection, Request, StatusCode, header};
 use serde_json::Value;
-use tokio::{net::TcpStream, runtime::Runtime};
+use tokio::runtime::Runtime;
 
 use super::spans::Sent;
 use crate::{Error, Note};
@@ -103,37 +102,29 @@ impl Receiver {
     }
 
     async fn exchange(&self, body: Bytes) -> Result<(), (Sent, String)> {
-        let text = |error: &dyn std::fmt::Display| (Sent::Failed, error.to_string());
         // An IPv6 address stands in brackets.
         let host = self.host.trim_matches(['[', ']']);
-        let stream = TcpStream::connect((host, self.port))
-            .await
-            .map_err(|error| text(&error))?;
-        let _ = stream.set_nodelay(true);
-        let (mut send, connection) = http1::handshake(TokioIo::new(stream))
-            .await
-            .map_err(|error| text(&error))?;
-        tokio::spawn(connection);
-        let request = Request::builder()
-            .method(Method::POST)
-            .uri(format!("{}/v1/{}", self.path, self.signal))
+        let connection = Connection::open((host, self.port)).await;
+        let mut connection = connection.map_err(failed)?;
+        let request = Request::post(format!("{}/v1/{}", self.path, self.signal))
             .header(header::HOST, format!("{}:{}", self.host, self.port))
             .header(header::CONTENT_TYPE, "application/json")
             .header(
                 header::USER_AGENT,
                 concat!("nervure/", env!("CARGO_PKG_VERSION")),
             )
-            .body(Full::new(body))
-            .map_err(|error| text(&error))?;
-        let answer = send
-            .send_request(request)
-            .await
-            .map_err(|error| text(&error))?;
-        let status = answer.status();
-        let body = Limited::new(answer.into_body(), MAX_ANSWER_BYTES);
-        let body = body.collect().await.map_err(|error| text(&error))?;
-        judge(status, &body.to_bytes())
+            .body(body)
+            .map_err(failed)?;
+        let answer = connection.send(request).await.map_err(failed)?;
+        let status = answer.status;
+        let body = answer.bytes(MAX_ANSWER_BYTES).await.map_err(failed)?;
+        judge(status, &body)
     }
+}
+
+/// A failure after which the message may be sent again.
+fn failed(error: impl std::fmt::Display) -> (Sent, String) {
+    (Sent::Failed, error.to_string())
 }
 
 /// Whether a message was taken as a whole. OTLP has four statuses after which it may be sent again.
