@@ -104,12 +104,12 @@ FORBIDDEN = [
     ),
     (
         "nervure-inspect",
-        ["nervure-launch", "nervure-recorder", "axum", "clap", "crossterm"],
+        ["nervure-launch", "nervure-recorder", "utoipa-axum", "clap", "crossterm"],
         "every surface shows the same state, which is computed without one",
     ),
     (
         "nervure-fleet",
-        ["nervure-launch", "nervure-recorder", "axum", "clap", "crossterm"],
+        ["nervure-launch", "nervure-recorder", "utoipa-axum", "clap", "crossterm"],
         "orders of a fleet are given without a terminal",
     ),
     (

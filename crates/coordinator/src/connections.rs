@@ -1,15 +1,12 @@
 //! Connections: the handshake, and a place among the others.
 
-use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use hyper::body::{Body, Incoming};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper::{Request, Response};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use axum::Router;
+use axum::http::Extensions;
+use nervure_http::places::{self, Place, Places, unless_lost};
 use nervure_identity::{KeyPair, PublicKey, tls};
 use rustix::process::{Resource, getrlimit};
 use socket2::SockRef;
@@ -20,7 +17,6 @@ use tokio_rustls::server::TlsStream;
 
 use crate::ends::Connected;
 use crate::{ALPN, PEER_TIMEOUT, socket};
-use nervure_http::places::{self, Place, Places, unless_lost};
 
 /// The longest time that a client may receive nothing of an answer: then its connection ends (tcp(7)).
 const UNREAD: Duration = Duration::from_secs(60);
@@ -41,19 +37,10 @@ const STRANGERS: (usize, usize) = (256, 64);
 /// Connections at a time of paired machines, and of one key: a daemon has up to ten, each command one.
 const PAIRED: (usize, usize) = (2048, 64);
 
-/// Answers requests.
-pub(crate) trait Answers: Send + Sync + 'static {
-    type Body: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send;
-
+/// Knows the machines of the fleet.
+pub(crate) trait IsPaired: Send + Sync + 'static {
     /// Whether the machine with this key is paired.
     fn is_paired(self: Arc<Self>, key: PublicKey) -> impl Future<Output = bool> + Send;
-
-    /// The answer to a request.
-    fn answer(
-        self: Arc<Self>,
-        from: Arc<End>,
-        request: Request<Incoming>,
-    ) -> impl Future<Output = Response<Self::Body>> + Send;
 }
 
 /// The other end of a connection.
@@ -104,27 +91,25 @@ impl tls::Accept for AnyKey {
 }
 
 impl Connections {
-    /// Accepts connections, proves this key to them, and answers their requests.
-    pub async fn serve(self, listener: TcpListener, own: KeyPair, answers: Arc<impl Answers>) {
+    /// Accepts connections, proves this key to them, and answers their requests. Each request has the
+    /// [`End`] of its connection as an extension.
+    pub async fn serve(
+        self,
+        listener: TcpListener,
+        own: KeyPair,
+        fleet: Arc<impl IsPaired>,
+        router: Router,
+    ) {
         let tls = TlsAcceptor::from(Arc::new(tls::server(&own, Arc::new(AnyKey), ALPN)));
         loop {
-            let (stream, address) = match listener.accept().await {
-                Ok(accepted) => accepted,
-                Err(_) => {
-                    // Out of descriptors: connections end meanwhile.
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                    continue;
-                }
-            };
-            let (all, tls, answers) = (self.clone(), tls.clone(), Arc::clone(&answers));
+            let (stream, address) = nervure_http::accept(&listener).await;
+            let (all, tls) = (self.clone(), tls.clone());
+            let (fleet, router) = (Arc::clone(&fleet), router.clone());
             tokio::spawn(async move {
                 let lost = Arc::default();
+                let serve = all.serve_one(stream, address.ip(), tls, fleet, router, &lost);
                 // A connection that loses its place ends.
-                unless_lost(
-                    &lost,
-                    all.serve_one(stream, address.ip(), tls, answers, &lost),
-                )
-                .await;
+                unless_lost(&lost, serve).await;
             });
         }
     }
@@ -139,7 +124,8 @@ impl Connections {
         stream: TcpStream,
         address: IpAddr,
         tls: TlsAcceptor,
-        answers: Arc<impl Answers>,
+        fleet: Arc<impl IsPaired>,
+        router: Router,
         lost: &Arc<Notify>,
     ) {
         let host = places::host(address);
@@ -153,48 +139,36 @@ impl Connections {
         let Some(key) = certificates.and_then(tls::peer_key) else {
             return;
         };
-        let from = (key, address);
-        if Arc::clone(&answers).is_paired(key).await {
+        let end = End {
+            key,
+            address,
+            daemon: OnceLock::new(),
+        };
+        if fleet.is_paired(key).await {
             // A revocation from here on takes away the place; after an earlier one, the requests fail.
             let place = self.paired.take(key, lost);
             drop(handshake);
-            answer_requests(stream, from, answers, place, IDLE).await;
+            answer_requests(stream, end, router, place, IDLE).await;
         } else {
             let place = self.strangers.take(host, lost);
             drop(handshake);
-            let requests = answer_requests(stream, from, answers, place, PEER_TIMEOUT);
+            let requests = answer_requests(stream, end, router, place, PEER_TIMEOUT);
             let _ = tokio::time::timeout(STRANGER_LIFE, requests).await;
         }
     }
 }
 
-/// Answers the requests of a connection. It ends after a pause of `idle`.
-async fn answer_requests<A: Answers, O: Copy + Ord>(
+async fn answer_requests<O: Copy + Ord>(
     stream: TlsStream<TcpStream>,
-    (key, address): (PublicKey, IpAddr),
-    answers: Arc<A>,
+    end: End,
+    router: Router,
     place: Arc<Place<O>>,
     idle: Duration,
 ) {
-    let end = Arc::new(End {
-        key,
-        address,
-        daemon: OnceLock::new(),
-    });
-    let service = service_fn(|request| {
-        let (answers, in_use) = (Arc::clone(&answers), place.begin_request());
-        let end = Arc::clone(&end);
-        async move {
-            let response = answers.answer(end, request).await;
-            drop(in_use);
-            Ok::<_, Infallible>(response)
-        }
-    });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(idle)
-        .max_buf_size(16 * 1024)
-        .serve_connection(TokioIo::new(stream), service);
-    // An error is the client's, which knows it.
-    let _ = connection.await;
+    let end = Arc::new(end);
+    let begin = |extensions: &mut Extensions| {
+        extensions.insert(Arc::clone(&end));
+        place.begin_request()
+    };
+    nervure_http::answer_requests(stream, router, idle, begin).await;
 }

@@ -21,9 +21,6 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Known daemons of one key. Of more, those not seen for longest are forgotten.
 const MAX_OF_KEY: usize = 8;
 
-/// The header of requests with the number of a daemon.
-pub(crate) const DAEMON: &str = "nervure-daemon";
-
 /// The daemons of all keys.
 #[derive(Debug, Default)]
 pub(crate) struct Ends(Mutex<HashMap<PublicKey, OfKey>>);

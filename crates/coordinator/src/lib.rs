@@ -14,18 +14,27 @@ mod address;
 #[doc(hidden)]
 pub mod api;
 mod bundles;
+mod call_error;
+mod calls;
 mod changes;
 mod client;
 mod connections;
+mod dial;
+mod endpoints;
 mod ends;
 mod invitation;
 mod pairing;
+mod requests;
 mod server;
+mod service;
 mod socket;
+mod transfers;
 
 pub use access::{Ask, Role};
 pub use address::{Address, PORT, ParseAddressError, own_addresses};
-pub use client::{CallError, Client, Endpoint, Joining};
+pub use call_error::CallError;
+pub use client::Client;
+pub use endpoints::Endpoint;
 pub use invitation::{Invitation, ParseInvitationError, Terms};
 pub use server::{Config, Coordinator, StartError};
 
@@ -34,7 +43,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 /// The protocol between coordinator and clients. Every incompatible change takes a new number.
-const ALPN: &[u8] = b"nervure-coordinator/1";
+const ALPN: &[u8] = b"nervure-coordinator/2";
 
 /// Prefix of the entries of paired machines, which only the coordinator writes.
 pub const MACHINES: &str = "machines/";
@@ -106,6 +115,16 @@ pub struct CoordinatorOf {
     pub others: Vec<Address>,
     /// Time of its first start, by its machine's clock. All machines refer to the clock of the oldest one.
     pub since_utc_millis: u64,
+}
+
+/// The state of a machine after it has joined.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Joining {
+    /// It is paired, under this name.
+    Paired(String),
+    /// It waits for approval, under this name.
+    Waiting(String),
 }
 
 /// Whether a machine belongs to the fleet.

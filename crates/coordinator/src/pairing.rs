@@ -8,10 +8,9 @@ use nervure_identity::PublicKey;
 use nervure_store::{Entry, Expected, Store, StoreError};
 use serde::{Deserialize, Serialize};
 
-use crate::api::Answer;
 use crate::{
-    ACTUAL, ALIVE, Address, CoordinatorOf, INVITATIONS, LINKS, MACHINES, Machine, Role, Standing,
-    Terms, check_machine_name, digest, hexadecimal,
+    ACTUAL, ALIVE, Address, CoordinatorOf, INVITATIONS, Joining, LINKS, MACHINES, Machine, Role,
+    Standing, Terms, check_machine_name, digest, hexadecimal,
 };
 
 /// Open invitations at a time.
@@ -149,23 +148,28 @@ impl Members {
     }
 
     /// Pairs a machine, or lets it wait. A wrong secret gives no detail.
-    pub fn join(&self, caller: &Caller, address: IpAddr, secret: &str, name: String) -> Answer {
-        let joined = match caller {
+    pub fn join(
+        &self,
+        caller: &Caller,
+        address: IpAddr,
+        secret: &str,
+        name: String,
+    ) -> Result<Joining, StoreError> {
+        match caller {
             Caller::Own => self.join_own(address, name),
             Caller::Known(known) if known.standing != Standing::Revoked => {
-                Ok(answer(known.standing, &known.name))
+                Ok(joined(known.standing == Standing::Waiting, &known.name))
             }
             Caller::Known(known) => {
                 let key = known.key.clone();
                 self.join_invited(key, address, secret, known.name.clone())
             }
             Caller::Stranger(key) => self.join_invited(key.to_string(), address, secret, name),
-        };
-        joined.unwrap_or_else(Answer::from)
+        }
     }
 
     /// The machine of the coordinator is an operator.
-    fn join_own(&self, address: IpAddr, name: String) -> Result<Answer, StoreError> {
+    fn join_own(&self, address: IpAddr, name: String) -> Result<Joining, StoreError> {
         check_machine_name(&name).map_err(StoreError::Refused)?;
         let entry = self.store.get(&machine_key(&name))?;
         let known = entry.as_ref().and_then(machine_of);
@@ -180,7 +184,7 @@ impl Members {
             name,
         };
         if known.as_ref() == Some(&machine) {
-            return Ok(answer(Standing::Paired, &machine.name));
+            return Ok(joined(false, &machine.name));
         }
         match known {
             Some(other) if other.key != machine.key => Err(is_taken(&machine.name)),
@@ -188,7 +192,10 @@ impl Members {
             Some(own) if own.standing == Standing::Revoked => {
                 Err(StoreError::Refused(format!("`{}` was revoked", own.name)))
             }
-            _ => self.write(&machine, entry.as_ref()),
+            _ => {
+                self.write(&machine, entry.as_ref())?;
+                Ok(joined(false, &machine.name))
+            }
         }
     }
 
@@ -248,7 +255,7 @@ impl Members {
         address: IpAddr,
         secret: &str,
         name: String,
-    ) -> Result<Answer, StoreError> {
+    ) -> Result<Joining, StoreError> {
         let (invitation, invited) = self.open_invitation(secret)?;
         check_machine_name(&name).map_err(StoreError::Refused)?;
         let (name, entry) = self.place(name, &key, invited.needs_approval)?;
@@ -265,7 +272,8 @@ impl Members {
         };
         if invited.needs_approval {
             self.check_waiting()?;
-            return self.write(&machine, entry.as_ref());
+            self.write(&machine, entry.as_ref())?;
+            return Ok(joined(true, &machine.name));
         }
         // Marked before it is used: it is valid once, also for two machines at a time. A name that
         // another machine takes meanwhile does not use it up.
@@ -288,7 +296,8 @@ impl Members {
         self.write(&machine, entry.as_ref()).inspect_err(|_| {
             // If it fails, the user makes another invitation.
             let _ = set(marked, &invitation.value);
-        })
+        })?;
+        Ok(joined(false, &machine.name))
     }
 
     /// The name of a new machine, and the entry that it replaces: that of a revoked machine.
@@ -368,7 +377,7 @@ impl Members {
                     .compare_and_set(&entry.key, expected, None, None)?;
                 (self.on_change)(machine.clone());
             }
-            Standing::Paired => drop(self.write(&machine, Some(&entry))?),
+            Standing::Paired => self.write(&machine, Some(&entry))?,
         }
         // Its reports about itself are void.
         for prefix in [LINKS, ACTUAL] {
@@ -403,7 +412,7 @@ impl Members {
         Ok((entry, machine))
     }
 
-    fn write(&self, machine: &Machine, before: Option<&Entry>) -> Result<Answer, StoreError> {
+    fn write(&self, machine: &Machine, before: Option<&Entry>) -> Result<(), StoreError> {
         let expected = before.map_or(Expected::Absent, |it| Expected::Revision(it.revision));
         let key = machine_key(&machine.name);
         match self
@@ -414,7 +423,7 @@ impl Members {
             Err(error) => Err(error),
             Ok(_) => {
                 (self.on_change)(machine.clone());
-                Ok(answer(machine.standing, &machine.name))
+                Ok(())
             }
         }
     }
@@ -431,12 +440,10 @@ fn remove(store: &dyn Store, key: &str) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn answer(standing: Standing, name: &str) -> Answer {
-    let name = name.to_owned();
-    match standing {
-        Standing::Paired => Answer::Joined { name },
-        Standing::Waiting => Answer::Waiting { name },
-        Standing::Revoked => Answer::Refused(format!("`{name}` was revoked")),
+fn joined(waits: bool, name: &str) -> Joining {
+    match waits {
+        true => Joining::Waiting(name.to_owned()),
+        false => Joining::Paired(name.to_owned()),
     }
 }
 

@@ -11,8 +11,9 @@ use nervure_coordinator::{Client, LINKS, Role, digest};
 use nervure_identity::{KeyPair, tls};
 use nervure_store::Store;
 use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, StreamOwned};
 use socket2::{Domain, Socket, Type};
-use world::{relay, world};
+use world::{World, relay, world};
 
 /// Connects from an address of the loopback.
 fn connect(from: &str, to: SocketAddr) -> std::io::Result<TcpStream> {
@@ -88,6 +89,36 @@ fn idle_connections_of_a_key_beyond_its_share_are_closed() {
     assert_eq!(reconnects(&other), 0, "another key is not concerned");
 }
 
+/// A connection without a client.
+fn encrypted(world: &World, key: &KeyPair) -> StreamOwned<ClientConnection, TcpStream> {
+    let accept = Arc::new(world.key.public());
+    let config = Arc::new(tls::client(key, accept, b"nervure-coordinator/2"));
+    let name = ServerName::try_from("127.0.0.1").unwrap();
+    let session = ClientConnection::new(config, name).unwrap();
+    let stream = TcpStream::connect(world.coordinator.address()).unwrap();
+    StreamOwned::new(session, stream)
+}
+
+#[test]
+fn an_end_that_is_not_paired_sends_no_long_call() {
+    let world = world();
+    let answers = |request: &str, expected: &str| {
+        let mut stream = encrypted(&world, &KeyPair::generate().unwrap());
+        stream.write_all(request.as_bytes()).unwrap();
+        let (mut answer, mut piece) = (String::new(), [0; 1024]);
+        while !answer.contains(expected) {
+            let length = stream.read(&mut piece).unwrap();
+            assert_ne!(length, 0, "closed after {answer:?}");
+            answer += std::str::from_utf8(&piece[..length]).unwrap();
+        }
+    };
+    // The body is not awaited.
+    let set = "POST /set HTTP/1.1\r\ncontent-length: 6000000\r\n\r\n";
+    answers(set, "it is not paired");
+    let join = "POST /join HTTP/1.1\r\ncontent-length: 4097\r\n\r\n";
+    answers(&format!("{join}{}", " ".repeat(4097)), "HTTP/1.1 413 ");
+}
+
 /// Resident memory of this process, in bytes.
 fn memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -113,16 +144,11 @@ fn a_bundle_that_is_not_read_is_not_held_in_memory() {
     drop(bundle);
     assert!(world.folder.path().join(&name).exists());
 
-    let accept = Arc::new(world.key.public());
-    let config = Arc::new(tls::client(&key, accept, b"nervure-coordinator/1"));
     let before = memory();
     let unread: Vec<_> = (0..20)
         .map(|_| {
-            let name_of_server = ServerName::try_from("127.0.0.1").unwrap();
-            let session = rustls::ClientConnection::new(Arc::clone(&config), name_of_server);
-            let stream = TcpStream::connect(world.coordinator.address()).unwrap();
-            let mut stream = rustls::StreamOwned::new(session.unwrap(), stream);
-            let request = format!("GET /v1/bundles/{name} HTTP/1.1\r\nhost: nervure\r\n\r\n");
+            let mut stream = encrypted(&world, &key);
+            let request = format!("GET /bundles/{name} HTTP/1.1\r\nhost: nervure\r\n\r\n");
             stream.write_all(request.as_bytes()).unwrap();
             let mut begin = [0; 15];
             stream.read_exact(&mut begin).unwrap();

@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use nervure_coordinator::access::{self, Method};
-use nervure_coordinator::api::{Answer, Call};
+use nervure_coordinator::api::{
+    Approve, Call, Get, Invite, Join, Lease, List, Refusal, Revoke, Set, Watch,
+};
 use nervure_coordinator::{Invitation, Machine, Role};
 use nervure_daemon::lease::{Confirmation, Renewal};
 use nervure_daemon::machine::Kept;
@@ -22,8 +24,7 @@ pub fn run(bytes: &[u8]) {
         return;
     };
     match kind {
-        b'0' => same::<Call>(rest),
-        b'1' => same::<Answer>(rest),
+        b'0' | b'1' => calls(rest),
         b'2' => same::<Actual>(rest),
         b'3' => same::<Desired>(rest),
         b'4' => same::<Kept>(rest),
@@ -39,6 +40,23 @@ pub fn run(bytes: &[u8]) {
             }
         }
     }
+}
+
+fn calls(bytes: &[u8]) {
+    call::<Join>(bytes);
+    call::<Invite>(bytes);
+    call::<Approve>(bytes);
+    call::<Revoke>(bytes);
+    call::<Get>(bytes);
+    call::<Set>(bytes);
+    call::<List>(bytes);
+    call::<Watch>(bytes);
+    call::<Lease>(bytes);
+}
+
+fn call<C: Call>(bytes: &[u8]) {
+    same::<C>(bytes);
+    same::<Result<C::Answer, Refusal>>(bytes);
 }
 
 fn same<T: Serialize + DeserializeOwned>(bytes: &[u8]) {
