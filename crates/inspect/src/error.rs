@@ -2,7 +2,7 @@
 
 use std::{error::Error as _, io, path::PathBuf, time::Duration};
 
-use nervure_node::{ConnectError, ObserveError, message::JsonError, running::ConnectionError};
+use nervure_node::{ConnectError, ObserveError, message::SerdeError, running::ConnectionError};
 use nervure_protocol::did_you_mean;
 use nervure_types::Misfit;
 
@@ -126,7 +126,7 @@ pub enum Error {
     },
     /// A value cannot be a sample.
     #[error("the value cannot be sent")]
-    Value(#[source] JsonError),
+    Value(#[source] SerdeError),
     /// A value does not fit its type.
     #[error("the value does not fit")]
     Misfit(#[source] Misfit),

@@ -1,24 +1,13 @@
 //! JSON values from dataflow files and control messages, as samples. They equal the samples that a
 //! Python node would send for the same values.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-
-use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
-use arrow_data::ArrayData;
-use arrow_schema::{ArrowError, DataType, Field, Fields};
 use serde_json::Value;
 
-use crate::array::{ArraySample, PlanError};
 use crate::encode::Encode;
 use crate::layout::{Layout, Scalar};
-use crate::schema::{Schema, SchemaError};
-
-/// Metadata key in the schema of an array that was made of a Python object. The value is `list` or
-/// `dict`.
-pub const PYTHON_KIND: &str = "nervure.python";
-/// Limit on the nesting of lists and maps.
-const MAX_DEPTH: usize = 28;
+use crate::record::{Record, SerdeError, record_of};
+use crate::schema::Schema;
+use crate::tensor::Tensor;
 
 /// A JSON value that can be sent. Text becomes text, numbers and truth values become scalars, a
 /// list an array of its elements. A map becomes an array of one struct, and null an array of one
@@ -31,7 +20,7 @@ const MAX_DEPTH: usize = 28;
 /// let stop = JsonSample::new(&json!({"linear": [0.0, 0.0], "brake": true}))?;
 /// assert!(stop.schema().is_some());
 /// assert!(matches!(stop.layout(), Layout::Array(_)));
-/// # Ok::<(), nervure_message::JsonError>(())
+/// # Ok::<(), nervure_message::SerdeError>(())
 /// ```
 #[derive(Debug)]
 pub struct JsonSample(Content);
@@ -40,37 +29,7 @@ pub struct JsonSample(Content);
 enum Content {
     Scalar(Scalar),
     Text(String),
-    Array { array: ArrayData, schema: Schema },
-}
-
-/// Why a JSON value cannot be sent.
-#[derive(Debug, thiserror::Error)]
-pub enum JsonError {
-    /// A list has elements of different types.
-    #[error(
-        "the elements of a list, and what maps of a list have under one key, must be of one type: {found} stands beside {first}"
-    )]
-    Mixed {
-        /// Type of the first element.
-        first: &'static str,
-        /// Type of an element that differs.
-        found: &'static str,
-    },
-    /// Integers of a list do not fit a common 64-bit type.
-    #[error("the integers of a list do not fit 64 bits together")]
-    Integers,
-    /// The value is nested too deeply.
-    #[error("the value nests more than {MAX_DEPTH} lists and maps")]
-    Depth,
-    /// The value's type exceeds the limits of schemas.
-    #[error(transparent)]
-    Schema(#[from] SchemaError),
-    /// Arrow refuses the array.
-    #[error(transparent)]
-    Array(#[from] ArrowError),
-    /// The array cannot be sent.
-    #[error(transparent)]
-    Plan(#[from] PlanError),
+    Record(Record<Tensor<'static>>),
 }
 
 impl JsonSample {
@@ -78,14 +37,15 @@ impl JsonSample {
     ///
     /// # Errors
     /// If a list has elements of different types, or the value is nested too deeply or too large.
-    pub fn new(value: &Value) -> Result<Self, JsonError> {
+    pub fn new(value: &Value) -> Result<Self, SerdeError> {
         Ok(Self(match value {
             Value::Bool(value) => Content::Scalar(Scalar::Bool(*value)),
             Value::Number(number) => Content::Scalar(scalar(number)),
             Value::String(text) => Content::Text(text.clone()),
-            Value::Array(items) => array(&items.iter().map(Some).collect::<Vec<_>>(), "list")?,
-            Value::Null => array(&[None], "dict")?,
-            Value::Object(_) => array(&[Some(value)], "dict")?,
+            Value::Null | Value::Array(_) | Value::Object(_) => {
+                let no_tensor = &mut |_: &Tensor<'_>| unreachable!("JSON has no tensors");
+                Content::Record(record_of(value, no_tensor)?)
+            }
         }))
     }
 
@@ -94,9 +54,7 @@ impl JsonSample {
         match &self.0 {
             Content::Scalar(scalar) => with(scalar),
             Content::Text(text) => with(text),
-            Content::Array { array, schema } => {
-                with(&ArraySample::new(array, schema).expect("checked in `new`"))
-            }
+            Content::Record(record) => with(record),
         }
     }
 }
@@ -115,10 +73,9 @@ impl Encode for JsonSample {
     }
 
     fn schema(&self) -> Option<&Schema> {
-        if let Content::Array { schema, .. } = &self.0 {
-            Some(schema)
-        } else {
-            None
+        match &self.0 {
+            Content::Record(record) => record.schema(),
+            Content::Scalar(_) | Content::Text(_) => None,
         }
     }
 }
@@ -131,172 +88,11 @@ fn scalar(number: &serde_json::Number) -> Scalar {
     }
 }
 
-fn array(values: &[Option<&Value>], kind: &str) -> Result<Content, JsonError> {
-    let array = column(values, MAX_DEPTH)?;
-    let field = Field::new("", array.data_type().clone(), true);
-    let field = field.with_metadata(HashMap::from([(PYTHON_KIND.to_owned(), kind.to_owned())]));
-    let schema = Schema::array(field)?;
-    ArraySample::new(&array, &schema)?;
-    Ok(Content::Array { array, schema })
-}
-
-/// An array of values of one type, with nulls.
-fn column(values: &[Option<&Value>], depth_left: usize) -> Result<ArrayData, JsonError> {
-    let depth_left = depth_left.checked_sub(1).ok_or(JsonError::Depth)?;
-    let values: Vec<_> = values
-        .iter()
-        .map(|value| value.filter(|value| !value.is_null()))
-        .collect();
-    let present = || values.iter().flatten().copied();
-    let Some(first) = present().next() else {
-        return Ok(ArrayData::builder(DataType::Null)
-            .len(values.len())
-            .build()?);
-    };
-    if let Some(other) = present().find(|other| kind(other) != kind(first)) {
-        return Err(JsonError::Mixed {
-            first: kind(first),
-            found: kind(other),
-        });
-    }
-    let (data_type, buffers, children) = match first {
-        Value::Bool(_) => {
-            let bits = values
-                .iter()
-                .map(|value| value.and_then(Value::as_bool).unwrap_or(false));
-            (
-                DataType::Boolean,
-                vec![bits.collect::<BooleanBuffer>().into_inner()],
-                vec![],
-            )
-        }
-        Value::Number(_) => numbers(&values)?,
-        Value::String(_) => {
-            let (mut ends, mut bytes) = (vec![0_i64], Vec::new());
-            for value in &values {
-                bytes.extend_from_slice(
-                    value.and_then(Value::as_str).unwrap_or_default().as_bytes(),
-                );
-                ends.push(bytes.len() as i64);
-            }
-            (
-                DataType::LargeUtf8,
-                vec![Buffer::from_vec(ends), Buffer::from_vec(bytes)],
-                vec![],
-            )
-        }
-        Value::Array(_) => {
-            let (mut ends, mut items) = (vec![0_i64], Vec::new());
-            for value in &values {
-                items.extend(
-                    value
-                        .and_then(Value::as_array)
-                        .into_iter()
-                        .flatten()
-                        .map(Some),
-                );
-                ends.push(items.len() as i64);
-            }
-            let items = column(&items, depth_left)?;
-            let field = Field::new("item", items.data_type().clone(), true);
-            (
-                DataType::LargeList(Arc::new(field)),
-                vec![Buffer::from_vec(ends)],
-                vec![items],
-            )
-        }
-        Value::Object(_) | Value::Null => {
-            let (fields, children) = fields(&values, depth_left)?;
-            (DataType::Struct(fields), vec![], children)
-        }
-    };
-    let mut array = ArrayData::builder(data_type)
-        .len(values.len())
-        .buffers(buffers)
-        .child_data(children);
-    let nulls = NullBuffer::new(values.iter().map(Option::is_some).collect());
-    if nulls.null_count() > 0 {
-        array = array.nulls(Some(nulls));
-    }
-    Ok(array.build()?)
-}
-
-type Built = (DataType, Vec<Buffer>, Vec<ArrayData>);
-
-/// Integers, or floats if one of them is a float.
-fn numbers(values: &[Option<&Value>]) -> Result<Built, JsonError> {
-    let all = |is: fn(&Value) -> bool| values.iter().flatten().all(|value| is(value));
-    let or_zero = |value: &Option<&Value>| value.and_then(Value::as_f64).unwrap_or(0.0);
-    Ok(if all(Value::is_i64) {
-        let numbers: Vec<_> = values
-            .iter()
-            .map(|it| it.and_then(Value::as_i64).unwrap_or(0))
-            .collect();
-        (DataType::Int64, vec![Buffer::from_vec(numbers)], vec![])
-    } else if all(Value::is_u64) {
-        let numbers: Vec<_> = values
-            .iter()
-            .map(|it| it.and_then(Value::as_u64).unwrap_or(0))
-            .collect();
-        (DataType::UInt64, vec![Buffer::from_vec(numbers)], vec![])
-    } else if values.iter().flatten().any(|value| value.is_f64()) {
-        (
-            DataType::Float64,
-            vec![Buffer::from_vec(
-                values.iter().map(or_zero).collect::<Vec<_>>(),
-            )],
-            vec![],
-        )
-    } else {
-        return Err(JsonError::Integers);
-    })
-}
-
-/// The columns of maps. A missing key is a null.
-fn fields(
-    values: &[Option<&Value>],
-    depth_left: usize,
-) -> Result<(Fields, Vec<ArrayData>), JsonError> {
-    let maps = || {
-        values
-            .iter()
-            .flatten()
-            .filter_map(|value| value.as_object())
-    };
-    let mut names: Vec<&String> = Vec::new();
-    for name in maps().flat_map(serde_json::Map::keys) {
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
-    let (mut types, mut children) = (Vec::new(), Vec::new());
-    for name in names {
-        let rows: Vec<_> = values
-            .iter()
-            .map(|value| value.and_then(|value| value.get(name)))
-            .collect();
-        let child = column(&rows, depth_left)?;
-        types.push(Field::new(name, child.data_type().clone(), true));
-        children.push(child);
-    }
-    Ok((Fields::from(types), children))
-}
-
-/// Name of the value's type, for error messages.
-fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "nothing",
-        Value::Bool(_) => "a truth value",
-        Value::Number(_) => "a number",
-        Value::String(_) => "text",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "a map",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::ColumnError;
+    use arrow_schema::DataType;
     use serde_json::json;
 
     fn data_type(value: &Value) -> DataType {
@@ -345,7 +141,10 @@ mod tests {
         assert!(error.ends_with("text stands beside a number"), "{error}");
         assert!(matches!(
             JsonSample::new(&json!([-1, u64::MAX])),
-            Err(JsonError::Integers)
+            Err(SerdeError::Column {
+                source: ColumnError::Integers,
+                ..
+            })
         ));
     }
 
@@ -362,6 +161,7 @@ mod tests {
         let mut payload = vec![0; sample.payload_bytes()];
         sample.write(&mut payload);
         let deep = (0..40).fold(json!(1), |inner, _| json!([inner]));
-        assert!(matches!(JsonSample::new(&deep), Err(JsonError::Depth)));
+        let error = JsonSample::new(&deep).unwrap_err().to_string();
+        assert!(error.contains("nests more than 28"), "{error}");
     }
 }

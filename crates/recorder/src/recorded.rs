@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use nervure_message::{
-    DecodeError, Encode, Header, JsonError, JsonSample, Layout, Metadata, Schema, View, ViewError,
+    DecodeError, Encode, Header, JsonSample, Layout, Metadata, Schema, SerdeError, View, ViewError,
     decode_head,
 };
 
@@ -81,7 +81,7 @@ pub enum SampleReadError {
     Json(#[from] serde_json::Error),
     /// A value in JSON has no form as a sample.
     #[error(transparent)]
-    JsonValue(#[from] JsonError),
+    JsonValue(#[from] SerdeError),
     /// The message has no envelope, or a damaged one.
     #[error(transparent)]
     RecordedEnvelope(#[from] EnvelopeError),

@@ -88,11 +88,30 @@ pub enum Kind {
     Tensor(DType, usize),
 }
 
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Null => "nothing",
+            Self::Bool => "a truth value",
+            Self::Integer | Self::Float => "a number",
+            Self::Text => "text",
+            Self::Bytes => "bytes",
+            Self::List => "a list",
+            Self::Fields => "a map",
+            Self::Tensor(dtype, dimensions) => {
+                return write!(f, "a tensor of {dtype} with {dimensions} dimensions");
+            }
+        })
+    }
+}
+
 /// Why a value cannot be added to a column.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ColumnError {
     /// The value is of another type than the ones before.
-    #[error("a list cannot mix {first:?} and {found:?}")]
+    #[error(
+        "the elements of a list, and what maps of a list have under one key, must be of one type: {found} stands beside {first}"
+    )]
     Mixed {
         /// Type of the values before.
         first: Kind,

@@ -6,8 +6,7 @@ use arrow_schema::{DataType, Field};
 use super::tensors::{self, TensorColumnError};
 use crate::array::BITS;
 use crate::dtype::DType;
-use crate::json::PYTHON_KIND;
-use crate::schema::Schema;
+use crate::schema::{PYTHON_KIND, Schema};
 
 /// The columns of a schema, depth first.
 #[derive(Debug)]

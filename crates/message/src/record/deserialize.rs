@@ -17,8 +17,7 @@ use serde::forward_to_deserialize_any;
 use super::elements::FlatTensor;
 use super::serialize::{ELEMENTS, LAYOUT, TENSOR};
 use super::tensors::{TensorColumn, TensorColumnError};
-use crate::json::PYTHON_KIND;
-use crate::schema::Schema;
+use crate::schema::{PYTHON_KIND, Schema};
 use crate::tensor::{Tensor, TensorLayout};
 use crate::wire::{Head, Reader};
 

@@ -34,6 +34,7 @@ pub use deserialize::{DeserializeError, ReceivedRecord};
 pub use error::RecordError;
 pub use plan::{Elements, Record};
 pub use planner::ArrayPlanner;
+pub(crate) use serialize::record_of;
 pub use serialize::{SerdeError, SerdeSample};
 pub use tensors::{TensorColumn, TensorColumnError, TensorInRecord, number_dtype};
 pub use view::{Items, RecordPlaces, RecordValue, RecordView, RecordViewError, number};

@@ -11,9 +11,8 @@ use super::planner::ArrayPlanner;
 use super::tensors;
 use crate::array::{ArrayLayout, BITS};
 use crate::encode::Encode;
-use crate::json::PYTHON_KIND;
 use crate::layout::Layout;
-use crate::schema::Schema;
+use crate::schema::{PYTHON_KIND, Schema};
 use crate::tensor::Tensor;
 
 /// The elements of a tensor to be sent, anywhere in memory.

@@ -9,7 +9,7 @@ use crate::layout::Layout;
 use crate::schema::Schema;
 use crate::tensor::{Tensor, TensorLayout};
 use crate::view::payload_buffer;
-use crate::{DType, json::PYTHON_KIND};
+use crate::{DType, schema::PYTHON_KIND};
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Frame<'a> {
@@ -131,7 +131,7 @@ fn errors_name_the_path_of_the_value() {
     .unwrap_err();
     assert_eq!(
         error.to_string(),
-        "value.rows[0][1]: a list cannot mix Integer and Text"
+        "value.rows[0][1]: the elements of a list, and what maps of a list have under one key, must be of one type: text stands beside a number"
     );
     let error = SerdeSample::new(&BTreeMap::from([(1, 2)])).unwrap_err();
     assert_eq!(error.to_string(), "value: the keys of a map must be text");

@@ -84,21 +84,13 @@ impl<'a, V: Serialize + ?Sized> SerdeSample<'a, V> {
     /// other than text, integers of 128 bits.
     pub fn new(value: &'a V) -> Result<Self, SerdeError> {
         let mut tensors = 0;
-        let mut column = column_of(value, &mut |_| {
+        let record = record_of(value, &mut |_| {
             tensors += 1;
             tensors - 1
         })?;
-        let kind = if column.kind() == Kind::List {
-            "list"
-        } else {
-            "dict"
-        };
-        if kind == "list" {
-            column = column.into_items();
-        }
         Ok(Self {
             value,
-            record: Record::new(column, kind)?,
+            record,
             tensors,
         })
     }
@@ -167,6 +159,18 @@ impl Serialize for Bytes<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_bytes(self.0)
     }
+}
+
+/// A value as a record. `tensor` is called with each tensor in it.
+pub(crate) fn record_of<V: Serialize + ?Sized, T>(
+    value: &V,
+    tensor: &mut dyn FnMut(&Tensor<'_>) -> T,
+) -> Result<Record<T>, SerdeError> {
+    let column = column_of(value, tensor)?;
+    Ok(match column.kind() {
+        Kind::List => Record::new(column.into_items(), "list")?,
+        _ => Record::new(column, "dict")?,
+    })
 }
 
 fn column_of<V: Serialize + ?Sized, T>(

@@ -8,9 +8,8 @@ use super::*;
 use crate::array::{ArrayLayout, Plan, read};
 use crate::dtype::DType;
 use crate::encode::Encode;
-use crate::json::PYTHON_KIND;
 use crate::layout::Layout;
-use crate::schema::Schema;
+use crate::schema::{PYTHON_KIND, Schema};
 use crate::tensor::{Tensor, TensorLayout};
 use crate::view::payload_buffer;
 

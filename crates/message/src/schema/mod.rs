@@ -16,6 +16,10 @@ use crate::wire::DecodeError;
 
 pub use error::SchemaError;
 
+/// Metadata key in the schema of an array that was made of a Python object. The value is `list` or
+/// `dict`.
+pub const PYTHON_KIND: &str = "nervure.python";
+
 /// The Arrow schema of an output. It is announced once, and the header of each sample refers to it
 /// by [`id`](Self::id).
 ///
