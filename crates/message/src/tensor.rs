@@ -167,6 +167,26 @@ impl TensorLayout {
         }
     }
 
+    /// The byte offset of each element, in C order.
+    pub fn places(&self) -> impl Iterator<Item = usize> + use<> {
+        let (shape, strides) = (self.shape.clone(), self.strides());
+        let mut index: Dimensions = shape.iter().map(|_| 0).collect();
+        let mut place = 0;
+        (0..self.len()).map(move |_| {
+            let current = place;
+            for axis in (0..shape.len()).rev() {
+                index[axis] += 1;
+                place += strides[axis];
+                if index[axis] < shape[axis] {
+                    break;
+                }
+                place -= strides[axis] * shape[axis];
+                index[axis] = 0;
+            }
+            current
+        })
+    }
+
     /// Length from the first element to the end of the last, in bytes.
     pub fn payload_bytes(&self) -> usize {
         self.payload_bytes

@@ -6,6 +6,7 @@ use crate::protobuf::{Field, FieldType, file_descriptor_set};
 use crate::sample::IncomingSample;
 
 /// The schema of a channel.
+#[derive(Clone, Debug)]
 pub(crate) struct ChannelSchema {
     /// The name of its messages.
     pub name: String,
@@ -42,17 +43,12 @@ fn descriptors(form: Form) -> Option<(String, Vec<u8>)> {
             file_descriptor_set("nervure", message, &fields),
         ))
     };
-    let foxglove = |message: &str, descriptors: &[u8]| {
-        Some((format!("foxglove.{message}"), descriptors.to_vec()))
-    };
+    let shown = |message: &str| Some((message.to_owned(), foxglove(message)?.to_vec()));
     match form {
-        Form::RawImage => foxglove("RawImage", include_bytes!("../schemas/RawImage.bin")),
-        Form::CompressedImage => foxglove(
-            "CompressedImage",
-            include_bytes!("../schemas/CompressedImage.bin"),
-        ),
-        Form::PointCloud => foxglove("PointCloud", include_bytes!("../schemas/PointCloud.bin")),
-        Form::Log => foxglove("Log", include_bytes!("../schemas/Log.bin")),
+        Form::RawImage => shown("foxglove.RawImage"),
+        Form::CompressedImage => shown("foxglove.CompressedImage"),
+        Form::PointCloud => shown("foxglove.PointCloud"),
+        Form::Log => shown("foxglove.Log"),
         Form::Numbers(number) => {
             let (message, field_type) = match number {
                 Number::F32 => ("Float32Tensor", FieldType::Float),
@@ -89,7 +85,26 @@ fn descriptors(form: Form) -> Option<(String, Vec<u8>)> {
             own(message, &[single("value", 3, field_type)])
         }
         Form::Bytes => own("Bytes", &[single("data", 3, FieldType::Bytes)]),
-        Form::Arrow | Form::Opaque => None,
+        Form::Record | Form::Arrow | Form::Opaque => None,
+    }
+}
+
+/// The descriptors of a message of Foxglove and of all messages in it; `None` for an unknown one.
+pub(crate) fn foxglove(message: &str) -> Option<&'static [u8]> {
+    macro_rules! known {
+        ($($name:literal)*) => {
+            match message {
+                $(concat!("foxglove.", $name) => {
+                    Some(include_bytes!(concat!("../schemas/", $name, ".bin")))
+                })*
+                _ => None,
+            }
+        };
+    }
+    known! {
+        "CameraCalibration" "CompressedImage" "FrameTransform" "Grid" "ImageAnnotations" "JointStates"
+        "LaserScan" "LocationFix" "Log" "Odometry" "PointCloud" "PoseInFrame" "PosesInFrame" "RawImage"
+        "SceneUpdate"
     }
 }
 

@@ -4,16 +4,23 @@
 //! the form has room for bytes. Numbers appear as numbers because a packed list in Protocol Buffers
 //! is a little-endian array.
 
+mod points;
+
+use nervure_message::array::ArrayLayout;
 use nervure_message::{DType, Layout, Scalar, TensorLayout, Value, decode_head};
 
 use crate::arrow_ipc;
+use crate::declared_type::DeclaredType;
 use crate::envelope::RecordedEnvelope;
 use crate::protobuf as proto;
+use crate::record_messages::is_record;
 use crate::sample::IncomingSample;
 
 /// The field that carries the envelope in every message of Protocol Buffers, far above the field
 /// numbers of Foxglove's messages. Viewers skip fields that are not in their schema.
 const ENVELOPE_FIELD: u32 = 50_001;
+/// The field that carries the payload of a record, whose values are in the fields before.
+const PAYLOAD_FIELD: u32 = 50_000;
 /// A message of Protocol Buffers has at most 2 GiB.
 const MAX_PROTOBUF_PAYLOAD_BYTES: usize = 1 << 30;
 /// Smallest width and height, in pixels, from which an untyped tensor of bytes counts as an image.
@@ -38,6 +45,8 @@ pub(crate) enum Form {
     Scalar(ScalarType),
     /// `nervure.Bytes`
     Bytes,
+    /// The message of Foxglove for the type of a record, or one with its fields.
+    Record,
     /// A record batch of Arrow IPC.
     Arrow,
     /// Readable by Nervure only: the payload, then the envelope.
@@ -69,7 +78,7 @@ impl Form {
     pub(crate) fn of(
         sample: &IncomingSample<'_>,
         layout: &Layout,
-        type_name: Option<&str>,
+        declared: &DeclaredType,
     ) -> Self {
         if sample.payload.len() > MAX_PROTOBUF_PAYLOAD_BYTES {
             return Self::Opaque;
@@ -87,27 +96,34 @@ impl Form {
             Layout::Tensor(tensor) if tensor.payload_bytes() != sample.payload.len() => {
                 Self::Opaque
             }
-            Layout::Tensor(tensor) => Self::of_tensor(tensor, type_name),
+            Layout::Tensor(tensor) => Self::of_tensor(tensor, declared),
             Layout::Array(array) => match &sample.schema {
-                Some(schema)
-                    if arrow_ipc::placement(schema, array, sample.payload.len()).is_some() =>
-                {
-                    Self::Arrow
-                }
-                _ => Self::Opaque,
+                Some(schema) if is_record(schema, array) => Self::Record,
+                _ => Self::of_array(sample, array),
             },
         }
     }
 
-    fn of_tensor(tensor: &TensorLayout, type_name: Option<&str>) -> Self {
-        let is = |name: &str| type_name.is_some_and(|known| known.split('@').next() == Some(name));
-        if point_stride(tensor).is_some() && is("std/PointCloud") {
+    /// The form of an array that is no record.
+    pub(crate) fn of_array(sample: &IncomingSample<'_>, array: &ArrayLayout) -> Self {
+        let placement = sample
+            .schema
+            .as_ref()
+            .and_then(|schema| arrow_ipc::placement(schema, array, sample.payload.len()));
+        match placement {
+            Some(_) => Self::Arrow,
+            None => Self::Opaque,
+        }
+    }
+
+    fn of_tensor(tensor: &TensorLayout, declared: &DeclaredType) -> Self {
+        if declared.is_shown_as("foxglove.PointCloud") && points::fields(tensor, None).is_some() {
             return Self::PointCloud;
         }
         match image_encodings(tensor) {
-            Some(_) if is("std/Image") => return Self::RawImage,
+            Some(_) if declared.is_shown_as("foxglove.RawImage") => return Self::RawImage,
             Some(_)
-                if type_name.is_none()
+                if declared.name.is_none()
                     && *tensor.dtype() == DType::U8
                     && looks_like_image(tensor) =>
             {
@@ -141,12 +157,14 @@ impl Form {
     }
 
     /// Writes the message.
+    /// `record` has the fields of the message for a record.
     pub(crate) fn write(
         self,
         message: &mut Vec<u8>,
         sample: &IncomingSample<'_>,
         layout: &Layout,
         topic: &str,
+        record: &[u8],
     ) {
         let envelope = RecordedEnvelope {
             header: sample.header,
@@ -175,7 +193,13 @@ impl Form {
                 });
             }
             _ => {
-                self.write_before(message, sample, layout, topic);
+                match self {
+                    Self::Record => {
+                        message.extend_from_slice(record);
+                        proto::put_length(message, PAYLOAD_FIELD, sample.payload.len());
+                    }
+                    _ => self.write_before(message, sample, layout, topic),
+                }
                 put_payload(message, sample, &envelope, |message| {
                     proto::put_length(message, ENVELOPE_FIELD, envelope.bytes());
                 });
@@ -207,7 +231,7 @@ impl Form {
             }
             (Self::PointCloud, Layout::Tensor(tensor)) => {
                 proto::put_bytes(out, 2, frame);
-                put_points(out, tensor);
+                points::put(out, tensor, sample);
                 6
             }
             (Self::Log, _) => {
@@ -264,6 +288,12 @@ fn put_payload(
 /// Encoding of messages that only Nervure reads.
 pub(crate) const OPAQUE_ENCODING: &str = "nervure";
 
+/// A value in the metadata of a sample.
+fn metadata_value(sample: &IncomingSample<'_>, name: &str) -> Option<Value> {
+    let (_, metadata) = decode_head(sample.head).ok()?;
+    metadata.decode().ok()?.get(name).cloned()
+}
+
 /// Foxglove's names for the pixels of a tensor that can be an image. The usual meaning is first;
 /// metadata may select another.
 fn image_encodings(tensor: &TensorLayout) -> Option<&'static [&'static str]> {
@@ -307,54 +337,17 @@ fn put_image(out: &mut Vec<u8>, tensor: &TensorLayout, sample: &IncomingSample<'
     let (height, width) = (tensor.shape()[0], tensor.shape()[1]);
     let encodings = image_encodings(tensor).unwrap_or(&["8UC1"]);
     // The encoding named in the metadata is used if the pixels can have it.
-    let named = decode_head(sample.head).ok().and_then(|(_, metadata)| {
-        let metadata = metadata.decode().ok()?;
-        match metadata.get("encoding")? {
-            Value::Text(name) => encodings
-                .iter()
-                .find(|known| known.eq_ignore_ascii_case(name))
-                .copied(),
-            _ => None,
-        }
-    });
+    let named = match metadata_value(sample, "encoding") {
+        Some(Value::Text(name)) => encodings
+            .iter()
+            .find(|known| known.eq_ignore_ascii_case(&name))
+            .copied(),
+        _ => None,
+    };
     proto::put_fixed32(out, 2, width as u32);
     proto::put_fixed32(out, 3, height as u32);
     proto::put_bytes(out, 4, named.unwrap_or(encodings[0]).as_bytes());
     proto::put_fixed32(out, 5, (tensor.payload_bytes() / height) as u32);
-}
-
-/// Bytes per point; `None` if the rows of the tensor cannot be points.
-fn point_stride(tensor: &TensorLayout) -> Option<u32> {
-    match (tensor.dtype(), tensor.shape()) {
-        (DType::F32 | DType::F64, &[_, columns @ 2..=32]) if tensor.is_contiguous() => {
-            u32::try_from(columns * tensor.dtype().item_bytes()).ok()
-        }
-        _ => None,
-    }
-}
-
-fn put_points(out: &mut Vec<u8>, tensor: &TensorLayout) {
-    /// `FLOAT32` and `FLOAT64` of `foxglove.PackedElementField.NumericType`.
-    const NUMERIC_TYPES: [u64; 2] = [7, 8];
-    const NAMES: [&str; 4] = ["x", "y", "z", "intensity"];
-    let mut orientation = Vec::new();
-    proto::put_double(&mut orientation, 4, 1.0);
-    let mut pose = Vec::new();
-    proto::put_bytes(&mut pose, 1, &[]);
-    proto::put_bytes(&mut pose, 2, &orientation);
-    proto::put_bytes(out, 3, &pose);
-    proto::put_fixed32(out, 4, point_stride(tensor).unwrap_or_default());
-    let item_bytes = tensor.dtype().item_bytes();
-    for column in 0..tensor.shape()[1] {
-        let mut field = Vec::new();
-        match NAMES.get(column) {
-            Some(name) => proto::put_bytes(&mut field, 1, name.as_bytes()),
-            None => proto::put_bytes(&mut field, 1, format!("column{column}").as_bytes()),
-        }
-        proto::put_fixed32(&mut field, 2, (column * item_bytes) as u32);
-        proto::put_varint(&mut field, 3, NUMERIC_TYPES[usize::from(item_bytes == 8)]);
-        proto::put_bytes(out, 5, &field);
-    }
 }
 
 /// The format of a compressed image, from its first bytes.

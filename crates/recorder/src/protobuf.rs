@@ -12,6 +12,8 @@ const LENGTH: u32 = 2;
 /// Wire type of varints.
 const VARINT: u32 = 0;
 
+pub(crate) const SECOND_NANOS: i64 = 1_000_000_000;
+
 /// Appends an integer, boolean or enum, in LEB128.
 pub(crate) fn put_varint(out: &mut Vec<u8>, field: u32, value: u64) {
     put_tag(out, field, VARINT);
@@ -53,17 +55,16 @@ pub(crate) fn put_packed(out: &mut Vec<u8>, field: u32, values: &[usize]) {
 
 /// Appends a `google.protobuf.Timestamp`.
 pub(crate) fn put_timestamp(out: &mut Vec<u8>, field: u32, nanos_since_epoch: i64) {
-    const SECOND: i64 = 1_000_000_000;
     let mut timestamp = Vec::with_capacity(20);
     put_varint(
         &mut timestamp,
         1,
-        nanos_since_epoch.div_euclid(SECOND).cast_unsigned(),
+        nanos_since_epoch.div_euclid(SECOND_NANOS).cast_unsigned(),
     );
     put_varint(
         &mut timestamp,
         2,
-        nanos_since_epoch.rem_euclid(SECOND).cast_unsigned(),
+        nanos_since_epoch.rem_euclid(SECOND_NANOS).cast_unsigned(),
     );
     put_bytes(out, field, &timestamp);
 }

@@ -10,14 +10,16 @@ use std::time::{Duration, Instant};
 use mcap::records::{MessageHeader, Metadata};
 use mcap::write::NoSeek;
 use mcap::{WriteOptions, Writer};
-use nervure_message::decode_head;
+use nervure_message::{Layout, decode_head};
 use rustix::fs::{FlockOperation, flock};
 
+use crate::declared_type::DeclaredType;
 use crate::disk::{self, Disk};
 use crate::form::Form;
 use crate::gaps::Gaps;
 use crate::hexadecimal;
 use crate::latched::Latched;
+use crate::record_messages::RecordMessages;
 use crate::sample::IncomingSample;
 use crate::throttle::Throttle;
 
@@ -179,13 +181,15 @@ impl Report {
 
 struct Topic {
     report: TopicReport,
-    type_name: Option<String>,
+    declared: DeclaredType,
     gaps: Gaps,
     latched: Latched,
     most_hz: Option<f64>,
     throttle: Throttle,
     /// Channels, by form and schema of the samples. Nearly always one.
     channels: HashMap<(Form, u64), u16>,
+    /// The messages for records, by the id of their schema; `None` if there can be none.
+    records: HashMap<u64, Option<RecordMessages>>,
 }
 
 impl std::fmt::Debug for Recorder {
@@ -258,7 +262,7 @@ impl Recorder {
         let mut next = Self::create(path, self.options.clone())?;
         next.last_log_time = self.last_log_time;
         for topic in &self.topics {
-            let id = next.add_topic(&topic.report.name, topic.type_name.as_deref());
+            let id = next.add_topic(&topic.report.name, topic.declared.name.as_deref());
             next.topics[id.0].gaps = topic.gaps;
             next.topics[id.0].latched = topic.latched.clone();
             next.topics[id.0].most_hz = topic.most_hz;
@@ -303,12 +307,13 @@ impl Recorder {
                 name: name.to_owned(),
                 ..TopicReport::default()
             },
-            type_name: type_name.map(str::to_owned),
+            declared: DeclaredType::new(type_name),
             gaps: Gaps::default(),
             latched: Latched::default(),
             most_hz: None,
             throttle: Throttle::default(),
             channels: HashMap::new(),
+            records: HashMap::new(),
         });
         self.chunk_samples.push(0);
         TopicId(self.topics.len() - 1)
@@ -371,9 +376,10 @@ impl Recorder {
         let Ok((layout, _)) = decode_head(sample.head) else {
             return Ok(false);
         };
-        let form = Form::of(sample, &layout, topic.type_name.as_deref());
+        let (form, record) = topic.form(sample, &layout);
         let channel_id = topic.channel(form, sample, &mut self.writer)?;
-        form.write(&mut self.message, sample, &layout, &topic.report.name);
+        let name = &topic.report.name;
+        form.write(&mut self.message, sample, &layout, name, &record);
         let header = MessageHeader {
             channel_id,
             sequence: sample.header.sequence as u32,
@@ -528,6 +534,28 @@ impl Recorder {
 }
 
 impl Topic {
+    /// The form of a sample, and of a record the fields of its message.
+    fn form(&mut self, sample: &IncomingSample<'_>, layout: &Layout) -> (Form, Vec<u8>) {
+        let form = Form::of(sample, layout, &self.declared);
+        let (Form::Record, Layout::Array(array)) = (form, layout) else {
+            return (form, Vec::new());
+        };
+        let declared = &self.declared;
+        let id = sample.schema.as_ref().map_or(0, |schema| schema.id());
+        let messages = self
+            .records
+            .entry(id)
+            .or_insert_with(|| RecordMessages::new(sample, layout, declared));
+        match messages {
+            None => (Form::of_array(sample, array), Vec::new()),
+            // A damaged record is kept as it is.
+            Some(messages) => match messages.encode(sample, array) {
+                Ok(record) => (form, record),
+                Err(_) => (Form::Opaque, Vec::new()),
+            },
+        }
+    }
+
     /// The id of the channel for a sample. Adds a channel for the first sample of a form and
     /// schema.
     fn channel(
@@ -540,12 +568,16 @@ impl Topic {
         if let Some(&id) = self.channels.get(&(form, schema_id)) {
             return Ok(id);
         }
-        let schema = match form.schema(sample) {
+        let schema = match (form, self.records.get(&schema_id)) {
+            (Form::Record, Some(Some(messages))) => Some(messages.schema().clone()),
+            _ => form.schema(sample),
+        };
+        let schema = match schema {
             None => 0,
             Some(schema) => writer.add_schema(&schema.name, schema.encoding, &schema.data)?,
         };
         let mut metadata = BTreeMap::from([(VERSION_KEY.to_owned(), VERSION.to_owned())]);
-        if let Some(type_name) = &self.type_name {
+        if let Some(type_name) = &self.declared.name {
             metadata.insert(TYPE_KEY.to_owned(), type_name.clone());
         }
         if let Some(hz) = self.most_hz {

@@ -2,11 +2,13 @@
 //! everything in them has a limit. Types must not contain themselves, and fields are counted each
 //! time their type is used.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::shown::Source;
 use crate::tensor_rule::TensorRule;
 
 /// A message type with known fields.
@@ -35,6 +37,9 @@ pub struct Facts {
     pub ros: Option<String>,
     /// The message of Foxglove that it corresponds to, such as `foxglove.RawImage`.
     pub foxglove: Option<String>,
+    /// The sources of the fields of that message, unless the sample is one field. Nodes do not get them.
+    #[serde(default, skip_serializing)]
+    pub foxglove_fields: BTreeMap<String, Source>,
     /// The field that is the whole payload. The others are metadata of the sample.
     pub payload: Option<String>,
 }

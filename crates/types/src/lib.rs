@@ -25,6 +25,7 @@ mod portable;
 #[cfg(feature = "rihs")]
 mod rihs;
 mod sections;
+mod shown;
 mod sidecar;
 mod standard;
 mod tensor_rule;
@@ -40,5 +41,6 @@ pub use portable::PortableError;
 #[cfg(feature = "rihs")]
 pub use rihs::rihs01;
 pub use sections::{Format, Sections, interface_of};
+pub use shown::{Source, SourceError};
 pub use standard::{STANDARD_NAMESPACE, standard, standard_names, standard_type};
 pub use tensor_rule::{Axis, Elements, TensorRule};

@@ -24,6 +24,7 @@ use toml::Spanned;
 use crate::definition::{Definition, Facts};
 use crate::error::{Place, SyntaxError};
 use crate::line::{Item, Line};
+use crate::shown::Source;
 use crate::tensor_rule::TensorRule;
 
 /// The content of a file.
@@ -39,6 +40,8 @@ struct File {
     version: Option<NonZeroU32>,
     ros: Option<String>,
     foxglove: Option<String>,
+    #[serde(default)]
+    foxglove_fields: BTreeMap<String, Source>,
     payload: Option<Spanned<String>>,
     #[serde(default)]
     fields: BTreeMap<Spanned<String>, FieldFacts>,
@@ -84,6 +87,7 @@ impl Sidecar {
             version: file.version,
             ros: file.ros,
             foxglove: file.foxglove,
+            foxglove_fields: file.foxglove_fields,
             payload: file.payload.as_ref().map(known).transpose()?,
         };
         let fields = file

@@ -56,8 +56,7 @@ and frame are in the header of every sample, so types do not repeat them. The na
 - `[9]` is a list of 9 items, `[]` one of any length. Arrow's type for both is `LargeList`: records have no lists of fixed size.
 - A field of type `uint8[]` may be bytes.
 
-\"ROS 2\" names the message with the same content, \"Foxglove\" the message that a viewer displays.
-[Recordings](recording.md) names those that recordings contain.
+\"ROS 2\" names the message with the same content.
 
 This page is generated from `crates/types/std`; `UPDATE_REFERENCE=1 cargo test -p nervure-types` writes it.
 
@@ -66,6 +65,7 @@ This page is generated from `crates/types/std`; `UPDATE_REFERENCE=1 cargo test -
 #[test]
 fn the_reference_page_is_up_to_date() {
     let mut page = HEAD.to_owned();
+    write_shown(&mut page);
     for name in standard_names() {
         let definition = standard_type(&name).unwrap();
         write_type(&mut page, &name.to_string(), &definition);
@@ -82,14 +82,46 @@ fn the_reference_page_is_up_to_date() {
     );
 }
 
+/// The table of the messages in recordings.
+fn write_shown(page: &mut String) {
+    page.push_str(SHOWN);
+    for name in standard_names() {
+        let definition = standard_type(&name).unwrap();
+        let facts = &definition.facts;
+        let message = match &facts.foxglove {
+            Some(message) => message.clone(),
+            None => format!("{}.{}", name.namespace(), name.name()),
+        };
+        let link = linked(&definition.name, "");
+        let sources = facts.foxglove_fields.iter();
+        let sources = sources.map(|(field, source)| format!("`{field}`: {source}"));
+        let sources = match (&facts.payload, &facts.foxglove) {
+            (Some(_), _) => "the payload".to_owned(),
+            (None, None) => "its own fields".to_owned(),
+            (None, Some(_)) => sources.collect::<Vec<_>>().join(", "),
+        };
+        writeln!(page, "| {link} | `{message}` | {sources} |").unwrap();
+    }
+    page.push('\n');
+}
+
+const SHOWN: &str = "\
+## In recordings
+
+A recorded sample of a type is the message of Foxglove named here, filled from these fields of the sample: Foxglove draws it, and
+plots its numbers. Other types, for which Foxglove has no message, are messages with their own fields, whose numbers can be plotted.
+The whole sample is in the [recording](recording.md) too.
+
+| type | message | fields |
+|---|---|---|
+";
+
 fn write_type(page: &mut String, name: &str, definition: &Definition) {
     let comment = definition.comment.replace('\n', " ");
     write!(page, "## {name}\n\n{comment}").unwrap();
     let facts = &definition.facts;
-    for (whose, message) in [("ROS 2", &facts.ros), ("Foxglove", &facts.foxglove)] {
-        if let Some(message) = message {
-            write!(page, " {whose}: `{message}`.").unwrap();
-        }
+    if let Some(message) = &facts.ros {
+        write!(page, " ROS 2: `{message}`.").unwrap();
     }
     page.push_str("\n\n| field | type | unit | |\n|---|---|---|---|\n");
     for field in &definition.fields {

@@ -42,7 +42,7 @@ pub fn elements<'a>(
     payload: &'a [u8],
 ) -> Option<impl Iterator<Item = f64> + 'a> {
     let read = reader(layout.dtype())?;
-    Some(places(layout).map(move |place| read(&payload[place..])))
+    Some(layout.places().map(move |place| read(&payload[place..])))
 }
 
 /// `uint8` for `u1`.
@@ -73,7 +73,8 @@ pub fn packed(layout: &TensorLayout, payload: &[u8]) -> Vec<u8> {
     if layout.is_contiguous() {
         return payload[..layout.len() * item_bytes].to_vec();
     }
-    places(layout)
+    layout
+        .places()
         .flat_map(|place| payload[place..place + item_bytes].iter().copied())
         .collect()
 }
@@ -165,26 +166,6 @@ fn reader(dtype: &DType) -> Option<fn(&[u8]) -> f64> {
         DType::F32 => native!(f32, f64::from),
         DType::F64 => native!(f64, f64::from),
         DType::C64 | DType::C128 | DType::Custom { .. } => return None,
-    })
-}
-
-/// The byte offset of each element, in C order.
-fn places(layout: &TensorLayout) -> impl Iterator<Item = usize> + use<> {
-    let (shape, strides) = (layout.shape().to_vec(), layout.strides().to_vec());
-    let mut index = vec![0; shape.len()];
-    let mut place = 0;
-    (0..layout.len()).map(move |_| {
-        let current = place;
-        for axis in (0..shape.len()).rev() {
-            index[axis] += 1;
-            place += strides[axis];
-            if index[axis] < shape[axis] {
-                break;
-            }
-            place -= strides[axis] * shape[axis];
-            index[axis] = 0;
-        }
-        current
     })
 }
 

@@ -153,3 +153,73 @@ fn read_all(view: RecordView<'_>, column: usize, row: usize) {
         _ => {}
     }
 }
+
+#[test]
+fn paths_lead_to_values() {
+    let pose = Node::Fields(vec![
+        ("x".to_owned(), Node::Float(1.5)),
+        ("at".to_owned(), Node::Null),
+    ]);
+    let record = Node::Fields(vec![
+        ("pose".to_owned(), pose.clone()),
+        (
+            "ranges".to_owned(),
+            Node::List(vec![Node::Integer(7), Node::Integer(8)]),
+        ),
+        ("poses".to_owned(), Node::List(vec![pose])),
+        ("image".to_owned(), Node::Tensor(vec![2, 3], false)),
+    ]);
+    let arrived = sent(&record).unwrap();
+    let columns = RecordColumns::new(&arrived.schema).unwrap();
+    let mut places = RecordPlaces::default();
+    places
+        .find(&columns, &arrived.layout, arrived.payload.len())
+        .unwrap();
+    let view = RecordView::new(&columns, &places, &arrived.payload);
+    let find = |path: &str, loops: &[usize]| {
+        let path: RecordPath = path.parse().unwrap();
+        assert_eq!(path.to_string().parse(), Ok(path.clone()));
+        let found = view.find(&path, loops);
+        found.map(|found| format!("{:?}", found.value))
+    };
+    for (path, loops, expected) in [
+        ("pose.x", &[][..], "Scalar(Float(1.5))"),
+        ("ranges[1]", &[], "Scalar(Integer(8))"),
+        ("ranges[]", &[1], "Scalar(Integer(8))"),
+        ("poses[0].x", &[], "Scalar(Float(1.5))"),
+        ("pose.at.deeper[3]", &[], "Null"),
+    ] {
+        assert_eq!(find(path, loops).unwrap(), expected, "{path}");
+    }
+    assert!(find("image[1][2]", &[]).unwrap().starts_with("Scalar"));
+    for (path, expected) in [
+        ("pose.z", "`pose` has no field `z`"),
+        ("pos", "the sample has no field `pos`"),
+        ("ranges[2]", "`ranges` has 2 items, so there is no [2]"),
+        ("image[0][3]", "`image` has 3 items, so there is no [3]"),
+        ("pose[0]", "`pose` is a record, which has no items"),
+        ("ranges.x", "`ranges` is a list, which has no fields"),
+    ] {
+        assert_eq!(find(path, &[]).unwrap_err().to_string(), expected);
+    }
+    let Err(PathMiss::Field { known, .. }) = view.find(&"pose.z".parse().unwrap(), &[]) else {
+        panic!("expected a missing field")
+    };
+    assert_eq!(known, ["x", "at"]);
+}
+
+#[test]
+fn other_texts_are_no_paths() {
+    for (text, reason) in [
+        ("", "it is empty"),
+        (".x", "it begins with a dot"),
+        ("a..b", "a name is empty"),
+        ("a[1", "a bracket is open"),
+        ("a[x]", "an index is a whole number"),
+        ("a[1]b", "a dot is missing"),
+        ("a]", "a dot is missing"),
+    ] {
+        let error = text.parse::<RecordPath>().unwrap_err().to_string();
+        assert!(error.contains(reason), "{text}: {error}");
+    }
+}

@@ -6,4 +6,5 @@ mod protobuf;
 mod ros_bags;
 mod round_trip;
 mod series;
+mod standard_types;
 mod support;

@@ -76,6 +76,18 @@ pub fn record(path: &Path, samples: &[(&str, Owned)], options: RecorderOptions) 
     assert!(failure.is_none(), "{failure:?}");
 }
 
+/// Records a sample of the topic `a/b` with this type.
+pub fn record_typed(path: &Path, type_name: Option<&str>, sample: &Owned) {
+    let mut recorder = Recorder::create(path, RecorderOptions::default()).unwrap();
+    let topic = recorder.add_topic("a/b", type_name);
+    recorder
+        .record(topic, &sample.incoming(), Instant::now())
+        .unwrap();
+    let (report, failure) = recorder.finish("the test is over");
+    assert!(failure.is_none(), "{failure:?}");
+    assert_eq!(report.topics[0].recorded, 1);
+}
+
 /// Publishes every sample of a recording again. Returns them with their topics.
 pub fn replay(recording: &Recording) -> Vec<(String, Owned)> {
     let mut samples = Vec::new();
