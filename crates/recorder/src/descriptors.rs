@@ -1,20 +1,10 @@
 //! The schemas of Protocol Buffers messages, as `FileDescriptorSet`s.
 
 use crate::arrow_ipc;
+use crate::channel_schema::{ChannelSchema, foxglove};
 use crate::form::{Form, Number, ScalarType};
 use crate::protobuf::{Field, FieldType, file_descriptor_set};
 use crate::sample::IncomingSample;
-
-/// The schema of a channel.
-#[derive(Clone, Debug)]
-pub(crate) struct ChannelSchema {
-    /// The name of its messages.
-    pub name: String,
-    /// The encoding of the schema.
-    pub encoding: &'static str,
-    /// The schema.
-    pub data: Vec<u8>,
-}
 
 impl Form {
     /// The schema of the channel for samples like this one; `None` if it has none.
@@ -86,25 +76,6 @@ fn descriptors(form: Form) -> Option<(String, Vec<u8>)> {
         }
         Form::Bytes => own("Bytes", &[single("data", 3, FieldType::Bytes)]),
         Form::Record | Form::Arrow | Form::Opaque => None,
-    }
-}
-
-/// The descriptors of a message of Foxglove and of all messages in it; `None` for an unknown one.
-pub(crate) fn foxglove(message: &str) -> Option<&'static [u8]> {
-    macro_rules! known {
-        ($($name:literal)*) => {
-            match message {
-                $(concat!("foxglove.", $name) => {
-                    Some(include_bytes!(concat!("../schemas/", $name, ".bin")))
-                })*
-                _ => None,
-            }
-        };
-    }
-    known! {
-        "CameraCalibration" "CompressedImage" "FrameTransform" "Grid" "ImageAnnotations" "JointStates"
-        "LaserScan" "LocationFix" "Log" "Odometry" "PointCloud" "PoseInFrame" "PosesInFrame" "RawImage"
-        "SceneUpdate"
     }
 }
 

@@ -7,7 +7,7 @@
 mod points;
 
 use nervure_message::array::ArrayLayout;
-use nervure_message::{DType, Layout, Scalar, TensorLayout, Value, decode_head};
+use nervure_message::{DType, Layout, Scalar, TensorLayout, Value};
 
 use crate::arrow_ipc;
 use crate::declared_type::DeclaredType;
@@ -288,12 +288,6 @@ fn put_payload(
 /// Encoding of messages that only Nervure reads.
 pub(crate) const OPAQUE_ENCODING: &str = "nervure";
 
-/// A value in the metadata of a sample.
-fn metadata_value(sample: &IncomingSample<'_>, name: &str) -> Option<Value> {
-    let (_, metadata) = decode_head(sample.head).ok()?;
-    metadata.decode().ok()?.get(name).cloned()
-}
-
 /// Foxglove's names for the pixels of a tensor that can be an image. The usual meaning is first;
 /// metadata may select another.
 fn image_encodings(tensor: &TensorLayout) -> Option<&'static [&'static str]> {
@@ -337,7 +331,7 @@ fn put_image(out: &mut Vec<u8>, tensor: &TensorLayout, sample: &IncomingSample<'
     let (height, width) = (tensor.shape()[0], tensor.shape()[1]);
     let encodings = image_encodings(tensor).unwrap_or(&["8UC1"]);
     // The encoding named in the metadata is used if the pixels can have it.
-    let named = match metadata_value(sample, "encoding") {
+    let named = match sample.metadata_value("encoding") {
         Some(Value::Text(name)) => encodings
             .iter()
             .find(|known| known.eq_ignore_ascii_case(&name))

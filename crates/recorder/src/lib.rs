@@ -8,6 +8,7 @@
 mod arrow_ipc;
 mod bag;
 mod channel;
+mod channel_schema;
 mod chunk;
 mod declared_type;
 mod descriptors;

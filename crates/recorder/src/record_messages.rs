@@ -13,8 +13,8 @@ use nervure_types::{Definition, SampleCheck};
 use prost_reflect::prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 
+use crate::channel_schema::{ChannelSchema, foxglove};
 use crate::declared_type::DeclaredType;
-use crate::descriptors::{ChannelSchema, foxglove};
 use crate::sample::IncomingSample;
 use fill::{Fill, FillError};
 

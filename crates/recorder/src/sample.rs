@@ -1,6 +1,6 @@
 //! A sample to be recorded.
 
-use nervure_message::{Header, Schema};
+use nervure_message::{Header, Schema, Value, decode_head};
 use nervure_node::{Sample, SampleError};
 
 /// The parts of a sample that a recording keeps. Borrows the payload until it is written.
@@ -31,5 +31,11 @@ impl<'a> IncomingSample<'a> {
             payload: sample.bytes(),
             schema: sample.schema()?,
         })
+    }
+
+    /// A value in its metadata.
+    pub(crate) fn metadata_value(&self, name: &str) -> Option<Value> {
+        let (_, metadata) = decode_head(self.head).ok()?;
+        metadata.decode().ok()?.get(name).cloned()
     }
 }

@@ -2,7 +2,6 @@
 
 use nervure_message::{DType, TensorLayout, Value};
 
-use super::metadata_value;
 use crate::protobuf as proto;
 use crate::sample::IncomingSample;
 
@@ -52,7 +51,7 @@ pub(super) fn put(out: &mut Vec<u8>, tensor: &TensorLayout, sample: &IncomingSam
     proto::put_bytes(out, 3, &pose);
     proto::put_fixed32(out, 4, stride(tensor).unwrap_or_default());
     // Names of columns, as clouds of ROS have them.
-    let names = match metadata_value(sample, "fields") {
+    let names = match sample.metadata_value("fields") {
         Some(Value::Texts(names)) => Some(names),
         _ => None,
     };
