@@ -11,7 +11,7 @@ use clap_complete::{
     CompleteEnv, CompletionCandidate, Shell,
     env::{EnvCompleter, Shells},
 };
-use nervure_dataflow::{Anywhere, Dataflow, load_for};
+use nervure_dataflow::{Anywhere, Report, load_for};
 use nervure_inspect::{
     State, params,
     services::{self, Kind},
@@ -142,24 +142,33 @@ pub fn params() -> Vec<CompletionCandidate> {
 
 /// Nodes of the dataflow file on the command line.
 pub fn nodes_of_file() -> Vec<CompletionCandidate> {
-    candidates(
-        file()
-            .into_iter()
-            .flat_map(|dataflow| dataflow.nodes)
-            .map(|node| node.id),
-    )
+    let nodes = file()
+        .and_then(|report| report.dataflow)
+        .map_or_else(Vec::new, |it| it.nodes);
+    candidates(nodes.into_iter().map(|node| node.id))
 }
 
-/// `node.parameter=` of the dataflow file on the command line.
+/// `argument=` and `node.parameter=` of the dataflow file on the command line.
 pub fn params_of_file() -> Vec<CompletionCandidate> {
-    let nodes = file().into_iter().flat_map(|dataflow| dataflow.nodes);
-    candidates(nodes.flat_map(|node| {
+    let Some(report) = file() else {
+        return Vec::new();
+    };
+    let arguments = report
+        .args
+        .into_iter()
+        .map(|spec| format!("{}=", spec.name));
+    let nodes = report
+        .dataflow
+        .into_iter()
+        .flat_map(|dataflow| dataflow.nodes);
+    let params = nodes.flat_map(|node| {
         let name = move |param: &str| format!("{}.{param}=", node.id);
         node.settings
             .params
             .into_iter()
             .map(move |param| name(&param.name))
-    }))
+    });
+    candidates(arguments.chain(params))
 }
 
 fn candidates(names: impl IntoIterator<Item = String>) -> Vec<CompletionCandidate> {
@@ -216,7 +225,10 @@ fn states() -> Vec<(String, State)> {
 
 /// The first dataflow file of the command line, read without the variables and programs of this
 /// host.
-fn file() -> Option<Dataflow> {
+fn file() -> Option<Report> {
     let is_file = |word: &&String| [".yml", ".yaml"].iter().any(|end| word.ends_with(end));
-    load_for(Path::new(words().iter().find(is_file)?), &Anywhere).dataflow
+    Some(load_for(
+        Path::new(words().iter().find(is_file)?),
+        &Anywhere,
+    ))
 }

@@ -36,6 +36,7 @@ mod record;
 mod replay;
 mod repositories;
 mod run;
+mod run_help;
 mod run_options;
 #[cfg(feature = "api")]
 mod serve;
@@ -66,7 +67,8 @@ fn main() -> ExitCode {
     survive_file_size_limit();
     #[cfg(feature = "api")]
     nervure_api::end_with_server();
-    let parsed = Arguments::command().try_get_matches().and_then(|matches| {
+    let command = run_help::add_arguments_of_file(Arguments::command());
+    let parsed = command.try_get_matches().and_then(|matches| {
         let as_json = wants_json(&matches);
         Arguments::from_arg_matches(&matches).map(|arguments| (arguments, as_json))
     });

@@ -141,6 +141,8 @@ codes! {
     OutOfRange = "out-of-range",
     /// A value that is malformed, or not one of the possible ones.
     InvalidValue = "invalid-value",
+    /// An argument that the file does not declare.
+    UnknownArgument = "unknown-argument",
     /// The file asks for another version of the format.
     UnsupportedVersion = "unsupported-version",
     /// A name with characters that are not allowed, or too long.

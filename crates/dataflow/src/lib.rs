@@ -43,7 +43,6 @@ mod keys;
 mod load;
 mod mermaid;
 mod name;
-mod param_value;
 mod parsed;
 mod quote;
 mod read;
@@ -77,7 +76,7 @@ pub use nervure_protocol::graph::{
     DeadlineSpec, LastValueSpec, NodeSettings, Program, Ready, Restart, RestartPolicy, Scheduling,
 };
 pub use nervure_protocol::params::{ParamKind, ParamSpec};
-pub use param_value::{param_value, plain_value};
+pub use read::param_value::{param_value, plain_value};
 pub use reference::reference;
 pub use replace::UnansweredClient;
 pub use report::{Report, parse};

@@ -77,6 +77,10 @@ impl Surroundings for Host {
         std::env::var(name).ok()
     }
 
+    fn argument(&self, _name: &str) -> Option<String> {
+        None
+    }
+
     fn entry(&self, path: &Path) -> Entry {
         match fs::metadata(path) {
             Ok(metadata) if metadata.is_file() => Entry::File {

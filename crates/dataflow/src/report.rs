@@ -1,7 +1,9 @@
 //! From the bytes of a file to a graph or to findings.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
+use nervure_protocol::params::ParamSpec;
 use serde::Serialize;
 
 use crate::check_graph::check_graph;
@@ -10,13 +12,15 @@ use crate::check_processes::check_processes;
 use crate::decode::decode;
 use crate::diagnostic::{Code, Diagnostic, Finding, Findings, Severity};
 use crate::graph::Dataflow;
+use crate::read::args::Arguments;
 use crate::read::dataflow::read_dataflow;
 use crate::read::reader::Reader;
+use crate::read::variables::Variables;
 use crate::render::render;
 use crate::resolve::{assemble, resolve};
 use crate::source::SourceText;
 use crate::surroundings::Surroundings;
-use crate::tree;
+use crate::tree::{self, Value};
 
 /// The result of parsing a dataflow file.
 #[derive(Debug, Clone, Serialize)]
@@ -27,6 +31,9 @@ pub struct Report {
     /// Module files with findings, for messages.
     #[serde(skip)]
     pub modules: Vec<SourceText>,
+    /// The arguments of the file, with their values.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<ParamSpec>,
     /// The graph; `None` if and only if there is an error.
     pub dataflow: Option<Dataflow>,
     /// Errors and warnings, in the order of the file.
@@ -52,13 +59,17 @@ pub fn parse(
         return Report {
             source,
             modules: Vec::new(),
+            args: Vec::new(),
             dataflow: None,
             diagnostics,
         };
     }
     let tree = tree::parse(&source, &mut findings);
     let mut reader = Reader::new(findings);
-    let parsed = tree.and_then(|tree| read_dataflow(&mut reader, &tree, directory, surroundings));
+    let mut args = Vec::new();
+    let parsed = tree
+        .and_then(|tree| fill_arguments(&mut reader, tree, surroundings, &mut args))
+        .and_then(|tree| read_dataflow(&mut reader, &tree, directory, surroundings));
     let mut findings = reader.into_findings();
     let dataflow = parsed.and_then(|parsed| {
         let sources = resolve(&parsed, &mut findings);
@@ -79,9 +90,28 @@ pub fn parse(
     Report {
         source,
         modules,
+        args,
         dataflow,
         diagnostics,
     }
+}
+
+/// The file with the values of its arguments, which are added to `args`.
+fn fill_arguments(
+    reader: &mut Reader<'_>,
+    file: Value,
+    surroundings: &dyn Surroundings,
+    args: &mut Vec<ParamSpec>,
+) -> Option<Value> {
+    let variables = Variables {
+        surroundings,
+        params: BTreeMap::new(),
+    };
+    let mut arguments = Arguments::read(reader, &variables, &file).unwrap_or_default();
+    arguments.give_texts(reader, &file, |name| surroundings.argument(name));
+    let filled = arguments.fill(reader, file);
+    args.extend(arguments.into_specs());
+    filled
 }
 
 impl Report {
@@ -160,6 +190,7 @@ impl Report {
         Report {
             source,
             modules: Vec::new(),
+            args: Vec::new(),
             dataflow: None,
             diagnostics,
         }

@@ -85,7 +85,27 @@ fn key_schema(key: &Key) -> Value {
     schema
 }
 
+/// The schema of a value. `${args.NAME}` may stand for one that is no text.
 fn shape_schema(shape: Shape) -> Value {
+    let schema = value_schema(shape);
+    match shape {
+        Shape::Integer(_)
+        | Shape::Duration
+        | Shape::Interval
+        | Shape::Size
+        | Shape::OneOf(_)
+        | Shape::Number
+        | Shape::Numbers(_)
+        | Shape::Boolean
+        | Shape::Processors => json!({ "anyOf": [
+            schema,
+            { "type": "string", "pattern": r"^\$\{args\.[^}]+\}$" },
+        ] }),
+        _ => schema,
+    }
+}
+
+fn value_schema(shape: Shape) -> Value {
     let text = json!({ "type": "string", "minLength": 1 });
     let name_pattern = format!("^[A-Za-z0-9_][A-Za-z0-9_.-]{{0,{}}}$", MAX_NAME_BYTES - 1);
     let names = || json!({ "pattern": name_pattern });

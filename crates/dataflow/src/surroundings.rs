@@ -11,6 +11,8 @@ use crate::source::MAX_FILE_BYTES;
 pub trait Surroundings {
     /// The value of an environment variable.
     fn variable(&self, name: &str) -> Option<String>;
+    /// The text that a command line gives for an argument of the file.
+    fn argument(&self, name: &str) -> Option<String>;
     /// The kind of the entry at `path`.
     fn entry(&self, path: &Path) -> Entry;
     /// The names of the entries of `folder`, for "did you mean"; empty if it cannot be read.
@@ -49,6 +51,10 @@ pub struct Anywhere;
 impl Surroundings for Anywhere {
     fn variable(&self, _name: &str) -> Option<String> {
         Some(String::new())
+    }
+
+    fn argument(&self, _name: &str) -> Option<String> {
+        None
     }
 
     fn entry(&self, _path: &Path) -> Entry {

@@ -104,6 +104,9 @@ fn variables_are_filled_into_arguments_and_parameters() {
         fn variable(&self, name: &str) -> Option<String> {
             self.0(name).map(str::to_owned)
         }
+        fn argument(&self, _name: &str) -> Option<String> {
+            None
+        }
         fn entry(&self, path: &Path) -> Entry {
             Anywhere.entry(path)
         }

@@ -186,6 +186,10 @@ impl Surroundings for EnvironmentHost<'_> {
         self.host.variable(name)
     }
 
+    fn argument(&self, name: &str) -> Option<String> {
+        self.host.argument(name)
+    }
+
     fn entry(&self, path: &Path) -> Entry {
         self.host.entry(path)
     }

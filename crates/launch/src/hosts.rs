@@ -16,6 +16,10 @@ impl Surroundings for BuiltHost<'_> {
         self.host.variable(name)
     }
 
+    fn argument(&self, name: &str) -> Option<String> {
+        self.host.argument(name)
+    }
+
     fn entry(&self, path: &Path) -> Entry {
         match self.host.entry(path) {
             // A build may make a file executable as well.
@@ -38,9 +42,10 @@ impl Surroundings for BuiltHost<'_> {
     }
 }
 
-/// The host with additional environment variables.
+/// The host with additional environment variables, and a command line with arguments of the file.
 pub(crate) struct OverriddenHost {
     pub variables: BTreeMap<String, String>,
+    pub arguments: BTreeMap<String, String>,
 }
 
 impl Surroundings for OverriddenHost {
@@ -49,6 +54,10 @@ impl Surroundings for OverriddenHost {
             .get(name)
             .cloned()
             .or_else(|| Host.variable(name))
+    }
+
+    fn argument(&self, name: &str) -> Option<String> {
+        self.arguments.get(name).cloned()
     }
 
     fn entry(&self, path: &Path) -> Entry {

@@ -15,7 +15,7 @@ use crate::{
 /// Overrides of a dataflow file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
-    /// Parameters, as [`Assignment::param`] parses them.
+    /// Parameters of nodes and arguments of the file, as [`Assignment::param`] parses them.
     pub params: Vec<Assignment>,
     /// Environment variables of all nodes, which also replace `${NAME}` in the file, as
     /// [`Assignment::variable`] parses them.
@@ -25,7 +25,7 @@ pub struct Overrides {
 /// `name=value`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assignment {
-    /// `node.parameter`, or the name of a variable.
+    /// `node.parameter`, the name of an argument, or that of a variable.
     pub name: String,
     /// A value as in a dataflow file.
     pub value: String,
@@ -34,8 +34,10 @@ pub struct Assignment {
 /// A text is no assignment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AssignmentError {
-    /// It assigns no parameter.
-    #[error("expected `NODE.PARAMETER=VALUE`, such as `camera.fps=60`")]
+    /// It assigns neither a parameter nor an argument.
+    #[error(
+        "expected `NODE.PARAMETER=VALUE`, such as `camera.fps=60`, or `ARGUMENT=VALUE` for an argument of the file"
+    )]
     NoParam,
     /// It assigns no environment variable.
     #[error(
@@ -45,13 +47,18 @@ pub enum AssignmentError {
 }
 
 impl Assignment {
-    /// Parses `node.parameter=value`.
+    /// Parses `node.parameter=value`, or `argument=value`.
     ///
     /// # Errors
-    /// If the text has no `=`, or no dot before it.
+    /// If the text has no `=`, or nothing before it.
     pub fn param(text: &str) -> Result<Self, AssignmentError> {
-        let is_param = |name: &str| name.contains('.');
-        Self::parse(text, is_param).ok_or(AssignmentError::NoParam)
+        let is_name = |name: &str| !name.is_empty();
+        Self::parse(text, is_name).ok_or(AssignmentError::NoParam)
+    }
+
+    /// Whether it assigns an argument of the file, not a parameter of a node.
+    fn is_argument(&self) -> bool {
+        !self.name.contains('.')
     }
 
     /// Parses `NAME=value`.
@@ -113,27 +120,47 @@ impl Overrides {
     /// The graph of a report of these overrides, with their values.
     ///
     /// # Errors
-    /// If the file has errors, and for an unknown parameter or a value that does not fit.
+    /// If the file has errors, and for an unknown parameter or argument, or a value that does not fit.
     pub fn apply(&self, report: Report) -> Result<Dataflow, Error> {
+        let (arguments, params): (Vec<_>, Vec<_>) =
+            self.params.iter().partition(|one| one.is_argument());
+        for argument in arguments {
+            check_argument(&report, &argument.name)?;
+        }
         let mut dataflow = graph(report)?;
-        let OverriddenHost { variables } = self.host();
+        let OverriddenHost { variables, .. } = self.host();
         dataflow.env.extend(variables.clone());
         for node in &mut dataflow.nodes {
             node.settings.env.extend(variables.clone());
         }
-        for param in &self.params {
+        for param in params {
             set_param(&mut dataflow, param)?;
         }
         Ok(dataflow)
     }
 
     fn host(&self) -> OverriddenHost {
-        let variables = self
-            .variables
-            .iter()
-            .map(|one| (one.name.clone(), one.value.clone()))
-            .collect();
-        OverriddenHost { variables }
+        let pair = |one: &Assignment| (one.name.clone(), one.value.clone());
+        let arguments = self.params.iter().filter(|one| one.is_argument());
+        OverriddenHost {
+            variables: self.variables.iter().map(pair).collect(),
+            arguments: arguments.map(pair).collect(),
+        }
+    }
+
+    /// These overrides for another file, of which one node is taken: its parameters, the arguments that the
+    /// file declares, and all variables.
+    #[must_use]
+    pub fn of_node(&self, node: &str, file: &Path) -> Self {
+        let declared = self.load(file).args;
+        let is_taken = |one: &&Assignment| match one.is_argument() {
+            true => declared.iter().any(|argument| argument.name == one.name),
+            false => one.name.starts_with(&format!("{node}.")),
+        };
+        Self {
+            params: self.params.iter().filter(is_taken).cloned().collect(),
+            variables: self.variables.clone(),
+        }
     }
 
     /// The first override of a parameter of this node.
@@ -173,6 +200,21 @@ fn startable(mut report: Report) -> Report {
 fn checked(mut report: Report) -> Report {
     limits::check(&mut report);
     report
+}
+
+fn check_argument(report: &Report, name: &str) -> Result<(), Error> {
+    if report.args.iter().any(|argument| argument.name == name) {
+        return Ok(());
+    }
+    let file = report.source.name();
+    let hint = match report.args.is_empty() {
+        true => format!("declare it in the file: `args: {{{name}: ..}}`"),
+        false => {
+            let names = report.args.iter().map(|argument| argument.name.as_str());
+            did_you_mean(name, "its arguments are", names)
+        }
+    };
+    Err(Error::invalid(format!("`{file}` has no argument `{name}`")).hint(hint))
 }
 
 fn set_param(dataflow: &mut Dataflow, assignment: &Assignment) -> Result<(), Error> {

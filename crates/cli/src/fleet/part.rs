@@ -38,14 +38,7 @@ pub fn run_part() -> Result<ExitCode, Failure> {
     let mut dataflow = source::read_to_start(&spec.file, &overrides)?;
     dataflow.name.clone_from(&spec.dataflow);
     for (node, program) in &spec.programs {
-        // Parameters are of the run.
-        let prefix = format!("{node}.");
-        let of_node = overrides.params.iter();
-        let of_node = of_node.filter(|param| param.name.starts_with(&prefix));
-        let overrides = Overrides {
-            params: of_node.cloned().collect(),
-            variables: overrides.variables.clone(),
-        };
+        let overrides = overrides.of_node(node, &program.file);
         let other = source::read_to_start(&program.file, &overrides)?;
         take_program(&mut dataflow, &other, node, program)?;
     }

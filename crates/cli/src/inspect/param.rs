@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use nervure_dataflow::param_value;
+use nervure_dataflow::{ParamSpec, param_value};
 use nervure_inspect::{
     answers::{self, Param, Params},
     params::{OfNode, ask, ask_all, find},
@@ -107,11 +107,9 @@ fn table(nodes: &[OfNode]) -> Table {
     ]);
     for (node, params) in nodes {
         for NodeParam { spec, value } in params {
-            let choices: Vec<_> = spec.one_of.iter().map(Value::to_string).collect();
-            let takes = match (spec.read_only, choices.is_empty()) {
-                (true, _) => "read-only".to_owned(),
-                (false, true) => spec.bounds(),
-                (false, false) => choices.join(", "),
+            let takes = match spec.read_only {
+                true => "read-only".to_owned(),
+                false => takes(spec),
             };
             table.row(vec![
                 node.clone(),
@@ -124,4 +122,15 @@ fn table(nodes: &[OfNode]) -> Table {
         }
     }
     table
+}
+
+/// The values that a parameter takes, beside its type.
+pub fn takes(spec: &ParamSpec) -> String {
+    match spec.one_of.is_empty() {
+        true => spec.bounds(),
+        false => {
+            let choices: Vec<_> = spec.one_of.iter().map(Value::to_string).collect();
+            choices.join(", ")
+        }
+    }
 }

@@ -56,13 +56,13 @@ pub struct RecordArguments {
 
 /// Usage of `replay`.
 pub const REPLAY_USAGE: &str =
-    "nervure replay [OPTIONS] <RECORDING>... [FILE] [NODE.PARAMETER=VALUE]...";
+    "nervure replay [OPTIONS] <RECORDING>... [FILE] [ARGUMENT=VALUE|NODE.PARAMETER=VALUE]...";
 
 #[derive(Debug, Args)]
 pub struct ReplayArguments {
     /// Recordings or bags of ROS 2, as folders or files; a dataflow file whose recorded sources they
     /// replace; and parameters of the other nodes.
-    #[arg(required = true, value_name = "RECORDING|FILE|NODE.PARAMETER=VALUE", add = ArgValueCandidates::new(complete::params_of_file))]
+    #[arg(required = true, value_name = "RECORDING|FILE|ARGUMENT=VALUE|NODE.PARAMETER=VALUE", add = ArgValueCandidates::new(complete::params_of_file))]
     words: Vec<PathBuf>,
     /// Set an environment variable of all nodes and for `${NAME}` in the file. May be repeated.
     #[arg(long = "env", value_name = "NAME=VALUE", value_parser = Assignment::variable)]
@@ -169,7 +169,7 @@ impl ReplayArguments {
             ("--replace", !self.replace.is_empty()),
             ("--lossy", self.lossy),
             ("--env", !self.variables.is_empty()),
-            ("NODE.PARAMETER=VALUE", !params.is_empty()),
+            ("NAME=VALUE", !params.is_empty()),
         ];
         let needing = needing.iter().find(|(_, is_given)| *is_given);
         let overrides = Overrides {
@@ -391,10 +391,7 @@ mod tests {
             ("a.mcap --lossy", "`--lossy` needs a dataflow file"),
             ("a.mcap --replace x", "`--replace` needs a dataflow file"),
             ("a.mcap --env A=1", "`--env` needs a dataflow file"),
-            (
-                "a.mcap cam.fps=1",
-                "`NODE.PARAMETER=VALUE` needs a dataflow file",
-            ),
+            ("a.mcap cam.fps=1", "`NAME=VALUE` needs a dataflow file"),
         ] {
             assert_eq!(played(words).unwrap_err(), expected);
         }

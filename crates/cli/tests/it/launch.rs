@@ -8,7 +8,7 @@ use std::{
 
 use nervure_launch::{Assignment, Error, ErrorKind, Launch, Options, Overrides, Running};
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::dataflow::{Dataflow, Process};
 
@@ -135,6 +135,46 @@ fn errors_have_causes_hints_and_findings() {
     let not_started = launch.unwrap().run(Path::new("/no/nervure")).unwrap_err();
     assert_eq!(not_started.text, "cannot start the keeper");
     assert_eq!(not_started.causes.len(), 1);
+}
+
+#[test]
+fn arguments_of_a_file_take_the_values_of_overrides() {
+    let dataflow = Dataflow::named();
+    let file = dataflow.write();
+    let text = "
+args: {rate: {value: 5, max: 60}, name: idle}
+nodes: [{id: node, path: sh, params: {fps: '${args.rate}', name: '${args.name}'}}]
+";
+    fs::write(&file, text).unwrap();
+    let overrides = |params: &[&str]| Overrides {
+        params: params
+            .iter()
+            .map(|text| Assignment::param(text).unwrap())
+            .collect(),
+        ..Overrides::default()
+    };
+    let read = |overrides: Overrides| overrides.apply(overrides.load_to_start(&file));
+    let values = |params: &[&str]| -> Vec<Value> {
+        let node = read(overrides(params)).unwrap().nodes.remove(0);
+        let params = node.settings.params.into_iter();
+        params.map(|param| param.value).collect()
+    };
+    assert_eq!(values(&[]), [json!(5), json!("idle")]);
+    // The text of a number stays text where text belongs.
+    assert_eq!(
+        values(&["rate=60", "name=7", "node.name=own"]),
+        [json!(60), json!("own")]
+    );
+    assert_eq!(values(&["name=7"]), [json!(5), json!("7")]);
+    let refused = read(overrides(&["rate=61"])).unwrap_err();
+    let message = &refused.findings[0].message;
+    assert_eq!(message, "`rate=61` was given: `rate` is at most 60, got 61");
+    let unknown = read(overrides(&["rat=6"])).unwrap_err();
+    assert_eq!(unknown.hint.as_deref(), Some("did you mean `rate`?"));
+    // Another program for a node gets its parameters, and the arguments that its file declares.
+    let of_node = overrides(&["rate=7", "size=1", "node.name=a", "other.name=b"]);
+    let of_node = of_node.of_node("node", &file);
+    assert_eq!(of_node, overrides(&["rate=7", "node.name=a"]));
 }
 
 fn dataflow_of(text: &str, file: &Path) -> nervure_dataflow::Dataflow {

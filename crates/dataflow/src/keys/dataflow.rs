@@ -17,6 +17,11 @@ pub(crate) static DATAFLOW: Level = Level {
             "Name of the dataflow, as in the topic `name:node/output`. Default: the name of the file, or of its folder if the file is called `dataflow.yml`.",
         ),
         optional(
+            "args",
+            Params,
+            "Arguments of the file, in the form of parameters (see param), without dots in their names. `${args.NAME}` stands for the value of one, anywhere in the file; `nervure run FILE NAME=VALUE` gives another value.",
+        ),
+        optional(
             "env",
             Environment,
             "Environment variables of every node; a node's own `env` takes precedence.",
@@ -168,6 +173,11 @@ pub(crate) static MODULE_FILE: Level = Level {
             "module",
             Map(&MODULE),
             "The inputs and outputs (see module).",
+        ),
+        optional(
+            "args",
+            Params,
+            "Arguments of the module, as those of a dataflow. The `params` of the node with the module are their values. A module without `args` takes any `params` as text: `${_param.NAME}` in `env`, `args` and `params`.",
         ),
         required(
             "nodes",

@@ -3,6 +3,7 @@
 //! [`reader`] reads values of one type, [`map`] the keys of a map; every other file reads one part
 //! of a node or of the dataflow and goes through these two.
 
+pub(crate) mod args;
 pub(crate) mod dataflow;
 mod environment;
 mod git;
@@ -16,6 +17,7 @@ mod module;
 mod node;
 mod operators;
 mod outputs;
+pub(crate) mod param_value;
 mod params;
 mod program;
 pub(crate) mod reader;
@@ -27,4 +29,4 @@ mod sync;
 mod transforms;
 mod type_folders;
 mod types;
-mod variables;
+pub(crate) mod variables;

@@ -6,14 +6,16 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
+use super::args::{Arguments, unknown_argument};
 use super::environment::read_environment;
+use super::json::read_json;
 use super::map::{Keys, duplicate_name, read_entries, read_keys};
 use super::node::{Host, read_node};
 use super::program::{ProgramLocator, read_build};
 use super::reader::{Reader, wrong_type};
 use super::sync::renumber_inputs;
 use super::type_folders::read_type_folders;
-use super::variables::Variables;
+use super::variables::{FilledType, Variables};
 use crate::decode::decode;
 use crate::diagnostic::{Code, Finding, Findings};
 use crate::graph::InputQueue;
@@ -21,7 +23,7 @@ use crate::keys::{MODULE, MODULE_FILE, NODE, Shape};
 use crate::parsed::{ParsedInput, ParsedNode, ParsedSource};
 use crate::quote::{listed, quoted};
 use crate::source::Span;
-use crate::tree::{self, Kind, Text, Value};
+use crate::tree::{self, Entry, Kind, Text, Value};
 
 /// Deepest nesting of modules, as in dora.
 const MAX_DEPTH: usize = 8;
@@ -161,55 +163,8 @@ fn include(
         .value_if_any("env")
         .map(|value| read_environment(reader, &host.variables, value))
         .unwrap_or_default();
-    let params = keys
-        .value_if_any("params")
-        .map(|value| read_params(reader, &host.variables, value))
-        .unwrap_or_default();
-    let file = host.programs.directory.join(&path.text);
-    let bytes = match host.programs.surroundings.read(&file) {
-        Ok(bytes) => bytes,
-        Err(reason) => {
-            let message = format!("the module {} cannot be read: {reason}", quoted(&path.text));
-            reader.report(Finding::error(Code::MissingFile, path.span, message));
-            return None;
-        }
-    };
-    let shown = Path::new(reader.file_name()).with_file_name(&path.text);
-    let (source, problem) = decode(&shown.display().to_string(), &bytes);
-    let mut findings = Findings::new(&source);
-    let tree = match problem {
-        Some(problem) => {
-            findings.push(problem);
-            None
-        }
-        None => tree::parse(&source, &mut findings),
-    };
-    let mut own = Reader::new(findings);
-    own.set_types(reader.types());
-    let variables = Variables {
-        surroundings: host.variables.surroundings,
-        params: host
-            .variables
-            .params
-            .clone()
-            .into_iter()
-            .chain(params.iter().flat_map(|(name, value)| {
-                [format!("_param.{name}"), variable_of(name)].map(|name| (name, value.clone()))
-            }))
-            .collect(),
-    };
-    let inner = Host {
-        variables,
-        programs: ProgramLocator {
-            directory: file.parent().unwrap_or(Path::new("/")).to_owned().into(),
-            ..host.programs.clone()
-        },
-    };
-    let module = tree.and_then(|tree| read_file(&mut own, &inner, &tree, depth));
-    let findings = own.into_findings();
-    let errors = findings.errors();
-    reader.absorb(findings.into_module());
-    let mut module = module.filter(|_| errors == 0)?;
+    let (module, params) = read_module_file(reader, host, keys, &path, depth)?;
+    let mut module = module?;
     let bound = bind_inputs(reader, &module, id, inputs);
     let ids: HashSet<String> = module.nodes.iter().filter_map(node_id).collect();
     let outputs = module.outputs(reader, id, path.span);
@@ -245,6 +200,99 @@ fn include(
         nodes.push(node);
     }
     outputs
+}
+
+/// Reads the file of a module. Returns the module, if it has no errors, and the parameters that its
+/// nodes find in their environment.
+fn read_module_file(
+    reader: &mut Reader<'_>,
+    host: &Host<'_>,
+    keys: &Keys<'_>,
+    path: &Text,
+    depth: usize,
+) -> Option<(Option<Module>, BTreeMap<String, String>)> {
+    let file = host.programs.directory.join(&path.text);
+    let bytes = match host.programs.surroundings.read(&file) {
+        Ok(bytes) => bytes,
+        Err(reason) => {
+            let message = format!("the module {} cannot be read: {reason}", quoted(&path.text));
+            reader.report(Finding::error(Code::MissingFile, path.span, message));
+            return None;
+        }
+    };
+    let shown = Path::new(reader.file_name()).with_file_name(&path.text);
+    let (source, problem) = decode(&shown.display().to_string(), &bytes);
+    let mut findings = Findings::new(&source);
+    let tree = match problem {
+        Some(problem) => {
+            findings.push(problem);
+            None
+        }
+        None => tree::parse(&source, &mut findings),
+    };
+    let mut own = Reader::new(findings);
+    own.set_types(reader.types());
+    let mut variables = Variables {
+        surroundings: host.variables.surroundings,
+        params: host.variables.params.clone(),
+    };
+    let given = keys.value_if_any("params");
+    let mut arguments = tree
+        .as_ref()
+        .and_then(|tree| Arguments::read(&mut own, &variables, tree));
+    let params = match (&mut arguments, given) {
+        (_, None) => BTreeMap::new(),
+        (Some(arguments), Some(given)) => {
+            give_arguments(reader, &host.variables, arguments, given);
+            BTreeMap::new()
+        }
+        // A module without declarations takes any parameter, as in dora.
+        (None, Some(given)) => read_params(reader, &host.variables, given),
+    };
+    variables
+        .params
+        .extend(params.iter().flat_map(|(name, value)| {
+            [format!("_param.{name}"), variable_of(name)].map(|name| (name, value.clone()))
+        }));
+    let inner = Host {
+        variables,
+        programs: ProgramLocator {
+            directory: file.parent().unwrap_or(Path::new("/")).to_owned().into(),
+            ..host.programs.clone()
+        },
+    };
+    let module = tree
+        .and_then(|tree| arguments.unwrap_or_default().fill(&mut own, tree))
+        .and_then(|tree| read_file(&mut own, &inner, &tree, depth));
+    let findings = own.into_findings();
+    let errors = findings.errors();
+    reader.absorb(findings.into_module());
+    Some((module.filter(|_| errors == 0), params))
+}
+
+/// Gives a module the arguments that it declares.
+fn give_arguments(
+    reader: &mut Reader<'_>,
+    variables: &Variables<'_>,
+    arguments: &mut Arguments,
+    given: &Value,
+) {
+    let (shape, code) = (Shape::Params, Code::DuplicateKey);
+    let entries = read_entries(reader, given, shape, code, "parameter").unwrap_or_default();
+    for Entry { key, value } in entries {
+        let filled = variables.fill(reader, value, FilledType::ByQuotes);
+        let Some(json) = filled.and_then(|value| read_json(reader, &value)) else {
+            continue;
+        };
+        match arguments.give(&key.text, json) {
+            Some(Ok(())) => {}
+            Some(Err(error)) => {
+                let text = error.to_string();
+                reader.report(Finding::error(Code::InvalidValue, value.span, text));
+            }
+            None => reader.report(unknown_argument("module", key, arguments)),
+        }
+    }
 }
 
 /// The environment variable of a parameter of a module.

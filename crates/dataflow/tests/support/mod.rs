@@ -32,6 +32,7 @@ const MODULES: &[(&str, &str)] = &[
     ("/robot/msgs/my/Goal.msg", "flaot64 x\n"),
     ("/robot/modules/../msgs/my/Boxes.msg", "float64[] x\n"),
     ("/robot/modules/../msgs/my/Goal.msg", "flaot64 x\n"),
+    ("/robot/modules/declared.yml", DECLARED),
 ];
 
 const TRANSFORM: &str = "
@@ -67,9 +68,19 @@ module: {name: wrong, outputs: [a]}
 nodes: [{id: x, pth: sh}]
 ";
 
+const DECLARED: &str = "
+module: {name: declared, outputs: [x]}
+args: {size: {value: 3, max: 10}, label: text}
+nodes: [{id: x, path: sh, outputs: [x], args: ['${args.label}'], params: {size: '${args.size}'}}]
+";
+
 impl Surroundings for FakeHost {
     fn variable(&self, name: &str) -> Option<String> {
         (name == "HOME").then(|| "/home/robot".to_owned())
+    }
+
+    fn argument(&self, name: &str) -> Option<String> {
+        (name == "given").then(|| "7".to_owned())
     }
 
     fn entry(&self, path: &Path) -> Entry {

@@ -3,9 +3,9 @@
 use nervure_protocol::params::ParamKind;
 use serde_json::Value as Json;
 
+use super::json::read_json;
+use super::reader::Reader;
 use crate::diagnostic::Findings;
-use crate::read::json::read_json;
-use crate::read::reader::Reader;
 use crate::source::SourceText;
 use crate::tree::{self, Kind};
 
