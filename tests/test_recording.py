@@ -1,5 +1,6 @@
 """Third-party readers, without Nervure, find each value of a recording unchanged."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from nervure import types
 
 mcap_reader = pytest.importorskip("mcap.reader", reason="pip install -r requirements-test.txt")
 decoder = pytest.importorskip("mcap_protobuf.decoder", reason="pip install -r requirements-test.txt")
@@ -59,6 +61,45 @@ BATCH = pa.record_batch(
 )
 DICTIONARY = pa.array(["a", "b", "a", None]).dictionary_encode()
 
+POSE = types.Pose(types.Point(1.0, 2.0, 3.0), types.Quaternion(0.0, 0.0, 0.6, 0.8))
+RECORDS = {
+    "pose": POSE,
+    "path": types.Path([POSE, POSE]),
+    "transform": types.Transform(
+        "camera", types.Vector3(0.5, 0.0, 1.0), types.Quaternion(0.0, 0.0, 0.0, 1.0)
+    ),
+    "odometry": types.Odometry(
+        "base_link",
+        types.PoseWithCovariance(POSE, covariance=np.arange(36.0).reshape(6, 6)),
+        types.TwistWithCovariance(types.Twist(types.Vector3(0.5, 0.0, 0.0), types.Vector3(0.0, 0.0, 0.25))),
+    ),
+    "camera-info": types.CameraInfo(
+        480, 640, "plumb_bob", np.zeros(5), np.eye(3), np.eye(3), np.arange(12.0).reshape(3, 4)
+    ),
+    "scan": types.LaserScan(
+        -1.0, 1.0, 0.5, range_min=0.1, range_max=30.0, ranges=np.array([1.0, np.inf, 2.5], np.float32)
+    ),
+    "fix": types.NavSatFix(52.5, 13.4, 34.0, position_covariance_type=2),
+    "map": types.OccupancyGrid(
+        types.MapMetaData(0.05, 3, 2, POSE), np.array([[0, 100, -1], [1, 2, 3]], np.int8)
+    ),
+    "joints": types.JointState(["hip", "knee"], position=np.array([0.5, 1.5])),
+    "log": types.Log(types.Log.ERROR, "arm", "stuck"),
+    "boxes": types.Detections2D(
+        [
+            types.Detection2D(
+                [types.ObjectHypothesisWithPose(types.ObjectHypothesis("cup", 0.75))],
+                types.BoundingBox2D(types.Pose2D(types.Point2D(10.0, 20.0), theta=np.pi / 2), 4.0, 2.0),
+            )
+        ]
+    ),
+    "imu-record": types.Imu(
+        angular_velocity=types.Vector3(1.0, 2.0, 3.0), linear_acceleration=types.Vector3(0.0, 0.0, 9.81)
+    ),
+    "twist": types.Twist(types.Vector3(0.5, 0.0, 0.0), types.Vector3(0.0, 0.0, 0.25)),
+}
+POINTS = np.zeros(4, [("x", "f4"), ("y", "f4"), ("z", "f4"), ("ring", "u2")])
+
 VALUES = {
     "rgb": RNG.integers(0, 256, (54, 96, 3), np.uint8),
     "mono": RNG.integers(0, 256, (20, 30), np.uint8),
@@ -81,9 +122,17 @@ VALUES = {
     **{f"arrow-{name}": array for name, array in ARRAYS.items()},
     "batch": BATCH,
     "dictionary": DICTIONARY,
+    "points": POINTS,
+    "dict": {"speed": 1.5, "label": "a", "wheels": [{"rpm": 10}, {"rpm": 20}], "none": None},
+    **RECORDS,
 }
 
-TYPES = {"cloud": "std/PointCloud@1", "typed-depth": "std/Image@1"}
+TYPES = {
+    "cloud": "std/PointCloud@1",
+    "typed-depth": "std/Image@1",
+    "points": "std/PointCloud@1",
+    **{name: record.__nervure_type__ for name, record in RECORDS.items()},
+}
 
 SENDER = """
 from test_recording import STAMP_NANOS, VALUES
@@ -98,7 +147,7 @@ for name, value in VALUES.items():
 RECEIVER = """
 import pickle, sys
 import numpy as np
-from test_recording import VALUES
+from test_recording import RECORDS, VALUES
 from nervure import Node
 
 received = {}
@@ -106,6 +155,8 @@ for event in Node():
     if event.type == "INPUT":
         is_tensor = isinstance(VALUES[event.id], np.ndarray)
         value = event.numpy().copy(order="K") if is_tensor else event.value
+        if event.id in RECORDS:
+            value = event.object
         received[event.id] = (value, event.stamp_nanos, event.frame, dict(event.metadata))
 with open(sys.argv[1], "wb") as file:
     pickle.dump(received, file)
@@ -244,6 +295,86 @@ def test_arrow_is_arrow(messages: dict[str, tuple], name: str) -> None:
     assert stream.read_next_batch().equals(batch)
 
 
+FOXGLOVE = {
+    "pose": "PoseInFrame",
+    "path": "PosesInFrame",
+    "transform": "FrameTransform",
+    "odometry": "Odometry",
+    "camera-info": "CameraCalibration",
+    "scan": "LaserScan",
+    "fix": "LocationFix",
+    "map": "Grid",
+    "joints": "JointStates",
+    "log": "Log",
+    "boxes": "ImageAnnotations",
+}
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_a_record_is_the_message_of_its_type(messages: dict[str, tuple], name: str) -> None:
+    schema, channel, _, message = messages[name]
+    own = TYPES[name].removesuffix("@1").replace("/", ".")
+    assert schema.name == (f"foxglove.{FOXGLOVE[name]}" if name in FOXGLOVE else own)
+    assert channel.message_encoding == "protobuf"
+    assert message.timestamp.seconds * 10**9 + message.timestamp.nanos == STAMP_NANOS
+    if name not in ("joints", "log", "boxes", "transform"):
+        assert message.frame_id == "base_link"
+
+
+def test_the_values_of_records_are_those_of_their_messages(messages: dict[str, tuple]) -> None:
+    pose = messages["pose"][3].pose
+    assert (pose.position.y, pose.orientation.z, pose.orientation.w) == (2.0, 0.6, 0.8)
+    assert [pose.position.z for pose in messages["path"][3].poses] == [3.0, 3.0]
+    transform = messages["transform"][3]
+    assert (transform.parent_frame_id, transform.child_frame_id) == ("base_link", "camera")
+    assert transform.translation.z == 1.0
+    odometry = messages["odometry"][3]
+    assert (odometry.body_frame_id, odometry.linear_velocity.x, odometry.angular_velocity.z) == (
+        "base_link",
+        0.5,
+        0.25,
+    )
+    assert list(odometry.pose_covariance) == list(range(36))
+    calibration = messages["camera-info"][3]
+    assert (calibration.width, calibration.height) == (640, 480)
+    assert list(calibration.K) == list(np.eye(3).flat)
+    assert list(calibration.P) == list(range(12))
+    scan = messages["scan"][3]
+    assert (scan.start_angle, scan.end_angle, list(scan.ranges)) == (-1.0, 1.0, [1.0, float("inf"), 2.5])
+    fix = messages["fix"][3]
+    assert (fix.latitude, fix.longitude, fix.position_covariance_type) == (52.5, 13.4, 2)
+    grid = messages["map"][3]
+    assert (grid.column_count, grid.row_stride, grid.cell_stride, grid.cell_size.x) == (3, 3, 1, 0.05)
+    assert np.array_equal(np.frombuffer(grid.data, np.int8).reshape(2, 3), RECORDS["map"].data)
+    joints = [
+        (joint.name, joint.position, joint.HasField("effort")) for joint in messages["joints"][3].joints
+    ]
+    assert joints == [("hip", 0.5, False), ("knee", 1.5, False)]
+    log = messages["log"][3]
+    assert (log.level, log.name, log.message) == (4, "arm", "stuck")
+    boxes = messages["boxes"][3]
+    corners = [(round(point.x, 6), round(point.y, 6)) for point in boxes.points[0].points]
+    assert corners == [(11, 18), (11, 22), (9, 22), (9, 18)]
+    assert (boxes.points[0].type, boxes.texts[0].text) == (2, "cup")
+
+
+def test_numbers_of_other_records_are_fields(messages: dict[str, tuple]) -> None:
+    imu = messages["imu-record"][3]
+    assert (imu.angular_velocity.y, imu.linear_acceleration.z) == (2.0, 9.81)
+    assert "orientation" not in imu.DESCRIPTOR.fields_by_name
+    assert messages["twist"][3].angular.z == 0.25
+    schema, _, _, record = messages["dict"]
+    assert schema.name == "nervure.Record"
+    assert (record.speed, record.label, [wheel.rpm for wheel in record.wheels]) == (1.5, "a", [10, 20])
+
+
+def test_points_of_a_structured_type_have_its_names(messages: dict[str, tuple]) -> None:
+    schema, _, _, cloud = messages["points"]
+    fields = [(field.name, field.offset, field.type) for field in cloud.fields]
+    assert (schema.name, cloud.point_stride) == ("foxglove.PointCloud", 14)
+    assert fields == [("x", 0, 7), ("y", 4, 7), ("z", 8, 7), ("ring", 12, 3)]
+
+
 def test_what_no_record_batch_holds_is_kept_for_nervure(messages: dict[str, tuple]) -> None:
     _, channel, _, _ = messages["dictionary"]
     assert channel.message_encoding == "nervure"
@@ -323,4 +454,7 @@ def is_same(value: object, other: object) -> bool:
         return is_alike and np.array_equal(value, other)
     if isinstance(value, pa.Array):
         return value.type == other.type and value.equals(other)
+    if dataclasses.is_dataclass(value):
+        # Arrays in it have no single truth value.
+        return repr(value) == repr(other)
     return type(value) is type(other) and value == other

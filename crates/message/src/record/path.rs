@@ -193,7 +193,15 @@ impl<'a> RecordView<'a> {
                 RecordValue::Null => return Ok(found),
                 RecordValue::List(items) => self.item(items, index, &within)?,
                 RecordValue::Tensor(layout, bytes) => {
-                    let scalar = tensor_item(layout, bytes, &path.steps[at..], &within)?;
+                    let rest = path.steps[at + 1..].iter().map(|step| match step {
+                        PathStep::Field(_) => None,
+                        PathStep::Item(index) => Some(*index),
+                        PathStep::EachItem => loops.next(),
+                    });
+                    let indices: Option<Vec<usize>> =
+                        std::iter::once(Some(index)).chain(rest).collect();
+                    let indices = indices.ok_or_else(|| self.kind(&found, "fields", within()))?;
+                    let scalar = tensor_item(layout, bytes, &indices, &within)?;
                     let value = RecordValue::Scalar(scalar);
                     return Ok(FoundValue { value, ..found });
                 }
@@ -263,14 +271,14 @@ impl<'a> RecordView<'a> {
     }
 }
 
-/// The element of a tensor at an index for each axis, which are all remaining steps.
+/// The element of a tensor at an index for each axis.
 ///
 /// # Errors
 /// [`PathMiss`].
 pub fn tensor_item(
     layout: &TensorLayout,
     bytes: &[u8],
-    steps: &[PathStep],
+    indices: &[usize],
     within: &dyn Fn() -> String,
 ) -> Result<Scalar, PathMiss> {
     let wrong = |wanted| PathMiss::Kind {
@@ -282,14 +290,11 @@ pub fn tensor_item(
         ),
         wanted,
     };
-    if steps.len() != layout.shape().len() {
+    if indices.len() != layout.shape().len() {
         return Err(wrong("items: write an index for each dimension"));
     }
     let mut place = 0;
-    for ((step, &length), stride) in steps.iter().zip(layout.shape()).zip(&*layout.strides()) {
-        let PathStep::Item(index) = *step else {
-            return Err(wrong("fields"));
-        };
+    for ((&index, &length), stride) in indices.iter().zip(layout.shape()).zip(&*layout.strides()) {
         if index >= length {
             return Err(PathMiss::Index {
                 within: within(),

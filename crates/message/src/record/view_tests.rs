@@ -191,12 +191,22 @@ fn paths_lead_to_values() {
     ] {
         assert_eq!(find(path, loops).unwrap(), expected, "{path}");
     }
-    assert!(find("image[1][2]", &[]).unwrap().starts_with("Scalar"));
+    for (path, loops) in [
+        ("image[1][2]", &[][..]),
+        ("image[][2]", &[1]),
+        ("image[][]", &[1, 2]),
+    ] {
+        assert!(find(path, loops).unwrap().starts_with("Scalar"));
+    }
     for (path, expected) in [
         ("pose.z", "`pose` has no field `z`"),
         ("pos", "the sample has no field `pos`"),
         ("ranges[2]", "`ranges` has 2 items, so there is no [2]"),
         ("image[0][3]", "`image` has 3 items, so there is no [3]"),
+        (
+            "image[0].x",
+            "`image` is a tensor of u1 with 2 dimensions, which has no fields",
+        ),
         ("pose[0]", "`pose` is a record, which has no items"),
         ("ranges.x", "`ranges` is a list, which has no fields"),
     ] {

@@ -229,3 +229,26 @@ fn a_sample_that_does_not_fit_its_type_has_its_own_fields() {
     assert_eq!(recorded(Some("std/Pose"), &pose).0, "foxglove.PoseInFrame");
     assert_eq!(recorded(Some("my/Pose@1"), &pose).0, "my.Pose");
 }
+
+#[test]
+fn a_damaged_record_is_kept_as_it_is() {
+    let value = json!({"lists": [[1, 2], [3]]});
+    let mut sample = Owned::new(&SerdeSample::new(&value).unwrap(), &Metadata::new(), 3);
+    // Offsets beyond the items, and lists that overlap.
+    let last = sample.payload.len();
+    for offset in [i64::MAX, 3] {
+        sample.payload[..last - 24].fill(0);
+        sample.payload[8..16].copy_from_slice(&offset.to_le_bytes());
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.mcap");
+        record_typed(&path, None, &sample);
+        let message = only_message(&path);
+        let kept = message.data.windows(sample.payload.len());
+        assert_eq!(kept.filter(|bytes| *bytes == sample.payload).count(), 1);
+    }
+    sample.payload.truncate(last - 8);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.mcap");
+    record_typed(&path, None, &sample);
+    assert_eq!(only_message(&path).channel.message_encoding, "nervure");
+}
