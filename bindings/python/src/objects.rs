@@ -11,10 +11,12 @@
 use crate::array::{self, ForeignArray, PythonTensor};
 use crate::classes::{RecordClass, Target};
 use crate::error::{chain, exception, text};
+use crate::metadata;
 use crate::refusal::{Refusal, Step, type_name};
 use arrow_buffer::BooleanBuffer;
 use arrow_data::ArrayData;
 use arrow_schema::{DataType, Field, Fields};
+use nervure_node::Metadata;
 use nervure_node::message::{
     Column, DType, PYTHON_KIND, Record, Schema, TensorColumn, record::Kind,
 };
@@ -50,6 +52,47 @@ pub(crate) fn dataclass_to_record(
         push_dataclass(column, value, MAX_DEPTH)
     })
     .map(Some)
+}
+
+/// The field of a dataclass that is a whole sample, such as the pixels of an image, and its other fields, which
+/// are metadata; `None` for other objects.
+pub(crate) fn payload<'py>(
+    value: &Bound<'py, PyAny>,
+) -> PyResult<Option<(Bound<'py, PyAny>, Metadata)>> {
+    if !is_dataclass(value)? {
+        return Ok(None);
+    }
+    let py = value.py();
+    let name = pyo3::intern!(py, "__nervure_payload__");
+    let Some(payload) = value.get_type().getattr_opt(name)? else {
+        return Ok(None);
+    };
+    let payload = payload.cast_into::<PyString>()?;
+    let others = PyDict::new(py);
+    for name in field_names(value)? {
+        let other = value.getattr(&name)?;
+        if text(&name)? != text(&payload)? && !other.is_none() {
+            others.set_item(name, other)?;
+        }
+    }
+    Ok(Some((
+        value.getattr(payload)?,
+        metadata::from_dict(&others)?,
+    )))
+}
+
+/// The names of the fields of a dataclass.
+fn field_names<'py>(value: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyString>>> {
+    static FIELDS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let py = value.py();
+    let declared = FIELDS
+        .import(py, "dataclasses", "fields")?
+        .call1((value,))?;
+    let name = |field: PyResult<Bound<'py, PyAny>>| {
+        let name = field?.getattr(pyo3::intern!(py, "name"))?;
+        Ok(name.cast_into::<PyString>()?)
+    };
+    declared.try_iter()?.map(name).collect()
 }
 
 /// The list or dict that the array was made from, with records as `records` says; `None` if it was made
@@ -164,17 +207,8 @@ fn push_dataclass(
     value: &Bound<'_, PyAny>,
     depth_left: usize,
 ) -> Result<(), Refusal> {
-    static FIELDS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let py = value.py();
-    let declared = FIELDS
-        .import(py, "dataclasses", "fields")?
-        .call1((value,))?;
     let fields = column.begin_fields()?;
-    for field in declared.try_iter()? {
-        let name = field?
-            .getattr(pyo3::intern!(py, "name"))?
-            .cast_into::<PyString>()
-            .map_err(PyErr::from)?;
+    for name in field_names(value)? {
         let name_text = text(&name)?;
         let pushed = fields.field(name_text).map_err(Refusal::from);
         let pushed = pushed.and_then(|column| push(column, &value.getattr(&name)?, depth_left));

@@ -5,8 +5,8 @@ use crate::arrow;
 use crate::error::{exception, text};
 use crate::objects;
 use arrow_data::ArrayData;
-use nervure_node::Encode;
 use nervure_node::message::{Layout, Record, Scalar, Schema, TensorLayout};
+use nervure_node::{Encode, Metadata};
 use pyo3::prelude::*;
 use pyo3::types::{
     PyBool, PyByteArray, PyBytes, PyCapsule, PyFloat, PyInt, PyMemoryView, PyString,
@@ -15,6 +15,8 @@ use pyo3::types::{
 /// A value that is ready to be sent.
 pub(crate) struct Outgoing<'py> {
     pub(crate) content: Content,
+    /// Metadata that is part of the value.
+    pub(crate) metadata: Option<Metadata>,
     /// The owners of the memory that `content` points to.
     _owner: Bound<'py, PyAny>,
     _memory: Option<Bound<'py, PyCapsule>>,
@@ -57,6 +59,11 @@ impl<'py> Outgoing<'py> {
             Content::Record(record)
         } else if let Some((array, schema)) = arrow::import(value)? {
             Content::Arrow { array, schema }
+        } else if let Some((payload, metadata)) = objects::payload(value)? {
+            return Ok(Self {
+                metadata: Some(metadata),
+                ..Self::new(&payload)?
+            });
         } else if let Some(record) = objects::dataclass_to_record(value)? {
             Content::Record(record)
         } else {
@@ -64,6 +71,7 @@ impl<'py> Outgoing<'py> {
         };
         Ok(Self {
             content,
+            metadata: None,
             _owner: value.clone(),
             _memory: None,
         })
@@ -79,6 +87,7 @@ impl<'py> Outgoing<'py> {
     pub(crate) fn of(content: Content, owner: &Bound<'py, PyAny>) -> Self {
         Self {
             content,
+            metadata: None,
             _owner: owner.clone(),
             _memory: None,
         }
@@ -101,6 +110,7 @@ impl<'py> Outgoing<'py> {
             let buffer = RawBuffer::memory(Layout::Bytes, owner.as_bytes());
             return Ok(Some(Self {
                 content: Content::Raw(buffer),
+                metadata: None,
                 _owner: owner.into_any(),
                 _memory: None,
             }));
@@ -109,6 +119,7 @@ impl<'py> Outgoing<'py> {
         };
         Ok(Some(Self {
             content: Content::Raw(buffer),
+            metadata: None,
             _owner: value.clone(),
             _memory: None,
         }))
@@ -143,6 +154,7 @@ impl<'py> Outgoing<'py> {
         };
         Self {
             content: Content::Raw(buffer),
+            metadata: None,
             _owner: owner,
             _memory: Some(array.memory),
         }

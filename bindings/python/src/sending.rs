@@ -44,6 +44,11 @@ impl SendOptions {
     }
 
     pub(crate) fn envelope(&self) -> Envelope<'_> {
+        self.envelope_with(self.metadata.as_ref())
+    }
+
+    /// The envelope, with this metadata instead of that of the options.
+    fn envelope_with<'e>(&'e self, metadata: Option<&'e Metadata>) -> Envelope<'e> {
         let mut envelope = self.envelope.clone();
         if let Some(stamp) = self.stamp {
             envelope = envelope.stamp(stamp);
@@ -51,7 +56,7 @@ impl SendOptions {
         if let Some(like) = &self.like {
             envelope = envelope.like(like);
         }
-        if let Some(metadata) = &self.metadata {
+        if let Some(metadata) = metadata {
             envelope = envelope.metadata(metadata);
         }
         if let Some(frame) = &self.frame {
@@ -108,13 +113,21 @@ pub(crate) fn send_outgoing(
     options: &SendOptions,
     wait: Wait,
 ) -> Result<Receipt, Failure> {
+    let merged = outgoing.metadata.as_ref().map(|own| {
+        let mut merged = own.clone();
+        for (key, value) in options.metadata.iter().flat_map(Metadata::iter) {
+            merged.insert(key, value.clone());
+        }
+        merged
+    });
+    let envelope = options.envelope_with(merged.as_ref().or(options.metadata.as_ref()));
     match &outgoing.content {
-        Content::Raw(buffer) => send_encoded(py, publisher, buffer, options, wait),
-        Content::Record(record) => send_encoded(py, publisher, record, options, wait),
+        Content::Raw(buffer) => send_encoded(py, publisher, buffer, &envelope, wait),
+        Content::Record(record) => send_encoded(py, publisher, record, &envelope, wait),
         Content::Arrow { array, schema } => {
             let sample = ArraySample::new(array, schema)
                 .map_err(|error| exception(py, "NotSendable", chain(&error)))?;
-            send_encoded(py, publisher, &sample, options, wait)
+            send_encoded(py, publisher, &sample, &envelope, wait)
         }
     }
 }
@@ -123,16 +136,15 @@ fn send_encoded<V: Encode + Sync>(
     py: Python<'_>,
     publisher: &Publisher,
     value: &V,
-    options: &SendOptions,
+    envelope: &Envelope<'_>,
     wait: Wait,
 ) -> Result<Receipt, Failure> {
-    let envelope = options.envelope();
     let mut written: Option<Box<Written<'_>>> = None;
     let mut attempt = |wait| {
         let sent = match written.take() {
             // The value is already in shared memory: no second copy.
             Some(written) => written.send_once(wait),
-            None => binding::send_once(publisher, value, &envelope, wait),
+            None => binding::send_once(publisher, value, envelope, wait),
         };
         sent.map_err(|unsent| {
             written = unsent.written;

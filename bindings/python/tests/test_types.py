@@ -285,3 +285,60 @@ def test_an_observer_receives_the_dataclass_of_the_topic(dataflow: Dataflow) -> 
     for sample in nervure.observe("sensor/twist", dataflow=dataflow.name):
         assert sample.object.linear == Vector3(0.5, 0.0, 0.0)
         break
+
+
+def test_a_type_that_is_one_value_is_sent_as_that_value(dataflow: Dataflow) -> None:
+    dataflow.node(
+        "sensor",
+        """
+        import numpy as np
+        import pytest
+        from nervure import Node, NotSendable
+        from nervure.types import CompressedImage, Image, PointCloud, Text
+
+        node = Node()
+        node.send("image", Image(np.full((2, 3, 3), 7, np.uint8), encoding="bgr8"), metadata={"exposure": 5})
+        node.send("image", Image(np.full((2, 3, 3), 7, np.uint8)))
+        image = Image(np.zeros((2, 3, 3), np.uint8), encoding="rgb8")
+        node.send("image", image, metadata={"encoding": "bgr8"})
+        node.send("cloud", PointCloud(np.zeros((5, 4), np.float32)))
+        node.send("jpeg", CompressedImage(b"abc", format="jpeg"))
+        node.send("text", Text("hello"))
+        node.send("free", Text("hello"))
+        with pytest.raises(NotSendable, match="std/Image@1: expected a tensor: .*, found text"):
+            node.send("image", Text("no image"))
+        with pytest.raises(NotSendable, match="found a tensor of c8"):
+            node.send("image", Image(np.zeros((2, 3), np.complex64)))
+        """,
+        outputs={
+            "image": {"type": "std/Image@1"},
+            "cloud": {"type": "std/PointCloud@1"},
+            "jpeg": {"type": "std/CompressedImage@1"},
+            "text": {"type": "std/Text@1"},
+            "free": {},
+        },
+    )
+    dataflow.node(
+        "sink",
+        """
+        from nervure import Node
+
+        for event in Node():
+            if event.type == "INPUT":
+                value = event.object
+                print(event.id, getattr(value, "shape", value), dict(event.metadata))
+        """,
+        inputs={name: lossless(f"sensor/{name}") for name in ("image", "cloud", "jpeg", "text", "free")},
+    )
+    result = dataflow.run()
+    assert sorted(result.lines("sink")) == sorted(
+        [
+            "image (2, 3, 3) {'encoding': 'bgr8', 'exposure': 5}",
+            "image (2, 3, 3) {}",
+            "image (2, 3, 3) {'encoding': 'bgr8'}",
+            "cloud (5, 4) {}",
+            "jpeg b'abc' {'format': 'jpeg'}",
+            "text hello {}",
+            "free hello {}",
+        ]
+    )

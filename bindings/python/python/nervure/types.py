@@ -238,6 +238,7 @@ class CompressedImage:
     """
 
     __nervure_type__: ClassVar[str] = "std/CompressedImage@1"
+    __nervure_payload__: ClassVar[str] = "data"
 
     data: bytes
     _: KW_ONLY
@@ -390,6 +391,7 @@ class Image:
     """
 
     __nervure_type__: ClassVar[str] = "std/Image@1"
+    __nervure_payload__: ClassVar[str] = "data"
 
     data: npt.NDArray[np.generic]
     _: KW_ONLY
@@ -674,6 +676,7 @@ class PointCloud:
     """
 
     __nervure_type__: ClassVar[str] = "std/PointCloud@1"
+    __nervure_payload__: ClassVar[str] = "data"
 
     data: npt.NDArray[np.generic]
 
@@ -718,6 +721,7 @@ class Text:
     """
 
     __nervure_type__: ClassVar[str] = "std/Text@1"
+    __nervure_payload__: ClassVar[str] = "data"
 
     data: str
 

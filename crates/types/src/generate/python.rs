@@ -71,6 +71,14 @@ fn write_class(text: &mut String, definition: &Definition) {
     write_docstring(text, definition);
     let name = definition.versioned_name();
     writeln!(text, "{INDENT}__nervure_type__: ClassVar[str] = \"{name}\"").unwrap();
+    if let Some(field) = &definition.facts.payload {
+        // An object of this class is sent as that field, with the others as metadata.
+        writeln!(
+            text,
+            "{INDENT}__nervure_payload__: ClassVar[str] = \"{field}\""
+        )
+        .unwrap();
+    }
     for constant in &definition.constants {
         write_constant(text, constant);
     }
