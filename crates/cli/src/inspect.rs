@@ -5,6 +5,7 @@ pub mod arguments;
 pub mod attach;
 mod echo;
 pub mod explain;
+mod field;
 pub mod holders;
 pub mod keeper_end;
 pub mod lint;

@@ -4,8 +4,10 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand};
 use clap_complete::ArgValueCandidates;
+use nervure_node::message::record::RecordPath;
 use regex_lite::Regex;
 
+use super::field::parse_field;
 use crate::{
     complete,
     option_values::{LogLevel, parse_duration, parse_rate},
@@ -288,6 +290,9 @@ pub struct EchoArguments {
     /// Show complete texts and lists.
     #[arg(long)]
     pub full: bool,
+    /// Show one value of each sample, a line each: `pose.position.x` or `ranges[0]`.
+    #[arg(long, value_name = "PATH", value_parser = parse_field, conflicts_with = "save")]
+    pub field: Option<RecordPath>,
     /// Save each sample in this folder: images as PNG, other tensors as NPY, the rest as JSON.
     #[arg(long, value_name = "FOLDER")]
     pub save: Option<PathBuf>,

@@ -21,8 +21,9 @@ use serde_json::{Value, json};
 
 use super::{
     arguments::EchoArguments,
+    field::FieldReader,
     lower_priority, tensor,
-    value::{self, Limits},
+    value::{self, Limits, Shown},
 };
 use crate::{
     failure::Failure,
@@ -55,6 +56,7 @@ pub fn echo(arguments: &EchoArguments) -> Result<ExitCode, Failure> {
     } else {
         Limits::SHORT
     };
+    let mut field = arguments.field.as_ref().map(FieldReader::new);
     let mut missed = MissedSamples::default();
     let mut cost_at = Instant::now() + COST_INTERVAL;
     let mut left = arguments.count.unwrap_or(u64::MAX);
@@ -74,13 +76,14 @@ pub fn echo(arguments: &EchoArguments) -> Result<ExitCode, Failure> {
                     let path = save(folder, &topic, &sample)?;
                     note!("wrote {}", path.display());
                 }
-                show(
-                    &topic,
-                    &sample,
-                    limits,
-                    arguments.target.json.then_some(more),
-                    now,
-                )?;
+                let more = arguments.target.json.then_some(more);
+                match &mut field {
+                    Some(field) => {
+                        let value = field.read(&sample, limits)?;
+                        show_field(&topic, &sample, &value, more)?;
+                    }
+                    None => show(&topic, &sample, limits, more, now)?,
+                }
                 left -= 1;
             }
             Some(Ok(Seen::Ended { topic, is_last })) => {
@@ -158,6 +161,29 @@ fn show(
         None => text(topic, sample, limits, now),
     };
     output::write_or_end(&text)
+}
+
+/// Shows a value of a sample as a line of text, or as JSON with the number of samples that were missed
+/// before it.
+fn show_field(
+    topic: &str,
+    sample: &Sample,
+    value: &Shown,
+    missed: Option<u64>,
+) -> Result<(), Failure> {
+    let header = sample.header();
+    let text = match missed {
+        Some(missed) => json!({
+            "topic": topic,
+            "sequence": header.sequence,
+            "stamp_utc_nanos": header.stamp,
+            "value": value.json(),
+            "missed": missed,
+        })
+        .to_string(),
+        None => plain_text(&value.to_string()),
+    };
+    output::write_or_end(&format!("{text}\n"))
 }
 
 fn text(topic: &str, sample: &Sample, limits: Limits, now: i64) -> String {

@@ -67,12 +67,7 @@ pub fn shown(sample: &Sample, limits: Limits) -> Result<Shown, SampleError> {
     Ok(match sample.layout()? {
         Layout::Bytes => bytes(sample.bytes(), limits),
         Layout::Text => text(&sample.text()?, limits),
-        Layout::Scalar(scalar) => Shown::Plain(match *scalar {
-            Scalar::Bool(value) => value.into(),
-            Scalar::Integer(value) => value.into(),
-            Scalar::Unsigned(value) => value.into(),
-            Scalar::Float(value) => number(value),
-        }),
+        Layout::Scalar(scalar) => Shown::Plain(plain(*scalar)),
         Layout::Tensor(layout) => {
             sample.view()?;
             tensor(layout, sample.bytes(), limits)
@@ -248,7 +243,7 @@ impl fmt::Display for ShownTensor {
     }
 }
 
-fn tensor(layout: &TensorLayout, payload: &[u8], limits: Limits) -> Shown {
+pub fn tensor(layout: &TensorLayout, payload: &[u8], limits: Limits) -> Shown {
     let shown = if is_image(layout) { 0 } else { limits.items };
     let begin = elements(layout, payload)
         .map(|numbers| numbers.take(shown).collect())
@@ -261,7 +256,7 @@ fn tensor(layout: &TensorLayout, payload: &[u8], limits: Limits) -> Shown {
     })
 }
 
-fn text(text: &str, limits: Limits) -> Shown {
+pub fn text(text: &str, limits: Limits) -> Shown {
     let mut end = text.len().min(limits.text_bytes);
     while !text.is_char_boundary(end) {
         end -= 1;
@@ -269,7 +264,7 @@ fn text(text: &str, limits: Limits) -> Shown {
     Shown::Text(text[..end].to_owned(), text.len() - end)
 }
 
-fn bytes(bytes: &[u8], limits: Limits) -> Shown {
+pub fn bytes(bytes: &[u8], limits: Limits) -> Shown {
     const A_LINE: usize = 32;
     let shown = if limits.items == usize::MAX {
         bytes.len()
@@ -279,14 +274,24 @@ fn bytes(bytes: &[u8], limits: Limits) -> Shown {
     Shown::Bytes(bytes[..shown].to_vec(), bytes.len())
 }
 
-fn list(items: impl Iterator<Item = Shown>, count: usize, limits: Limits) -> Shown {
+pub fn list(items: impl Iterator<Item = Shown>, count: usize, limits: Limits) -> Shown {
     let shown: Vec<_> = items.take(limits.items).collect();
     let more = count - shown.len();
     Shown::List(shown, more)
 }
 
+/// A number or truth value as JSON.
+pub fn plain(scalar: Scalar) -> Value {
+    match scalar {
+        Scalar::Bool(value) => value.into(),
+        Scalar::Integer(value) => value.into(),
+        Scalar::Unsigned(value) => value.into(),
+        Scalar::Float(value) => number(value),
+    }
+}
+
 /// JSON has no infinities and NaN: they become text.
-fn number(value: f64) -> Value {
+pub fn number(value: f64) -> Value {
     if value.is_finite() {
         value.into()
     } else {

@@ -879,3 +879,76 @@ fn a_detached_dataflow_that_fails_at_once_is_reported() {
         "{stderr}"
     );
 }
+
+#[test]
+fn echo_shows_one_field_of_each_sample() {
+    let run = values();
+    let echo = |topic: &str, field: &str| {
+        let arguments = ["topic", "echo", topic, "-n", "1", "--field", field, "-d"];
+        output(run.command(&[&arguments[..], &[run.name()]].concat()))
+    };
+    for (topic, field, expected) in [
+        ("source/map", "x", "12\n"),
+        ("source/map", "labels", "[\"cup\"]\n"),
+        ("source/map", "labels[0]", "\"cup\"\n"),
+        ("source/map", "labels[1]", "null\n"),
+        ("source/list", "[0].x", "12\n"),
+        ("source/vector", "[1]", "-1.0\n"),
+        ("source/vector", "[7]", "null\n"),
+        ("source/image", "[0][0][0]", "250\n"),
+    ] {
+        let (code, stdout, stderr) = echo(topic, field);
+        assert_eq!((code, &*stdout), (Some(0), expected), "{field}: {stderr}");
+    }
+    for (topic, field, error, hint) in [
+        (
+            "source/map",
+            "label",
+            "the sample has no field `label`",
+            "did you mean `labels`? its fields: labels, x",
+        ),
+        (
+            "source/map",
+            "x.y",
+            "`x` is an integer, which has no fields",
+            "",
+        ),
+        (
+            "source/number",
+            "x",
+            "the sample is a scalar, which has no fields",
+            "",
+        ),
+        (
+            "source/image",
+            "[0]",
+            "write an index for each dimension",
+            "",
+        ),
+        ("source/map", "labels[]", "an index is missing", ""),
+        ("source/map", "a..b", "a name is empty", ""),
+    ] {
+        let (code, _, stderr) = echo(topic, field);
+        assert!(
+            code != Some(0) && stderr.contains(error) && stderr.contains(hint),
+            "{field}: {stderr}"
+        );
+    }
+    let arguments = [
+        "topic",
+        "echo",
+        "source/map",
+        "-n",
+        "1",
+        "--json",
+        "--field",
+        "x",
+        "-d",
+        run.name(),
+    ];
+    let shown = command_json(&run, &arguments);
+    assert_eq!(
+        (&shown["topic"], &shown["value"]),
+        (&json!("source/map"), &json!(12))
+    );
+}
