@@ -206,15 +206,20 @@ fn check_argument(report: &Report, name: &str) -> Result<(), Error> {
     if report.args.iter().any(|argument| argument.name == name) {
         return Ok(());
     }
-    let file = report.source.name();
-    let hint = match report.args.is_empty() {
-        true => format!("declare it in the file: `args: {{{name}: ..}}`"),
-        false => {
-            let names = report.args.iter().map(|argument| argument.name.as_str());
-            did_you_mean(name, "its arguments are", names)
+    let nodes = report.dataflow.iter().flat_map(|dataflow| &dataflow.nodes);
+    let has_param = |node: &&Node| node.settings.params.iter().any(|it| it.name == name);
+    let names = report.args.iter().map(|argument| argument.name.as_str());
+    let hint = match nodes.clone().find(has_param) {
+        Some(node) => format!(
+            "did you mean `{}.{name}`, the parameter of a node?",
+            node.id
+        ),
+        None if report.args.is_empty() => {
+            format!("declare it in the file: `args: {{{name}: ..}}`")
         }
+        None => did_you_mean(name, "its arguments are", names),
     };
-    Err(Error::invalid(format!("`{file}` has no argument `{name}`")).hint(hint))
+    Err(Error::invalid(format!("the dataflow has no argument `{name}`")).hint(hint))
 }
 
 fn set_param(dataflow: &mut Dataflow, assignment: &Assignment) -> Result<(), Error> {

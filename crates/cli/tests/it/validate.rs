@@ -175,7 +175,7 @@ fn a_wrong_command_line_is_an_error_object_with_json() {
         (
             &["run", "--json"],
             "the following required arguments were not provided:\n  <FILE>",
-            Some("nervure run --json <FILE> [NODE.PARAMETER=VALUE]..."),
+            Some("nervure run --json <FILE> [ARGUMENT=VALUE|NODE.PARAMETER=VALUE]..."),
         ),
         (
             &["vaildate", "--json", "x.yml"],
