@@ -131,6 +131,21 @@ struct Redb {
     database: Option<Database>,
 }
 
+impl Redb {
+    /// Closes the database. It tidies up then, and panics at that if the file is damaged; all that was written
+    /// is on the disk by then.
+    fn close(&mut self) {
+        let database = self.database.take();
+        let _ = quietly(move || drop(database));
+    }
+}
+
+impl Drop for Redb {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
 impl Journal for Redb {
     fn write(&mut self, step: &Step) -> Result<(), StoreError> {
         let database = self.database.as_ref();
@@ -141,7 +156,7 @@ impl Journal for Redb {
     /// The database refuses everything after an error of the disk, until it is opened again.
     fn recover(&mut self) -> Result<Option<Content>, StoreError> {
         // The old handle has a lock on the file.
-        self.database = None;
+        self.close();
         let opened = open_file(&self.path, false);
         let (database, content) =
             opened.map_err(|error| StoreError::Unavailable(error.to_string()))?;
@@ -165,7 +180,13 @@ impl<E: Into<redb::Error>> From<E> for Failure {
     fn from(error: E) -> Self {
         match error.into() {
             redb::Error::DatabaseAlreadyOpen => Self::InUse,
-            redb::Error::Io(error) if error.kind() != io::ErrorKind::UnexpectedEof => {
+            // Damage is a file that was cut, and one that does not begin as a database does.
+            redb::Error::Io(error)
+                if !matches!(
+                    error.kind(),
+                    io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData
+                ) =>
+            {
                 Self::File(error)
             }
             error => Self::Damaged(error.to_string()),
