@@ -136,7 +136,10 @@ impl Redb {
     /// is on the disk by then.
     fn close(&mut self) {
         let database = self.database.take();
-        let _ = quietly(move || drop(database));
+        // A thread that panics can catch no other panic.
+        if !std::thread::panicking() {
+            let _ = quietly(move || drop(database));
+        }
     }
 }
 

@@ -158,6 +158,19 @@ fn written(path: &Path) -> Vec<u8> {
 }
 
 #[test]
+fn a_thread_that_panics_closes_its_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    let store = nervure_store::open(&path).unwrap();
+    let ended = std::thread::spawn(move || {
+        let _store = store;
+        panic!("as the test wants");
+    });
+    assert!(ended.join().is_err());
+    nervure_store::open(&path).unwrap();
+}
+
+#[test]
 fn a_store_that_was_cut_is_named_and_does_not_panic() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store");
