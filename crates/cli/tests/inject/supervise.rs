@@ -295,18 +295,16 @@ impl Supervisor<'_> {
 
     /// The limit on descriptors that is restored is the process's own: another thread may have lowered it.
     fn with_own_limit(&self, player: &Player, afterwards: Afterwards) -> Afterwards {
-        let is_restored = matches!(afterwards, Afterwards::Restore(_));
-        let of_process = self
-            .pending
-            .values()
-            .filter(|(other, _)| other.process == player.process);
-        let lowered = of_process
-            .filter(|_| is_restored)
-            .find_map(|(_, first)| match first {
-                Afterwards::Restore(own) => Some(Afterwards::Restore(*own)),
-                _ => None,
-            });
-        lowered.unwrap_or(afterwards)
+        let mut pending = self.pending.values();
+        let own = pending.find_map(|(other, first)| match (first, &afterwards) {
+            (Afterwards::Restore(own), Afterwards::Restore(_))
+                if other.process == player.process =>
+            {
+                Some(Afterwards::Restore(*own))
+            }
+            _ => None,
+        });
+        own.unwrap_or(afterwards)
     }
 
     fn is_excepted(&self, number: Sysno, player: &Player, call: &Call) -> bool {
