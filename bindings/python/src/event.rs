@@ -7,10 +7,10 @@ use crate::classes::{self, Target};
 use crate::error::{exception, sample_error};
 use crate::metadata;
 use crate::params;
-use crate::sending::{self, Failure, SendOptions};
+use crate::sending;
 use nervure_node::binding::{reply_with, update_with};
 use nervure_node::message::{DType, Header, Layout, Scalar, TensorLayout};
-use nervure_node::{Event as NodeEvent, Handle, Request, Sample, Wait};
+use nervure_node::{Event as NodeEvent, Handle, Request, Sample};
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
@@ -330,11 +330,9 @@ impl PyEvent {
     ) -> PyResult<()> {
         let request = expect_request(py, &self.event)?;
         let sent = update_with(request, |publisher, envelope| {
-            let options = SendOptions::for_call(envelope, metadata)?;
-            sending::send(py, publisher, value, &options, Wait::Never)?;
-            Ok(())
+            sending::answer(py, publisher, envelope, value, metadata)
         });
-        sent.map_err(|failure: Failure| failure.raise(py))
+        sent.map_err(|failure| failure.raise(py))
     }
 
     /// Ends a `GOAL` as cancelled. A `CANCEL` is an event of the same goal.
@@ -354,11 +352,9 @@ impl PyEvent {
     ) -> PyResult<()> {
         let request = expect_request(py, &self.event)?;
         let sent = reply_with(request, |publisher, envelope| {
-            let options = SendOptions::for_call(envelope, metadata)?;
-            sending::send(py, publisher, value, &options, Wait::Never)?;
-            Ok(())
+            sending::answer(py, publisher, envelope, value, metadata)
         });
-        sent.map_err(|failure: Failure| failure.raise(py))
+        sent.map_err(|failure| failure.raise(py))
     }
 
     /// Reports to the caller of a `REQUEST` or `GOAL` that it failed, and why.

@@ -105,6 +105,19 @@ pub(crate) fn send(
     send_outgoing(py, publisher, &Outgoing::new(value)?, options, wait)
 }
 
+/// Sends an answer to a request, or feedback on a goal, without waiting.
+pub(crate) fn answer(
+    py: Python<'_>,
+    publisher: &Publisher,
+    envelope: Envelope<'static>,
+    value: &Bound<'_, PyAny>,
+    metadata: Option<&Bound<'_, PyDict>>,
+) -> Result<(), Failure> {
+    let options = SendOptions::for_call(envelope, metadata)?;
+    send(py, publisher, value, &options, Wait::Never)?;
+    Ok(())
+}
+
 /// Sends a value that was converted already.
 pub(crate) fn send_outgoing(
     py: Python<'_>,
